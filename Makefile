@@ -105,7 +105,7 @@ docs:
 	@tools/docs/build.sh $(BUILD)
 
 fmt:
-	@git ls-files -co --exclude-standard '*.h' '*.cc' '*.cpp' '*.hpp' | grep -v '^tests/golden/' | xargs clang-format-19 -i
+	@git ls-files -co --exclude-standard '*.h' '*.cc' '*.cpp' '*.hpp' | grep -v '^third_party/' | xargs clang-format-19 -i
 
 # clang-tidy's checks over FILES, or over what differs from BASE.
 tidy:

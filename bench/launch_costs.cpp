@@ -74,9 +74,7 @@ struct Chain {
   std::vector<void*> nodes;
 };
 
-cd::CudaKernelNode node_of(void* function, void** params) {
-  return {function, {132, 1, 1}, {256, 1, 1}, 0, params, nullptr, nullptr, nullptr};
-}
+cd::CudaKernelNode node_of(void* function, void** params) { return {function, {132, 1, 1}, {256, 1, 1}, 0, params, nullptr, nullptr, nullptr}; }
 
 Chain make_chain(void* function, void** params, int count) {
   Chain c;
@@ -155,9 +153,7 @@ int main() {
     alignas(64) char map[128];
     const uint64_t sizes[] = {512, 512}, strides[] = {1024};
     const uint32_t box[] = {64, 128}, ones[] = {1, 1};
-    print("encode_tensor_map", cost(1000, [&] {
-            driver->encode_tiled(map, 9, 2, reinterpret_cast<void*>(data), sizes, strides, box, ones, 0, 3, 3, 0);
-          }));
+    print("encode_tensor_map", cost(1000, [&] { driver->encode_tiled(map, 9, 2, reinterpret_cast<void*>(data), sizes, strides, box, ones, 0, 3, 3, 0); }));
   }
   measure_graphs(large, params, others);
   std::printf("  \"unit\": \"us\"\n}\n");

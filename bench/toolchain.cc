@@ -9,7 +9,8 @@ namespace {
 
 std::string plain_kernel(int i) {
   return "typedef float v16 __attribute__((ext_vector_type(16), aligned(4)));\n"
-         "extern \"C\" __attribute__((visibility(\"default\"))) void k" + std::to_string(i) +
+         "extern \"C\" __attribute__((visibility(\"default\"))) void k" +
+         std::to_string(i) +
          "(const float* __restrict a, const float* __restrict b, float* __restrict o, long n) {\n"
          "  for (long i = 0; i + 16 <= n; i += 16) *(v16*)(o + i) = *(const v16*)(a + i) * *(const v16*)(b + i);\n}\n";
 }
@@ -40,7 +41,8 @@ void BM_ExpKernel(benchmark::State& state) {
                             "extern \"C\" void k(const float* a, float* o, long n) {\n  long i = 0;\n"
                             "  for (; i + cd::kLanes <= n; i += cd::kLanes) cd::store(o + i, cd::exp(cd::load(a + i)));\n"
                             "  cd::store_tail(o + i, cd::exp(cd::load_tail(a + i, n - i)), n - i);\n}\n",
-                  .cpu = cpu(state), .opt_level = static_cast<int>(state.range(1))});
+                  .cpu = cpu(state),
+                  .opt_level = static_cast<int>(state.range(1))});
 }
 BENCHMARK(BM_ExpKernel)->Args({3, 3})->Args({4, 3})->Args({4, 2})->Args({4, 1})->Unit(benchmark::kMillisecond);
 

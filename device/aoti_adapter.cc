@@ -59,11 +59,9 @@ int32_t resolve(Shim* shim) {
     if (!torch) torch = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
     return torch ? dlsym(torch, name) : nullptr;
   };
-#define X(name, arguments, optional)                                                                                       \
-  shim->name = reinterpret_cast<int32_t(*) arguments>(find(#name));                                                        \
-  if (!shim->name && !(optional))                                                                                          \
-    return fail(305, "found no provider of %s; this entry point needs libtorch (or open the package with coil's runtime)", \
-                #name);
+#define X(name, arguments, optional)                                \
+  shim->name = reinterpret_cast<int32_t(*) arguments>(find(#name)); \
+  if (!shim->name && !(optional)) return fail(305, "found no provider of %s; this entry point needs libtorch (or open the package with coil's runtime)", #name);
   SHIM_FUNCTIONS(X)
 #undef X
   // at::hasCallbacks(): not of the C shim, but exported by all versions. Without it a range would cost its time on every call.
@@ -77,8 +75,7 @@ int32_t resolve(Shim* shim) {
 // The path of m.wrapper.constants beside this shared object, m.wrapper.so.
 int32_t constants_path(char* path, size_t size) {  // leaves room for another name of the file
   Dl_info info;
-  if (!dladdr(reinterpret_cast<void*>(&constants_path), &info) || !info.dli_fname)
-    return fail(304, "the loader does not know this library's path");
+  if (!dladdr(reinterpret_cast<void*>(&constants_path), &info) || !info.dli_fname) return fail(304, "the loader does not know this library's path");
   const size_t length = strlen(info.dli_fname);
   if (length + sizeof "/coil_aarch64.constants" > size) return fail(304, "the path of the package's library is too long");
   memcpy(path, info.dli_fname, length + 1);
@@ -121,23 +118,23 @@ int32_t map_constants(Container* c) {
     shared_constants_path(path, model->device_type);
     file = open(path, O_RDONLY | O_CLOEXEC);
   }
-  if (file < 0)
-    return fail(301, "cannot open the constants of the model, %s; the package lacks them or was unpacked without them", path);
+  if (file < 0) return fail(301, "cannot open the constants of the model, %s; the package lacks them or was unpacked without them", path);
   struct stat status;
   const bool known = fstat(file, &status) == 0;
   const uint64_t bytes = known ? static_cast<uint64_t>(status.st_size) : 0;
   const bool trailer = bytes == model->constants_bytes + sizeof(CoilConstantsTrailer);
   if (shared ? bytes < model->constants_bytes : !trailer && bytes != model->constants_bytes) {
     close(file);
-    return fail(301, "%s has %llu bytes, the code expects %llu; compile the package again", path,
-                static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(model->constants_bytes));
+    return fail(301, "%s has %llu bytes, the code expects %llu; compile the package again", path, static_cast<unsigned long long>(bytes),
+                static_cast<unsigned long long>(model->constants_bytes));
   }
   void* data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
   close(file);
   if (data == MAP_FAILED) return fail(401, "cannot map %s (%llu bytes)", path, static_cast<unsigned long long>(bytes));
   c->constants = static_cast<const uint8_t*>(data);
   c->mapped_bytes = bytes;
-  if ((shared || trailer) && !has_trailer(c->constants, bytes, model)) return fail(301, "%s belongs to another compile of the model; compile the package again", path);
+  if ((shared || trailer) && !has_trailer(c->constants, bytes, model))
+    return fail(301, "%s belongs to another compile of the model; compile the package again", path);
   return 0;
 }
 
@@ -190,8 +187,7 @@ int32_t prepare(Container* c, const char* device) {
   return failed;
 }
 
-constexpr char kFolded[] =
-    "the constants were folded and packed at compile time and cannot be replaced; compile the changed program again";
+constexpr char kFolded[] = "the constants were folded and packed at compile time and cannot be replaced; compile the changed program again";
 
 }  // namespace
 }  // namespace coil_aoti
@@ -227,8 +223,8 @@ API AOTInductorModelContainerCreateWithDevice(Container** out, size_t num_models
 API AOTInductorModelContainerCreate(Container** out, size_t num_models, bool is_cpu, const char* folder) {
   return AOTInductorModelContainerCreateWithDevice(out, num_models, is_cpu ? "cpu" : "cuda", folder);
 }
-API AOTInductorModelContainerCreateWithExternalConstants(Container** out, size_t num_models, const char* device,
-                                                         const char* folder, const ConstantMapEntry*, size_t count) {
+API AOTInductorModelContainerCreateWithExternalConstants(Container** out, size_t num_models, const char* device, const char* folder, const ConstantMapEntry*,
+                                                         size_t count) {
   if (count) return fail(105, kFolded);
   return AOTInductorModelContainerCreateWithDevice(out, num_models, device, folder);
 }
@@ -237,8 +233,7 @@ API AOTInductorModelContainerDelete(Container* c) {
   return 0;
 }
 
-API AOTInductorModelContainerRun(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, size_t num_outputs,
-                                 void* stream, void*) {
+API AOTInductorModelContainerRun(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, size_t num_outputs, void* stream, void*) {
   const int32_t failed = coil_aoti::run(c, inputs, num_inputs, outputs, num_outputs, stream);
   for (size_t i = 0; i < num_inputs; i++) {
     if (inputs[i]) c->shim.aoti_torch_delete_tensor_object(inputs[i]);
@@ -246,8 +241,8 @@ API AOTInductorModelContainerRun(Container* c, Tensor* inputs, size_t num_inputs
   }
   return failed;
 }
-API AOTInductorModelContainerRunSingleThreaded(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs,
-                                               size_t num_outputs, void* stream, void* proxy) {
+API AOTInductorModelContainerRunSingleThreaded(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, size_t num_outputs, void* stream,
+                                               void* proxy) {
   return AOTInductorModelContainerRun(c, inputs, num_inputs, outputs, num_outputs, stream, proxy);
 }
 API AOTInductorGetLastError(const char** text) {

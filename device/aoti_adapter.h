@@ -89,8 +89,8 @@ int32_t make_outputs(const Container* c, const int64_t* symbols, Tensor* outputs
 __attribute__((weak, visibility("hidden"))) int32_t cuda_open(Container* c, const char* device);
 __attribute__((weak, visibility("hidden"))) void cuda_close(Container* c);
 // A call whose inputs are checked but for the device's number. Enqueues on `stream`.
-__attribute__((weak, visibility("hidden"))) int32_t cuda_compute(Container* c, const CoilTensorView* views,
-                                                                 const int64_t* symbols, Tensor* outputs, void* stream);
+__attribute__((weak, visibility("hidden"))) int32_t cuda_compute(Container* c, const CoilTensorView* views, const int64_t* symbols, Tensor* outputs,
+                                                                 void* stream);
 
 }  // namespace coil_aoti
 

@@ -115,8 +115,7 @@ void parallel_for(void* pool, int64_t count, int64_t grain, CoilChunkFn body, vo
 
 CoilHost make_host(const Shim& shim, Team* team) {
   uint32_t threads = 1;
-  if (!shim.torch_parallel_for || !shim.torch_get_num_threads || shim.torch_get_num_threads(&threads) || threads < 1)
-    threads = 1;
+  if (!shim.torch_parallel_for || !shim.torch_get_num_threads || shim.torch_get_num_threads(&threads) || threads < 1) threads = 1;
   *team = {&shim, static_cast<int32_t>(threads)};
   return {team->num_workers, team, parallel_for};
 }
@@ -131,9 +130,8 @@ int32_t view_input(const Shim& shim, Tensor handle, size_t i, CoilTensorView* vi
   int32_t layout = 0;
   if (shim.aoti_torch_get_layout(handle, &layout) || layout != 0)
     return fail(205, "input %zu is not a strided tensor (layout %d); pass a dense one", i, layout);
-  if (shim.aoti_torch_get_dim(handle, &rank) || shim.aoti_torch_get_sizes(handle, &sizes) ||
-      shim.aoti_torch_get_strides(handle, &strides) || shim.aoti_torch_get_dtype(handle, &view->dtype) ||
-      shim.aoti_torch_get_device_type(handle, &view->device_type) ||
+  if (shim.aoti_torch_get_dim(handle, &rank) || shim.aoti_torch_get_sizes(handle, &sizes) || shim.aoti_torch_get_strides(handle, &strides) ||
+      shim.aoti_torch_get_dtype(handle, &view->dtype) || shim.aoti_torch_get_device_type(handle, &view->device_type) ||
       shim.aoti_torch_get_device_index(handle, &view->device_index) || shim.aoti_torch_get_data_ptr(handle, &view->data))
     return fail(207, "libtorch cannot describe input %zu", i);
   view->ndim = static_cast<int32_t>(rank);
@@ -149,10 +147,13 @@ int32_t check_storage(const Container* c, Tensor* inputs, size_t num_inputs) {
   for (const int32_t* i = whole; i && *i >= 0; i++) {
     int64_t offset = 0;
     if (static_cast<size_t>(*i) >= num_inputs) break;
-    if (!c->shim.aoti_torch_get_storage_offset || c->shim.aoti_torch_get_storage_offset(inputs[*i], &offset)) return fail(207, "libtorch cannot describe input %d", *i);
+    if (!c->shim.aoti_torch_get_storage_offset || c->shim.aoti_torch_get_storage_offset(inputs[*i], &offset))
+      return fail(207, "libtorch cannot describe input %d", *i);
     if (offset)
-      return fail(205, "input '%s' begins at element %lld of its storage, but the program counts from the storage's beginning (as_strided with an offset): pass a tensor that begins there",
-                  c->model->inputs[*i].name, static_cast<long long>(offset));
+      return fail(
+          205,
+          "input '%s' begins at element %lld of its storage, but the program counts from the storage's beginning (as_strided with an offset): pass a tensor that begins there",
+          c->model->inputs[*i].name, static_cast<long long>(offset));
   }
   return 0;
 }
@@ -231,12 +232,11 @@ int32_t compute(Container* c, const CoilTensorView* views, const int64_t* symbol
   Arena* arena = bytes < 0 || bytes > kMostBytes ? nullptr : take_arena(c, bytes);
   if (!arena) {
     const char* formula = arena_formula();
-    return fail(401, "no memory for the scratch space of %lld bytes%s%s", static_cast<long long>(bytes),
-                formula ? ", by the formula " : "", formula ? formula : "");
+    return fail(401, "no memory for the scratch space of %lld bytes%s%s", static_cast<long long>(bytes), formula ? ", by the formula " : "",
+                formula ? formula : "");
   }
   Late late = {c, outputs, nullptr};
-  const CoilCall call = {symbols, c->constants, c->state, data,    data + in, arena->data,
-                         &host,   nullptr,      nullptr,  nullptr, allocate,  &late};
+  const CoilCall call = {symbols, c->constants, c->state, data, data + in, arena->data, &host, nullptr, nullptr, nullptr, allocate, &late};
   if (c->state) pthread_mutex_lock(&c->state_mutex);
   const int32_t failed = run_model(c, call);
   if (c->state) pthread_mutex_unlock(&c->state_mutex);
@@ -262,8 +262,7 @@ int32_t run(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, si
   const CoilModel* model = c->model;
   if (num_outputs != static_cast<size_t>(num_results(model)))
     return fail(201, "the caller expects %zu outputs, the model has %d", num_outputs, num_results(model));
-  if (num_inputs > static_cast<size_t>(model->num_inputs))
-    num_inputs = static_cast<size_t>(model->num_inputs) + 1;  // bind words the error
+  if (num_inputs > static_cast<size_t>(model->num_inputs)) num_inputs = static_cast<size_t>(model->num_inputs) + 1;  // bind words the error
   for (size_t i = 0; i < num_outputs; i++) outputs[i] = nullptr;
   CoilTensorView* views = static_cast<CoilTensorView*>(__builtin_alloca((num_inputs + 1) * sizeof(CoilTensorView)));
   int64_t* symbols = static_cast<int64_t*>(__builtin_alloca((static_cast<size_t>(model->num_symbols) + 1) * sizeof(int64_t)));

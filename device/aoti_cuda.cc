@@ -52,9 +52,8 @@ int32_t allocate(const Cuda* cuda, cd::CudaAddress* data, uint64_t bytes, const 
   if (result != cd::kCudaOutOfMemory) return driver_failed(cuda, result, what);
   size_t free = 0, total = 0;
   cuda->driver->memory_info(&free, &total);
-  return fail(401, "no memory for %llu bytes of %s: the device has %llu MiB free of %llu MiB",
-              static_cast<unsigned long long>(bytes), what, static_cast<unsigned long long>(free >> 20),
-              static_cast<unsigned long long>(total >> 20));
+  return fail(401, "no memory for %llu bytes of %s: the device has %llu MiB free of %llu MiB", static_cast<unsigned long long>(bytes), what,
+              static_cast<unsigned long long>(free >> 20), static_cast<unsigned long long>(total >> 20));
 }
 
 int32_t load_data(Container* c) {
@@ -62,8 +61,7 @@ int32_t load_data(Container* c) {
   const CoilModel* model = c->model;
   if (model->constants_bytes) {
     if (allocate(cuda, &cuda->constants, model->constants_bytes, "weights")) return 1;
-    if (cd::cuda_upload(cuda->driver, cuda->context, cuda->constants, c->constants, model->constants_bytes, &last_error))
-      return report();
+    if (cd::cuda_upload(cuda->driver, cuda->context, cuda->constants, c->constants, model->constants_bytes, &last_error)) return report();
   }
   if (!model->state_bytes) return 0;
   if (model->state_offset > model->constants_bytes) return fail(301, "the initial state lies outside of the constants");
@@ -110,15 +108,14 @@ int32_t take_flag(Container* c, void* stream) {
   if (!flag) return 0;  // another thread has told it
   CoilError words = {};
   if (c->model->flag_error) c->model->flag_error(flag, &words);
-  return fail(words.code ? words.code : 210, "an earlier call of this model: %s",
-              words.code ? words.message : "a kernel reported a fault in the data");
+  return fail(words.code ? words.code : 210, "an earlier call of this model: %s", words.code ? words.message : "a kernel reported a fault in the data");
 }
 
 int32_t check_devices(const Container* c, const CoilTensorView* views) {
   for (int32_t i = 0; i < c->model->num_inputs; i++) {
     if (views[i].device_type != COIL_CUDA || views[i].device_index == c->device_index) continue;
-    return fail(206, "input '%s' (%d) is on cuda:%d, the model was loaded on cuda:%d; move it there", c->model->inputs[i].name,
-                i, views[i].device_index, c->device_index);
+    return fail(206, "input '%s' (%d) is on cuda:%d, the model was loaded on cuda:%d; move it there", c->model->inputs[i].name, i, views[i].device_index,
+                c->device_index);
   }
   return 0;
 }
@@ -128,10 +125,8 @@ int32_t check_devices(const Container* c, const CoilTensorView* views) {
 void* choose_stream(const Container* c, bool foreign, void* stream) {
   if (!foreign) return stream;
   void* context = nullptr;
-  if (stream && c->cuda->driver->stream_context(stream, &context) == cd::kCudaSuccess && context == c->cuda->context)
-    return stream;
-  if (!c->shim.aoti_torch_get_current_cuda_stream || c->shim.aoti_torch_get_current_cuda_stream(c->device_index, &stream))
-    return nullptr;
+  if (stream && c->cuda->driver->stream_context(stream, &context) == cd::kCudaSuccess && context == c->cuda->context) return stream;
+  if (!c->shim.aoti_torch_get_current_cuda_stream || c->shim.aoti_torch_get_current_cuda_stream(c->device_index, &stream)) return nullptr;
   return stream;
 }
 
@@ -169,10 +164,8 @@ int32_t run_with_state(Container* c, const CoilCall& call) {
   Cuda* cuda = c->cuda;
   const bool ordered = !is_capturing(cuda, call.stream);
   pthread_mutex_lock(&c->state_mutex);
-  cd::CudaResult result =
-      ordered ? cuda->driver->wait_event(call.stream, cuda->state_event, 0) : cd::CudaResult{cd::kCudaSuccess};
-  int32_t failed =
-      result == cd::kCudaSuccess ? run_code(c, call) : driver_failed(cuda, result, "cannot wait for the model's state");
+  cd::CudaResult result = ordered ? cuda->driver->wait_event(call.stream, cuda->state_event, 0) : cd::CudaResult{cd::kCudaSuccess};
+  int32_t failed = result == cd::kCudaSuccess ? run_code(c, call) : driver_failed(cuda, result, "cannot wait for the model's state");
   if (ordered) result = cuda->driver->record_event(cuda->state_event, call.stream);
   pthread_mutex_unlock(&c->state_mutex);
   if (!failed && result != cd::kCudaSuccess) failed = driver_failed(cuda, result, "cannot record an event");
@@ -187,10 +180,8 @@ int32_t make_arena(const Container* c, int64_t bytes, Tensor* arena, uint8_t** d
   if (bytes <= 0) return 0;
   const int64_t stride = 1;
   void* address = nullptr;
-  if (c->shim.aoti_torch_empty_strided(1, &bytes, &stride, COIL_UINT8, COIL_CUDA, c->device_index, arena) ||
-      c->shim.aoti_torch_get_data_ptr(*arena, &address))
-    return fail(401, "libtorch cannot allocate the scratch space of %lld bytes on cuda:%d", static_cast<long long>(bytes),
-                c->device_index);
+  if (c->shim.aoti_torch_empty_strided(1, &bytes, &stride, COIL_UINT8, COIL_CUDA, c->device_index, arena) || c->shim.aoti_torch_get_data_ptr(*arena, &address))
+    return fail(401, "libtorch cannot allocate the scratch space of %lld bytes on cuda:%d", static_cast<long long>(bytes), c->device_index);
   *data = static_cast<uint8_t*>(address);
   return 0;
 }

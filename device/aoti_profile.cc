@@ -13,7 +13,7 @@ struct Ranges {
   const Shim* shim;
   const char* label;  // of kernel `number`: kernels mostly come in order
   int32_t number;
-  void* open;         // the range of the kernel that runs; of one that failed until the call is over
+  void* open;  // the range of the kernel that runs; of one that failed until the call is over
 };
 
 const char* first_label() {

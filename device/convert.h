@@ -24,7 +24,7 @@ CD_FN auto bf16_bits(T x) {
 CD_FN bf16 to_bf16(f32 x) { return bf16{(u16)bf16_bits(x)}; }
 CD_FN u16v f32_to_bf16(f32v x) { return __builtin_convertvector(bf16_bits(x), u16v); }
 
-CD_FN f32 to_f32(f16 x) { return (f32)__builtin_bit_cast(_Float16, x.bits); }
+CD_FN f32 to_f32(f16 x) { return (f32) __builtin_bit_cast(_Float16, x.bits); }
 
 // ---- cast -------------------------------------------------------------------------------------------------------------------
 

@@ -12,16 +12,10 @@ namespace {
 
 constexpr uint64_t kAlign = kLibraryAlign, kWorkspaceBytes = kLibraryWorkspaceBytes;
 
-enum : int32_t { kReal32 = 0, kReal16 = 2, kRealB16 = 14 };  // cudaDataType
-enum : int32_t { kCompute32 = 68 };                          // CUBLAS_COMPUTE_32F: float32, no TF32
-enum : int32_t { kTransA = 3, kTransB = 4 };                 // cublasLtMatmulDescAttributes_t
-enum : int32_t {
-  kMaxWorkspace = 1,
-  kMinAlignA = 5,
-  kMinAlignB = 6,
-  kMinAlignC = 7,
-  kMinAlignD = 8
-};  // ...PreferenceAttributes_t
+enum : int32_t { kReal32 = 0, kReal16 = 2, kRealB16 = 14 };                                            // cudaDataType
+enum : int32_t { kCompute32 = 68 };                                                                    // CUBLAS_COMPUTE_32F: float32, no TF32
+enum : int32_t { kTransA = 3, kTransB = 4 };                                                           // cublasLtMatmulDescAttributes_t
+enum : int32_t { kMaxWorkspace = 1, kMinAlignA = 5, kMinAlignB = 6, kMinAlignC = 7, kMinAlignD = 8 };  // ...PreferenceAttributes_t
 
 struct Algorithm {
   uint64_t data[8];
@@ -46,11 +40,9 @@ struct Functions {
   int32_t (*make_wish)(void** wish);
   int32_t (*set_wish)(void* wish, int32_t attribute, const void* value, size_t bytes);
   int32_t (*delete_wish)(void* wish);
-  int32_t (*advise)(void* handle, void* desc, void* a, void* b, void* c, void* d, void* wish, int32_t wanted, Heuristic* found,
-                    int32_t* count);
-  int32_t (*multiply)(void* handle, void* desc, const void* alpha, const void* a, void* a_layout, const void* b, void* b_layout,
-                      const void* beta, const void* c, void* c_layout, void* d, void* d_layout, const Algorithm*,
-                      void* workspace, size_t bytes, void* stream);
+  int32_t (*advise)(void* handle, void* desc, void* a, void* b, void* c, void* d, void* wish, int32_t wanted, Heuristic* found, int32_t* count);
+  int32_t (*multiply)(void* handle, void* desc, const void* alpha, const void* a, void* a_layout, const void* b, void* b_layout, const void* beta,
+                      const void* c, void* c_layout, void* d, void* d_layout, const Algorithm*, void* workspace, size_t bytes, void* stream);
 };
 
 // What a plan is for. The library's matrices are column by column: ours transposed, so its first operand is our b.
@@ -82,7 +74,8 @@ const CudaSymbol kSymbols[] = {
     {&blas.advise, "cublasLtMatmulAlgoGetHeuristic"},
     {&blas.multiply, "cublasLtMatmul"},
 };
-const CudaLibraryTable kTable = {"cublasLt", "COIL_CUBLASLT", {"libcublasLt.so.13", "libcublasLt.so.12"}, kSymbols, sizeof kSymbols / sizeof kSymbols[0], &blas.version};
+const CudaLibraryTable kTable = {"cublasLt",   "COIL_CUBLASLT", {"libcublasLt.so.13", "libcublasLt.so.12"}, kSymbols, sizeof kSymbols / sizeof kSymbols[0],
+                                 &blas.version};
 
 int64_t alignment(const void* p) {
   const uintptr_t low = reinterpret_cast<uintptr_t>(p) | 16;
@@ -107,8 +100,7 @@ bool key_of(const CudaGemm& t, int32_t dtype, Key* key) {
   memset(key, 0, sizeof *key);
   key->dtype = dtype, key->m = t.m, key->n = t.n, key->k = t.k;
   key->a_align = alignment(t.a), key->b_align = alignment(t.b);
-  return read_operand(t.m, t.k, t.a_row, t.a_col, &key->a_trans, &key->a_ld) &&
-         read_operand(t.k, t.n, t.b_row, t.b_col, &key->b_trans, &key->b_ld);
+  return read_operand(t.m, t.k, t.a_row, t.a_col, &key->a_trans, &key->a_ld) && read_operand(t.k, t.n, t.b_row, t.b_col, &key->b_trans, &key->b_ld);
 }
 
 void* layout(int32_t type, bool trans, int64_t rows, int64_t cols, int64_t ld) {
@@ -122,15 +114,13 @@ bool advise(void* handle, const Key& key, Plan* plan) {
   if (blas.make_wish(&wish) != 0) return false;
   const auto set = [&](int32_t attribute, int64_t value) {
     const uint32_t align = static_cast<uint32_t>(value);
-    return attribute == kMaxWorkspace ? blas.set_wish(wish, attribute, &value, sizeof value) == 0
-                                      : blas.set_wish(wish, attribute, &align, sizeof align) == 0;
+    return attribute == kMaxWorkspace ? blas.set_wish(wish, attribute, &value, sizeof value) == 0 : blas.set_wish(wish, attribute, &align, sizeof align) == 0;
   };
   Heuristic best;
   int32_t count = 0;
-  const bool right = set(kMaxWorkspace, kWorkspaceBytes) && set(kMinAlignA, key.b_align) && set(kMinAlignB, key.a_align) &&
-                     set(kMinAlignC, kAlign) && set(kMinAlignD, kAlign) &&
-                     blas.advise(handle, plan->desc, plan->b, plan->a, plan->d, plan->d, wish, 1, &best, &count) == 0 &&
-                     count > 0 && best.state == 0;
+  const bool right = set(kMaxWorkspace, kWorkspaceBytes) && set(kMinAlignA, key.b_align) && set(kMinAlignB, key.a_align) && set(kMinAlignC, kAlign) &&
+                     set(kMinAlignD, kAlign) && blas.advise(handle, plan->desc, plan->b, plan->a, plan->d, plan->d, wish, 1, &best, &count) == 0 && count > 0 &&
+                     best.state == 0;
   blas.delete_wish(wish);
   if (!right || best.workspace > kWorkspaceBytes) return false;
   plan->algorithm = best.algorithm;
@@ -169,8 +159,8 @@ struct Blas {
   static void fill(void* handle, const Key& key, Plan* plan) {
     plan->usable = cd::fill(handle, key, plan);
     if (!plan->usable) clear(plan);
-    cuda_trace("cublasLt %lld x %lld x %lld, dtype %lld: %s", static_cast<long long>(key.m), static_cast<long long>(key.n),
-               static_cast<long long>(key.k), static_cast<long long>(key.dtype), plan->usable ? "used" : "cannot");
+    cuda_trace("cublasLt %lld x %lld x %lld, dtype %lld: %s", static_cast<long long>(key.m), static_cast<long long>(key.n), static_cast<long long>(key.k),
+               static_cast<long long>(key.dtype), plan->usable ? "used" : "cannot");
   }
 };
 using Plans = CudaPlans<Blas>;
@@ -190,8 +180,8 @@ bool cublas_gemm(const CudaCall* call, CudaGemm* t, int32_t dtype) {
   char* result = reinterpret_cast<char*>((reinterpret_cast<uint64_t>(t->scratch) + kAlign - 1) / kAlign * kAlign);
   char* workspace = result + (static_cast<uint64_t>(t->m) * static_cast<uint64_t>(t->n) * 4 + kAlign - 1) / kAlign * kAlign;
   const float one = 1, zero = 0;
-  const int32_t status = blas.multiply(handle, plan->desc, &one, t->b, plan->b, t->a, plan->a, &zero, result, plan->d, result,
-                                       plan->d, &plan->algorithm, workspace, plan->workspace, call->stream);
+  const int32_t status = blas.multiply(handle, plan->desc, &one, t->b, plan->b, t->a, plan->a, &zero, result, plan->d, result, plan->d, &plan->algorithm,
+                                       workspace, plan->workspace, call->stream);
   if (status != 0) {
     __atomic_store_n(&plan->usable, false, __ATOMIC_RELAXED);
     cuda_trace("cublasLt: a product failed with status %d", status);

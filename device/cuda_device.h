@@ -18,7 +18,7 @@ struct CudaLoaded {
   int32_t device;
   int32_t sm;
   int32_t multiprocessors;
-  int32_t fours;  // clusters of four blocks that run at once
+  int32_t fours;     // clusters of four blocks that run at once
   bool early;        // a kernel's blocks may start while the kernel before it ends: all code begins with cd::begin_kernel (cuda/types.h)
   bool synchronous;  // COIL_CUDA_SYNC: wait for each kernel, so that a failure names the one that failed
   int32_t num_modules;

@@ -13,28 +13,8 @@ constexpr int32_t kMostAdvised = 64;  // for float32 many of the first use TF32
 constexpr uint64_t kAlign = kLibraryAlign;
 constexpr int64_t kWorkspaceBytes = kLibraryWorkspaceBytes;
 
-enum : int32_t {
-  kConvolution = 1,
-  kEngine = 2,
-  kEngineConfig = 3,
-  kAdvice = 4,
-  kExecutionPlan = 5,
-  kForward = 10,
-  kGraph = 15,
-  kPack = 16,
-  kTensor = 17
-};
-enum : int32_t {
-  kHandleType = 0,
-  kDataType = 1,
-  kInt64 = 3,
-  kFloat = 4,
-  kPointer = 6,
-  kConvMode = 7,
-  kAdviceMode = 8,
-  kNoteType = 11,
-  kDescriptor = 15
-};
+enum : int32_t { kConvolution = 1, kEngine = 2, kEngineConfig = 3, kAdvice = 4, kExecutionPlan = 5, kForward = 10, kGraph = 15, kPack = 16, kTensor = 17 };
+enum : int32_t { kHandleType = 0, kDataType = 1, kInt64 = 3, kFloat = 4, kPointer = 6, kConvMode = 7, kAdviceMode = 8, kNoteType = 11, kDescriptor = 15 };
 enum : int32_t {
   kConvCompute = 100,
   kConvConvMode = 101,
@@ -189,8 +169,7 @@ void choose(void* handle, Descriptor& graph, bool tensor_cores, Plan* plan) {
     Descriptor made(kExecutionPlan);
     int64_t got = 0;
     if (!made.set(kPlanHandle, kHandleType, &handle).set(kPlanConfig, kDescriptor, &configs[i]).finish()) continue;
-    if (dnn.get(made.get(), kPlanWorkspace, kInt64, 1, &got, &plan->workspace) != 0 || plan->workspace > kWorkspaceBytes)
-      continue;
+    if (dnn.get(made.get(), kPlanWorkspace, kInt64, 1, &got, &plan->workspace) != 0 || plan->workspace > kWorkspaceBytes) continue;
     plan->plan = made.take();
   }
   for (void* c : configs) {
@@ -206,13 +185,10 @@ void fill(void* handle, const Key& k, Plan* plan) {
   const float one = 1, zero = 0;
   Descriptor x(kTensor), w(kTensor), y(kTensor), conv(kConvolution), forward(kForward), graph(kGraph);
   conv.set(kConvCompute, kDataType, &sums).set(kConvConvMode, kConvMode, &mode).set(kConvSpatialDims, kInt64, &two);
-  conv.set(kConvDilations, kInt64, k.dilation, 2)
-      .set(kConvStrides, kInt64, k.stride, 2)
-      .set(kConvPrePaddings, kInt64, k.pad, 2);
+  conv.set(kConvDilations, kInt64, k.dilation, 2).set(kConvStrides, kInt64, k.stride, 2).set(kConvPrePaddings, kInt64, k.pad, 2);
   conv.set(kConvPostPaddings, kInt64, k.pad, 2);
   if (!tensor(x, 1, type, {k.n, ic, k.ih, k.iw}, k.x)) return;
-  if (!tensor(w, 2, type, {oc, ic, k.kernel[0], k.kernel[1]}, {k.kernel[0] * k.kernel[1] * ic, 1, k.kernel[1] * ic, ic}))
-    return;
+  if (!tensor(w, 2, type, {oc, ic, k.kernel[0], k.kernel[1]}, {k.kernel[0] * k.kernel[1] * ic, 1, k.kernel[1] * ic, ic})) return;
   if (!tensor(y, 3, type, {k.n, oc, k.oh, k.ow}, {k.oh * k.ow * oc, 1, k.ow * oc, oc})) return;
   if (!conv.finish()) return;
   forward.set(kForwardConv, conv).set(kForwardX, x).set(kForwardW, w).set(kForwardY, y);
@@ -224,8 +200,7 @@ void fill(void* handle, const Key& k, Plan* plan) {
 bool key_of(const CudaConv2d& t, int32_t dtype, Key* key) {
   const bool known = dtype == COIL_FLOAT32 || dtype == COIL_BFLOAT16 || dtype == COIL_FLOAT16;
   const uint64_t addresses = reinterpret_cast<uint64_t>(t.x) | reinterpret_cast<uint64_t>(t.w);
-  if (!known || t.groups != 1 || addresses % 16 != 0 || t.n <= 0 || t.ic <= 0 || t.oc <= 0 || t.oh <= 0 || t.ow <= 0)
-    return false;
+  if (!known || t.groups != 1 || addresses % 16 != 0 || t.n <= 0 || t.ic <= 0 || t.oc <= 0 || t.oh <= 0 || t.ow <= 0) return false;
   if (t.x_c != 1 || t.x_w < t.ic || t.x_h < t.x_w * t.iw || t.x_n < t.x_h * t.ih) return false;
   *key = {dtype,
           t.n,
@@ -257,10 +232,9 @@ struct Dnn {
   static void fill(void* handle, const Key& key, Plan* plan) {
     cd::fill(handle, key, plan);
     plan->usable = plan->plan != nullptr;
-    cuda_trace("cuDNN %lld x %lld x %lld, %lld to %lld channels, %lld x %lld, dtype %lld: %s", static_cast<long long>(key.n),
-               static_cast<long long>(key.oh), static_cast<long long>(key.ow), static_cast<long long>(key.ic),
-               static_cast<long long>(key.oc), static_cast<long long>(key.kernel[0]), static_cast<long long>(key.kernel[1]),
-               static_cast<long long>(key.dtype), plan->usable ? "used" : "cannot");
+    cuda_trace("cuDNN %lld x %lld x %lld, %lld to %lld channels, %lld x %lld, dtype %lld: %s", static_cast<long long>(key.n), static_cast<long long>(key.oh),
+               static_cast<long long>(key.ow), static_cast<long long>(key.ic), static_cast<long long>(key.oc), static_cast<long long>(key.kernel[0]),
+               static_cast<long long>(key.kernel[1]), static_cast<long long>(key.dtype), plan->usable ? "used" : "cannot");
   }
 };
 using Plans = CudaPlans<Dnn>;
@@ -273,11 +247,7 @@ bool run(const CudaCall* call, CudaConv2d* t, int64_t dtype, void* handle, Plan*
   const int64_t ids[] = {1, 2, 3};
   const void* const pointers[] = {t->x, t->w, result};
   Descriptor pack(kPack);
-  if (!pack.set(kPackIds, kInt64, ids, 3)
-           .set(kPackPointers, kPointer, pointers, 3)
-           .set(kPackWorkspace, kPointer, &workspace)
-           .finish())
-    return false;
+  if (!pack.set(kPackIds, kInt64, ids, 3).set(kPackPointers, kPointer, pointers, 3).set(kPackWorkspace, kPointer, &workspace).finish()) return false;
   if (dnn.set_stream(handle, call->stream) != 0) return false;
   const int32_t status = dnn.execute(handle, plan->plan, pack.get());
   if (status != 0) {

@@ -39,17 +39,15 @@ int32_t load(CudaDriver* driver, CoilError* error) {
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* reason = dlerror();
-    return report(
-        error, kNoDriver,
-        "the CUDA driver (%s) cannot be loaded: %s; install NVIDIA's driver, or run on the CPU with a package that has "
-        "code for it (coil compile --target cpu,cuda:sm_90)",
-        path, reason ? reason : "not found");
+    return report(error, kNoDriver,
+                  "the CUDA driver (%s) cannot be loaded: %s; install NVIDIA's driver, or run on the CPU with a package that has "
+                  "code for it (coil compile --target cpu,cuda:sm_90)",
+                  path, reason ? reason : "not found");
   }
   // The library stays: other threads and the code of models refer to it until the process ends.
 #define X(member, name, arguments, optional)                                         \
   driver->member = reinterpret_cast<CudaResult(*) arguments>(dlsym(library, #name)); \
-  if (!driver->member && !(optional))                                                \
-    return report(error, kNoDriver, "the CUDA driver (%s) lacks %s; install a driver of CUDA 12.0 or later", path, #name);
+  if (!driver->member && !(optional)) return report(error, kNoDriver, "the CUDA driver (%s) lacks %s; install a driver of CUDA 12.0 or later", path, #name);
   COIL_CUDA_FUNCTIONS(X)
 #undef X
   return 0;
@@ -62,13 +60,9 @@ int32_t start(const CudaDriver& driver, CoilError* error) {
   const char* text;
   describe(driver, result, &name, &text);
   if (result == kCudaNoDevice)
-    return report(
-        error, kNoDevice,
-        "this machine has no CUDA device that the process may use (%s: %s); check nvidia-smi and CUDA_VISIBLE_DEVICES", name,
-        text);
-  return report(
-      error, kNoDriver, "the CUDA driver does not start: %s (%s)%s", text, name,
-      result == kCudaNotInitialised ? "; a process cannot use CUDA after fork(): start it with exec" : "; check nvidia-smi");
+    return report(error, kNoDevice, "this machine has no CUDA device that the process may use (%s: %s); check nvidia-smi and CUDA_VISIBLE_DEVICES", name, text);
+  return report(error, kNoDriver, "the CUDA driver does not start: %s (%s)%s", text, name,
+                result == kCudaNotInitialised ? "; a process cannot use CUDA after fork(): start it with exec" : "; check nvidia-smi");
 }
 
 }  // namespace
@@ -97,16 +91,13 @@ int32_t cuda_fail(const CudaDriver* driver, CudaResult result, CoilError* error,
 
 int32_t cuda_find_device(const CudaDriver* driver, int32_t ordinal, int32_t* device, CoilError* error) {
   int32_t count = 0;
-  if (const CudaResult result = driver->device_count(&count))
-    return cuda_fail(driver, result, error, "cannot count the CUDA devices");
+  if (const CudaResult result = driver->device_count(&count)) return cuda_fail(driver, result, error, "cannot count the CUDA devices");
   if (ordinal < 0 || ordinal >= count)
-    return report(error, kNoDevice, "there is no device cuda:%d; the process sees %d CUDA device%s%s", ordinal, count,
-                  count == 1 ? "" : "s",
+    return report(error, kNoDevice, "there is no device cuda:%d; the process sees %d CUDA device%s%s", ordinal, count, count == 1 ? "" : "s",
                   count == 1 ? " (cuda:0)"
                   : count    ? " (cuda:0 and up)"
                              : "");
-  if (const CudaResult result = driver->device(device, ordinal))
-    return cuda_fail(driver, result, error, "cannot take the CUDA device");
+  if (const CudaResult result = driver->device(device, ordinal)) return cuda_fail(driver, result, error, "cannot take the CUDA device");
   return 0;
 }
 

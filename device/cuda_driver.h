@@ -87,77 +87,73 @@ struct CudaEdge {
 };
 enum : int32_t { kCudaClusterDimension = 4, kCudaEarlyStart = 6 };  // CUlaunchAttributeID: the latter is programmatic stream serialisation
 enum : unsigned char { kCudaEdgeProgrammatic = 1 };                 // CUgraphDependencyType, and the port of a kernel that has it
-enum : int32_t { kCudaCaptureRelaxed = 2 };    // CUstreamCaptureMode
+enum : int32_t { kCudaCaptureRelaxed = 2 };                         // CUstreamCaptureMode
 
 // X(member, exported name, arguments, whether coil can do without it)
-#define COIL_CUDA_FUNCTIONS(X)                                                                                                 \
-  X(init, cuInit, (uint32_t flags), false)                                                                                     \
-  X(driver_version, cuDriverGetVersion, (int32_t*), false)                                                                     \
-  X(error_name, cuGetErrorName, (CudaResult, const char**), false)                                                             \
-  X(error_text, cuGetErrorString, (CudaResult, const char**), false)                                                           \
-  X(device_count, cuDeviceGetCount, (int32_t*), false)                                                                         \
-  X(device, cuDeviceGet, (int32_t * device, int32_t ordinal), false)                                                           \
-  X(device_name, cuDeviceGetName, (char* name, int32_t bytes, int32_t device), false)                                          \
-  X(device_attribute, cuDeviceGetAttribute, (int32_t * value, int32_t attribute, int32_t device), false)                       \
-  X(device_memory, cuDeviceTotalMem_v2, (size_t*, int32_t device), false)                                                      \
-  X(retain, cuDevicePrimaryCtxRetain, (void** context, int32_t device), false)                                                 \
-  X(release, cuDevicePrimaryCtxRelease_v2, (int32_t device), false)                                                            \
-  X(current, cuCtxGetCurrent, (void** context), false)                                                                         \
-  X(set_current, cuCtxSetCurrent, (void* context), false)                                                                      \
-  X(synchronise, cuCtxSynchronize, (), false)                                                                                  \
-  X(load_module, cuModuleLoadData, (void** module, const void* image), false)                                                  \
-  X(unload_module, cuModuleUnload, (void* module), false)                                                                      \
-  X(find_function, cuModuleGetFunction, (void** function, void* module, const char* name), false)                              \
-  X(set_function, cuFuncSetAttribute, (void* function, int32_t attribute, int32_t value), false)                               \
-  X(launch, cuLaunchKernel,                                                                                                    \
-    (void* function, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared_bytes,      \
-     void* stream, void** params, void** extra),                                                                               \
-    false)                                                                                                                     \
-  X(launch_ex, cuLaunchKernelEx, (const CudaLaunchConfig*, void* function, void** params, void** extra), true)                 \
-  X(active_clusters, cuOccupancyMaxActiveClusters, (int32_t * clusters, void* function, const CudaLaunchConfig*), true)        \
-  X(encode_tiled, cuTensorMapEncodeTiled,                                                                                      \
-    (void* map, int32_t dtype, uint32_t rank, void* base, const uint64_t* sizes, const uint64_t* strides, const uint32_t* box, \
-     const uint32_t* element_strides, int32_t interleave, int32_t swizzle, int32_t promotion, int32_t fill),                   \
-    true)                                                                                                                      \
-  X(memory_info, cuMemGetInfo_v2, (size_t * free, size_t * total), false)                                                      \
-  X(allocate, cuMemAlloc_v2, (CudaAddress*, size_t bytes), false)                                                              \
-  X(free, cuMemFree_v2, (CudaAddress), false)                                                                                  \
-  X(allocate_host, cuMemHostAlloc, (void**, size_t bytes, uint32_t flags), false)                                              \
-  X(free_host, cuMemFreeHost, (void*), false)                                                                                  \
-  X(host_address, cuMemHostGetDevicePointer_v2, (CudaAddress*, void* host, uint32_t flags), false)                             \
-  X(copy, cuMemcpyAsync, (CudaAddress to, CudaAddress from, size_t bytes, void* stream), false)                                \
-  X(copy_in, cuMemcpyHtoDAsync_v2, (CudaAddress to, const void* from, size_t bytes, void* stream), false)                      \
-  X(copy_out, cuMemcpyDtoHAsync_v2, (void* to, CudaAddress from, size_t bytes, void* stream), false)                           \
-  X(fill, cuMemsetD8Async, (CudaAddress to, unsigned char value, size_t bytes, void* stream), false)                           \
-  X(pointer_attributes, cuPointerGetAttributes, (uint32_t count, const int32_t* attributes, void** values, CudaAddress),       \
-    false)                                                                                                                     \
-  X(make_stream, cuStreamCreate, (void** stream, uint32_t flags), false)                                                       \
-  X(delete_stream, cuStreamDestroy_v2, (void* stream), false)                                                                  \
-  X(synchronise_stream, cuStreamSynchronize, (void* stream), false)                                                            \
-  X(is_capturing, cuStreamIsCapturing, (void* stream, int32_t* status), false)                                                 \
-  X(stream_context, cuStreamGetCtx, (void* stream, void** context), false)                                                     \
-  X(wait_event, cuStreamWaitEvent, (void* stream, void* event, uint32_t flags), false)                                         \
-  X(wait_value, cuStreamWaitValue32_v2, (void* stream, CudaAddress, uint32_t value, uint32_t flags), true)                    \
-  X(make_event, cuEventCreate, (void** event, uint32_t flags), false)                                                          \
-  X(delete_event, cuEventDestroy_v2, (void* event), false)                                                                     \
-  X(record_event, cuEventRecord, (void* event, void* stream), false)                                                           \
-  X(synchronise_event, cuEventSynchronize, (void* event), false)                                                               \
-  X(elapsed, cuEventElapsedTime, (float* milliseconds, void* start, void* end), false)                                         \
-  X(make_graph, cuGraphCreate, (void** graph, uint32_t flags), true)                                                           \
-  X(delete_graph, cuGraphDestroy, (void* graph), true)                                                                         \
-  X(add_kernel, cuGraphAddKernelNode_v2, (void** node, void* graph, void* const* after, size_t count, const CudaKernelNode*),  \
-    true)                                                                                                                      \
-  X(add_copy, cuGraphAddMemcpyNode,                                                                                            \
-    (void** node, void* graph, void* const* after, size_t count, const CudaCopyNode*, void* context), true)                    \
-  X(add_edges, cuGraphAddDependencies_v2,                                                                                      \
-    (void* graph, void* const* from, void* const* to, const CudaEdge*, size_t count), true)                                    \
-  X(set_node_attribute, cuGraphKernelNodeSetAttribute, (void* node, int32_t attribute, const void* value), true)               \
-  X(instantiate, cuGraphInstantiateWithFlags, (void** executable, void* graph, unsigned long long flags), true)                \
-  X(delete_executable, cuGraphExecDestroy, (void* executable), true)                                                           \
-  X(change_kernel, cuGraphExecKernelNodeSetParams_v2, (void* executable, void* node, const CudaKernelNode*), true)             \
-  X(change_copy, cuGraphExecMemcpyNodeSetParams, (void* executable, void* node, const CudaCopyNode*, void* context), true)     \
-  X(launch_graph, cuGraphLaunch, (void* executable, void* stream), true)                                                       \
-  X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int32_t * mode), true)
+#define COIL_CUDA_FUNCTIONS(X)                                                                                                                         \
+  X(init, cuInit, (uint32_t flags), false)                                                                                                             \
+  X(driver_version, cuDriverGetVersion, (int32_t*), false)                                                                                             \
+  X(error_name, cuGetErrorName, (CudaResult, const char**), false)                                                                                     \
+  X(error_text, cuGetErrorString, (CudaResult, const char**), false)                                                                                   \
+  X(device_count, cuDeviceGetCount, (int32_t*), false)                                                                                                 \
+  X(device, cuDeviceGet, (int32_t* device, int32_t ordinal), false)                                                                                    \
+  X(device_name, cuDeviceGetName, (char* name, int32_t bytes, int32_t device), false)                                                                  \
+  X(device_attribute, cuDeviceGetAttribute, (int32_t* value, int32_t attribute, int32_t device), false)                                                \
+  X(device_memory, cuDeviceTotalMem_v2, (size_t*, int32_t device), false)                                                                              \
+  X(retain, cuDevicePrimaryCtxRetain, (void** context, int32_t device), false)                                                                         \
+  X(release, cuDevicePrimaryCtxRelease_v2, (int32_t device), false)                                                                                    \
+  X(current, cuCtxGetCurrent, (void** context), false)                                                                                                 \
+  X(set_current, cuCtxSetCurrent, (void* context), false)                                                                                              \
+  X(synchronise, cuCtxSynchronize, (), false)                                                                                                          \
+  X(load_module, cuModuleLoadData, (void** module, const void* image), false)                                                                          \
+  X(unload_module, cuModuleUnload, (void* module), false)                                                                                              \
+  X(find_function, cuModuleGetFunction, (void** function, void* module, const char* name), false)                                                      \
+  X(set_function, cuFuncSetAttribute, (void* function, int32_t attribute, int32_t value), false)                                                       \
+  X(launch, cuLaunchKernel,                                                                                                                            \
+    (void* function, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared_bytes, void* stream, void** params, \
+     void** extra),                                                                                                                                    \
+    false)                                                                                                                                             \
+  X(launch_ex, cuLaunchKernelEx, (const CudaLaunchConfig*, void* function, void** params, void** extra), true)                                         \
+  X(active_clusters, cuOccupancyMaxActiveClusters, (int32_t* clusters, void* function, const CudaLaunchConfig*), true)                                 \
+  X(encode_tiled, cuTensorMapEncodeTiled,                                                                                                              \
+    (void* map, int32_t dtype, uint32_t rank, void* base, const uint64_t* sizes, const uint64_t* strides, const uint32_t* box,                         \
+     const uint32_t* element_strides, int32_t interleave, int32_t swizzle, int32_t promotion, int32_t fill),                                           \
+    true)                                                                                                                                              \
+  X(memory_info, cuMemGetInfo_v2, (size_t* free, size_t* total), false)                                                                                \
+  X(allocate, cuMemAlloc_v2, (CudaAddress*, size_t bytes), false)                                                                                      \
+  X(free, cuMemFree_v2, (CudaAddress), false)                                                                                                          \
+  X(allocate_host, cuMemHostAlloc, (void**, size_t bytes, uint32_t flags), false)                                                                      \
+  X(free_host, cuMemFreeHost, (void*), false)                                                                                                          \
+  X(host_address, cuMemHostGetDevicePointer_v2, (CudaAddress*, void* host, uint32_t flags), false)                                                     \
+  X(copy, cuMemcpyAsync, (CudaAddress to, CudaAddress from, size_t bytes, void* stream), false)                                                        \
+  X(copy_in, cuMemcpyHtoDAsync_v2, (CudaAddress to, const void* from, size_t bytes, void* stream), false)                                              \
+  X(copy_out, cuMemcpyDtoHAsync_v2, (void* to, CudaAddress from, size_t bytes, void* stream), false)                                                   \
+  X(fill, cuMemsetD8Async, (CudaAddress to, unsigned char value, size_t bytes, void* stream), false)                                                   \
+  X(pointer_attributes, cuPointerGetAttributes, (uint32_t count, const int32_t* attributes, void** values, CudaAddress), false)                        \
+  X(make_stream, cuStreamCreate, (void** stream, uint32_t flags), false)                                                                               \
+  X(delete_stream, cuStreamDestroy_v2, (void* stream), false)                                                                                          \
+  X(synchronise_stream, cuStreamSynchronize, (void* stream), false)                                                                                    \
+  X(is_capturing, cuStreamIsCapturing, (void* stream, int32_t* status), false)                                                                         \
+  X(stream_context, cuStreamGetCtx, (void* stream, void** context), false)                                                                             \
+  X(wait_event, cuStreamWaitEvent, (void* stream, void* event, uint32_t flags), false)                                                                 \
+  X(wait_value, cuStreamWaitValue32_v2, (void* stream, CudaAddress, uint32_t value, uint32_t flags), true)                                             \
+  X(make_event, cuEventCreate, (void** event, uint32_t flags), false)                                                                                  \
+  X(delete_event, cuEventDestroy_v2, (void* event), false)                                                                                             \
+  X(record_event, cuEventRecord, (void* event, void* stream), false)                                                                                   \
+  X(synchronise_event, cuEventSynchronize, (void* event), false)                                                                                       \
+  X(elapsed, cuEventElapsedTime, (float* milliseconds, void* start, void* end), false)                                                                 \
+  X(make_graph, cuGraphCreate, (void** graph, uint32_t flags), true)                                                                                   \
+  X(delete_graph, cuGraphDestroy, (void* graph), true)                                                                                                 \
+  X(add_kernel, cuGraphAddKernelNode_v2, (void** node, void* graph, void* const* after, size_t count, const CudaKernelNode*), true)                    \
+  X(add_copy, cuGraphAddMemcpyNode, (void** node, void* graph, void* const* after, size_t count, const CudaCopyNode*, void* context), true)            \
+  X(add_edges, cuGraphAddDependencies_v2, (void* graph, void* const* from, void* const* to, const CudaEdge*, size_t count), true)                      \
+  X(set_node_attribute, cuGraphKernelNodeSetAttribute, (void* node, int32_t attribute, const void* value), true)                                       \
+  X(instantiate, cuGraphInstantiateWithFlags, (void** executable, void* graph, unsigned long long flags), true)                                        \
+  X(delete_executable, cuGraphExecDestroy, (void* executable), true)                                                                                   \
+  X(change_kernel, cuGraphExecKernelNodeSetParams_v2, (void* executable, void* node, const CudaKernelNode*), true)                                     \
+  X(change_copy, cuGraphExecMemcpyNodeSetParams, (void* executable, void* node, const CudaCopyNode*, void* context), true)                             \
+  X(launch_graph, cuGraphLaunch, (void* executable, void* stream), true)                                                                               \
+  X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int32_t* mode), true)
 
 struct CudaDriver {
 #define X(member, name, arguments, optional) CudaResult(*member) arguments;

@@ -84,9 +84,7 @@ class Relaxed {
 
 int64_t calls_of(const CudaGraphs* g) { return __atomic_load_n(&g->calls, __ATOMIC_RELAXED); }
 
-size_t num_addresses(const CudaProgram& p) {
-  return static_cast<size_t>(p.num_inputs) + static_cast<size_t>(p.num_outputs) + 4;
-}
+size_t num_addresses(const CudaProgram& p) { return static_cast<size_t>(p.num_inputs) + static_cast<size_t>(p.num_outputs) + 4; }
 size_t num_words(const CudaProgram& p) { return static_cast<size_t>(p.num_symbols) + num_addresses(p); }
 
 // The addresses of a slot's identity: its sizes are read by other threads.
@@ -220,8 +218,7 @@ CudaResult add_nodes(CudaGraphs* g, Slot* s) {
       if (result == kCudaSuccess && early) result = driver.add_edges(s->graph, &last, &op.node, &edge, 1);
       CudaLaunchAttribute attribute = {};
       attribute.cluster[0] = static_cast<uint32_t>(op.cluster), attribute.cluster[1] = attribute.cluster[2] = 1;
-      if (result == kCudaSuccess && op.cluster > 1)
-        result = driver.set_node_attribute(op.node, kCudaClusterDimension, attribute.bytes);
+      if (result == kCudaSuccess && op.cluster > 1) result = driver.set_node_attribute(op.node, kCudaClusterDimension, attribute.bytes);
     } else {
       CudaCopyNode node;
       tape_node(op, &node);
@@ -250,15 +247,11 @@ void make_graph(CudaGraphs* g, const CudaProgram& p, const CoilCall& call, Slot*
     pthread_mutex_lock(&g->mutex);
     g->num_graphs--;
     pthread_mutex_unlock(&g->mutex);
-    return reject(g, s,
-                  !written            ? "a library has a part in the call"
-                  : s->tape.num_ops == 0 ? "no kernels"
-                                         : "the driver refuses");
+    return reject(g, s, !written ? "a library has a part in the call" : s->tape.num_ops == 0 ? "no kernels" : "the driver refuses");
   }
   list_addresses(p, call, addresses_of(p, s));
   s->exact = true;
-  cuda_trace("graph of %d launches for stream %p, which took %lld ns to enqueue", s->tape.num_ops, s->stream,
-             static_cast<long long>(s->plain.least_ns));
+  cuda_trace("graph of %d launches for stream %p, which took %lld ns to enqueue", s->tape.num_ops, s->stream, static_cast<long long>(s->plain.least_ns));
 }
 
 // Changes what differs on the tape. A node that cannot be changed leaves the rest as it was written down: dirty.
@@ -295,8 +288,7 @@ bool launch_graph(CudaGraphs* g, const CudaProgram& p, const CoilCall& call, Slo
     memcpy(addresses_of(p, s), addresses, num_addresses(p) * 8);
     s->exact = true;
   }
-  if (g->driver->launch_graph(s->executable, call.stream) != kCudaSuccess)
-    return reject(g, s, "the driver does not launch it"), false;
+  if (g->driver->launch_graph(s->executable, call.stream) != kCudaSuccess) return reject(g, s, "the driver does not launch it"), false;
   __atomic_fetch_add(&g->graph_calls, 1, __ATOMIC_RELAXED);
   if (!whole) __atomic_fetch_add(&g->changed_calls, 1, __ATOMIC_RELAXED);
   Clock& clock = whole ? s->whole : s->changed;
@@ -336,9 +328,8 @@ int32_t run_watched(CudaGraphs* g, const CudaProgram& p, const CoilCall& call, S
 CudaGraphs* cuda_graphs_open(const CudaDriver* driver, void* context, bool early) {
   const char* wish = getenv("COIL_CUDA_GRAPHS");
   const int mode = wish && *wish ? atoi(wish) : 1;
-  const bool able = driver->make_graph && driver->delete_graph && driver->add_kernel && driver->add_copy &&
-                    driver->set_node_attribute && driver->instantiate && driver->delete_executable && driver->change_kernel &&
-                    driver->change_copy && driver->launch_graph && driver->exchange_capture_mode;
+  const bool able = driver->make_graph && driver->delete_graph && driver->add_kernel && driver->add_copy && driver->set_node_attribute && driver->instantiate &&
+                    driver->delete_executable && driver->change_kernel && driver->change_copy && driver->launch_graph && driver->exchange_capture_mode;
   if (mode == 0 || !able) return nullptr;
   CudaGraphs* g = static_cast<CudaGraphs*>(calloc(1, sizeof(CudaGraphs)));
   if (!g) return nullptr;

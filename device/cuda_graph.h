@@ -36,8 +36,7 @@ int32_t cuda_graphs_run(CudaGraphs* graphs, const CudaProgram& program, const Co
 void cuda_graphs_count(CudaGraphs* graphs, CoilGraphCounts* counts);
 
 // Writes down what the call would enqueue; values are copied.
-void tape_kernel(CudaTape* tape, void* function, const CudaLaunchConfig& config, const CudaKernel& kernel, const CudaParam* params,
-                 int32_t num_params);
+void tape_kernel(CudaTape* tape, void* function, const CudaLaunchConfig& config, const CudaKernel& kernel, const CudaParam* params, int32_t num_params);
 void tape_copy(CudaTape* tape, void* to, const void* from, uint64_t bytes);
 // The call has a part that no tape can hold.
 void tape_refuse(CudaTape* tape);

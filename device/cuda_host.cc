@@ -24,14 +24,10 @@ constexpr int64_t kMaxGridYZ = 65535;
 // Whether the image runs on compute capability `sm`; better images have higher numbers. 0: it does not.
 int32_t fitness(const CudaImage& image, int32_t sm) {
   switch (image.kind) {
-    case 0:
-      return image.sm == sm ? 30000 + image.sm : 0;
-    case 1:
-      return image.sm / 10 == sm / 10 && image.sm <= sm ? 20000 + image.sm : 0;
-    case 2:
-      return image.sm <= sm ? 10000 + image.sm : 0;
-    default:
-      return 0;
+    case 0: return image.sm == sm ? 30000 + image.sm : 0;
+    case 1: return image.sm / 10 == sm / 10 && image.sm <= sm ? 20000 + image.sm : 0;
+    case 2: return image.sm <= sm ? 10000 + image.sm : 0;
+    default: return 0;
   }
 }
 
@@ -107,8 +103,7 @@ void prepare_function(CudaLoaded* d, int32_t k, int32_t max_shared) {
   if (able && kernel.shared_bytes > kSharedWithoutAsking)
     able = d->driver->set_function(d->functions[k], kCudaFunctionSharedBytes, kernel.shared_bytes) == kCudaSuccess;
   if (able && kernel.cluster > 1) able = d->sm >= 90 && d->driver->launch_ex;
-  if (able && kernel.cluster > kClusterWithoutAsking)
-    able = d->driver->set_function(d->functions[k], kCudaFunctionBigClusters, 1) == kCudaSuccess;
+  if (able && kernel.cluster > kClusterWithoutAsking) able = d->driver->set_function(d->functions[k], kCudaFunctionBigClusters, 1) == kCudaSuccess;
   if (able && kernel.cluster == 4) count_fours(d, d->functions[k], kernel);
   if (!able) d->functions[k] = nullptr;
 }
@@ -191,15 +186,14 @@ __attribute__((noinline, cold)) int32_t fail_kernel(const CudaLoaded& d, int32_t
 }
 
 __attribute__((noinline, cold)) int32_t fail_grid(const CudaKernel& k, int64_t gx, int64_t gy, int64_t gz, CoilError* error) {
-  fail(error, kInputSize, "kernel %s would need a grid of %lld x %lld x %lld blocks, and a device takes 2147483647 x 65535 x 65535: the inputs are too large", k.label,
-       static_cast<long long>(gx), static_cast<long long>(gy), static_cast<long long>(gz));
+  fail(error, kInputSize, "kernel %s would need a grid of %lld x %lld x %lld blocks, and a device takes 2147483647 x 65535 x 65535: the inputs are too large",
+       k.label, static_cast<long long>(gx), static_cast<long long>(gy), static_cast<long long>(gz));
   return kInputSize;
 }
 
 __attribute__((noinline, cold)) int32_t fail_absent(const CudaLoaded& d, const CudaKernel& k, CoilError* error) {
-  fail(error, kWrongMachine,
-       "kernel %s: the package holds no code for sm_%d (it has %s); compile the program for it: --target cuda:sm_%d", k.label,
-       d.sm, d.code->architectures, d.sm);
+  fail(error, kWrongMachine, "kernel %s: the package holds no code for sm_%d (it has %s); compile the program for it: --target cuda:sm_%d", k.label, d.sm,
+       d.code->architectures, d.sm);
   return kWrongMachine;
 }
 
@@ -214,8 +208,8 @@ CudaResult enqueue_kernel(const CudaLoaded& d, void* function, const CudaLaunchC
     a.cluster[0] = static_cast<uint32_t>(cluster), a.cluster[1] = a.cluster[2] = 1;
   }
   if (count == 0)
-    return d.driver->launch(function, config.grid[0], config.grid[1], config.grid[2], config.block[0], 1, 1, config.shared_bytes,
-                            config.stream, values, nullptr);
+    return d.driver->launch(function, config.grid[0], config.grid[1], config.grid[2], config.block[0], 1, 1, config.shared_bytes, config.stream, values,
+                            nullptr);
   CudaLaunchConfig with = config;
   with.attributes = attributes, with.num_attributes = count;
   return d.driver->launch_ex(&with, function, values, nullptr);
@@ -242,10 +236,8 @@ int32_t cuda_load(const CudaCode& code, int32_t ordinal, void** device, CoilErro
   d->modules = static_cast<void**>(calloc(static_cast<size_t>(code.num_images) + 1, sizeof(void*)));
   d->functions = static_cast<void**>(calloc(static_cast<size_t>(code.num_kernels) + 1, sizeof(void*)));
   int32_t failed = kOutOfMemory;
-  if (d->modules && d->functions)
-    failed = open_device(d, error);
-  else
-    fail(error, kOutOfMemory, "no memory for the model's code");
+  if (d->modules && d->functions) failed = open_device(d, error);
+  else fail(error, kOutOfMemory, "no memory for the model's code");
   if (failed) {
     destroy(d);
     return failed;
@@ -265,9 +257,7 @@ int32_t cuda_clusters(const CoilCall* call, int32_t blocks) {
   return blocks == 4 ? d.fours : d.multiprocessors / blocks;
 }
 int32_t cuda_sm(const CoilCall* call) { return loaded_of(call).sm; }
-CudaAttachment* cuda_attachment(const CoilCall* call, int32_t which) {
-  return &static_cast<CudaLoaded*>(call->device)->attachments[which];
-}
+CudaAttachment* cuda_attachment(const CoilCall* call, int32_t which) { return &static_cast<CudaLoaded*>(call->device)->attachments[which]; }
 
 int32_t cuda_run(const CudaProgram& program, const CoilCall* call, CoilError* error) {
   CudaGraphs* graphs = loaded_of(call).graphs;
@@ -285,13 +275,11 @@ void cuda_count_graphs(void* device, CoilGraphCounts* counts) {
   if (CudaGraphs* graphs = static_cast<CudaLoaded*>(device)->graphs) cuda_graphs_count(graphs, counts);
 }
 
-int32_t cuda_launch(const CudaCall* call, int32_t kernel, int64_t gx, int64_t gy, int64_t gz, const CudaParam* params,
-                    int32_t num_params, CoilError* error) {
+int32_t cuda_launch(const CudaCall* call, int32_t kernel, int64_t gx, int64_t gy, int64_t gz, const CudaParam* params, int32_t num_params, CoilError* error) {
   if (gx == 0 || gy == 0 || gz == 0) return 0;
   const CudaLoaded& d = loaded_of(call);
   const CudaKernel& k = d.code->kernels[kernel];
-  if (gx < 0 || gx > kMaxGridX || gy < 0 || gy > kMaxGridYZ || gz < 0 || gz > kMaxGridYZ || num_params > kMaxCudaParams)
-    return fail_grid(k, gx, gy, gz, error);
+  if (gx < 0 || gx > kMaxGridX || gy < 0 || gy > kMaxGridYZ || gz < 0 || gz > kMaxGridYZ || num_params > kMaxCudaParams) return fail_grid(k, gx, gy, gz, error);
   void* function = d.functions[kernel];
   if (!function) return fail_absent(d, k, error);
   const CudaLaunchConfig config = {{static_cast<uint32_t>(gx), static_cast<uint32_t>(gy), static_cast<uint32_t>(gz)},
@@ -313,8 +301,7 @@ int32_t cuda_copy(const CudaCall* call, void* to, const void* from, uint64_t byt
   if (!bytes) return 0;
   if (call->tape) return tape_copy(call->tape, to, from, bytes), 0;
   const CudaDriver* driver = loaded_of(call).driver;
-  const CudaResult result =
-      driver->copy(reinterpret_cast<CudaAddress>(to), reinterpret_cast<CudaAddress>(from), bytes, call->stream);
+  const CudaResult result = driver->copy(reinterpret_cast<CudaAddress>(to), reinterpret_cast<CudaAddress>(from), bytes, call->stream);
   return result == kCudaSuccess ? 0 : cuda_fail(driver, result, error, "a copy on the device failed");
 }
 

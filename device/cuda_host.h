@@ -85,7 +85,7 @@ bool cuda_has(const CoilCall* call, int32_t kernel);
 int32_t cuda_sms(const CoilCall* call);  // multiprocessors
 // Clusters of `blocks` (1, 2, 4) that run at once, where a multiprocessor has room for one block.
 int32_t cuda_clusters(const CoilCall* call, int32_t blocks);
-int32_t cuda_sm(const CoilCall* call);   // 90: compute capability 9.0
+int32_t cuda_sm(const CoilCall* call);  // 90: compute capability 9.0
 
 // What a library keeps for call->device (cuda_blas.h, cuda_dnn.h). The slots are null at first; who fills one guards it.
 // cuda_unload calls `drop`, with the device's context current, unless the driver has shut down before.
@@ -105,19 +105,18 @@ constexpr int32_t kMaxCudaParams = 48;  // of kernels that another compiler made
 
 // Both enqueue on call->stream and want the device's context current (the host sees to that). 0, or a code with *error.
 // A grid of no blocks launches nothing.
-int32_t cuda_launch(const CudaCall* call, int32_t kernel, int64_t gx, int64_t gy, int64_t gz, const CudaParam* params,
-                    int32_t num_params, CoilError* error);
+int32_t cuda_launch(const CudaCall* call, int32_t kernel, int64_t gx, int64_t gy, int64_t gz, const CudaParam* params, int32_t num_params, CoilError* error);
 // Between two places on the device.
 int32_t cuda_copy(const CudaCall* call, void* to, const void* from, uint64_t bytes, CoilError* error);
 constexpr int32_t kMapTf32 = -32;  // a map's dtype: float32 that TMA rounds to TensorFloat-32
 // Describes a row-major matrix for TMA: box_rows x box_cols boxes (box_cols elements are at most 128 bytes), 128-byte swizzle,
 // zeros outside. base and pitch_bytes are multiples of 16. dtype: a COIL_ number, or kMapTf32. Enqueues nothing. The device keeps the maps that were made last.
-int32_t cuda_tensor_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols,
-                        int64_t pitch_bytes, int32_t box_rows, int32_t box_cols, CoilError* error);
+int32_t cuda_tensor_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols, int64_t pitch_bytes,
+                        int32_t box_rows, int32_t box_cols, CoilError* error);
 // Of a row-major matrix of 2-byte elements of which `classes` rows (2, 4, 8) are a multiple of 16 bytes: the map of the rows index, index + classes, ...
 // Column c of the matrix is column c + (address of row `index`) % u / 2 of the map; u: 32, or 16 where `classes` rows are no multiple of 32 bytes.
-int32_t cuda_class_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols,
-                       int64_t row_stride, int32_t classes, int32_t index, int32_t box_rows, CoilError* error);
+int32_t cuda_class_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols, int64_t row_stride,
+                       int32_t classes, int32_t index, int32_t box_rows, CoilError* error);
 // Rows of `dim` contiguous elements of 2 bytes: element i of row r of head h of batch b at base + b * batch_stride + h * head_stride +
 // r * row_stride + i, strides in elements.
 struct CudaRows {

@@ -41,8 +41,7 @@ class CudaPlans {
     if (!kept || !kept->handle) return nullptr;
     *handle = kept->handle;
     Plan* plan = plan_for(kept, key, !capturing);
-    const bool able = plan && __atomic_load_n(&plan->usable, __ATOMIC_RELAXED) &&
-                      (!capturing || __atomic_load_n(&plan->warm, __ATOMIC_RELAXED));
+    const bool able = plan && __atomic_load_n(&plan->usable, __ATOMIC_RELAXED) && (!capturing || __atomic_load_n(&plan->warm, __ATOMIC_RELAXED));
     return able ? plan : nullptr;
   }
 

@@ -28,8 +28,7 @@ bool grow(void** data, uint64_t bytes, uint64_t wanted, uint64_t* capacity) {
 CudaTapeOp* new_op(CudaTape* tape) {
   uint64_t capacity = static_cast<uint64_t>(tape->ops_capacity);
   void* data = tape->ops;
-  if (tape->num_ops == kMostOps || !grow(&data, sizeof(CudaTapeOp), static_cast<uint64_t>(tape->num_ops) + 1, &capacity))
-    return nullptr;
+  if (tape->num_ops == kMostOps || !grow(&data, sizeof(CudaTapeOp), static_cast<uint64_t>(tape->num_ops) + 1, &capacity)) return nullptr;
   tape->ops = static_cast<CudaTapeOp*>(data);
   tape->ops_capacity = static_cast<int32_t>(capacity);
   CudaTapeOp* op = &tape->ops[tape->num_ops++];
@@ -63,10 +62,9 @@ CudaTapeOp* next_op(CudaTape* tape) {
   return op;
 }
 
-bool same_kernel(const CudaTapeOp& op, void* function, const CudaLaunchConfig& config, int32_t cluster, const CudaParam* params,
-                 int32_t num_params) {
-  bool same = op.function == function && op.threads == config.block[0] && op.shared_bytes == config.shared_bytes &&
-              op.cluster == cluster && op.num_params == num_params;
+bool same_kernel(const CudaTapeOp& op, void* function, const CudaLaunchConfig& config, int32_t cluster, const CudaParam* params, int32_t num_params) {
+  bool same = op.function == function && op.threads == config.block[0] && op.shared_bytes == config.shared_bytes && op.cluster == cluster &&
+              op.num_params == num_params;
   for (int32_t i = 0; same && i < num_params; i++) same = op.bytes[i] == params[i].bytes;
   return same;
 }
@@ -91,8 +89,7 @@ void tape_free(CudaTape* tape) {
   memset(tape, 0, sizeof *tape);
 }
 
-void tape_kernel(CudaTape* tape, void* function, const CudaLaunchConfig& config, const CudaKernel& kernel, const CudaParam* params,
-                 int32_t num_params) {
+void tape_kernel(CudaTape* tape, void* function, const CudaLaunchConfig& config, const CudaKernel& kernel, const CudaParam* params, int32_t num_params) {
   const int32_t cluster = kernel.cluster;
   CudaTapeOp* op = next_op(tape);
   if (!op) return;
@@ -139,8 +136,7 @@ void tape_refuse(CudaTape* tape) { tape->refused = true; }
 
 void tape_node(const CudaTape& tape, const CudaTapeOp& op, void** values, CudaKernelNode* node) {
   for (int32_t i = 0; i < op.num_params; i++) values[i] = tape.values + op.begin[i];
-  *node = {op.function, {op.grid[0], op.grid[1], op.grid[2]}, {op.threads, 1, 1}, op.shared_bytes, values, nullptr, nullptr,
-           nullptr};
+  *node = {op.function, {op.grid[0], op.grid[1], op.grid[2]}, {op.threads, 1, 1}, op.shared_bytes, values, nullptr, nullptr, nullptr};
 }
 
 void tape_node(const CudaTapeOp& op, CudaCopyNode* node) {

@@ -15,9 +15,9 @@ struct CudaTapeOp {
   uint32_t bytes[kMaxCudaParams];
   CudaAddress to, from;
   uint64_t copied;
-  void* node;  // of the graph
+  void* node;    // of the graph
   bool foreign;  // another compiler made the kernel: it does not wait by itself for the one before it
-  bool dirty;  // written down anew since the graph was made or changed
+  bool dirty;    // written down anew since the graph was made or changed
 };
 
 struct CudaTape {

@@ -31,35 +31,16 @@ int32_t map_type(int32_t dtype, int32_t* bytes) {
   switch (dtype) {
     case COIL_UINT8:
     case COIL_INT8:
-    case COIL_BOOL:
-      *bytes = 1;
-      return 0;
-    case COIL_INT16:
-      *bytes = 2;
-      return 1;
-    case COIL_INT32:
-      *bytes = 4;
-      return 3;
-    case COIL_INT64:
-      *bytes = 8;
-      return 5;
-    case COIL_FLOAT16:
-      *bytes = 2;
-      return 6;
-    case COIL_FLOAT32:
-      *bytes = 4;
-      return 7;
-    case COIL_FLOAT64:
-      *bytes = 8;
-      return 8;
-    case COIL_BFLOAT16:
-      *bytes = 2;
-      return 9;
-    case kMapTf32:
-      *bytes = 4;
-      return 11;
-    default:
-      return -1;
+    case COIL_BOOL: *bytes = 1; return 0;
+    case COIL_INT16: *bytes = 2; return 1;
+    case COIL_INT32: *bytes = 4; return 3;
+    case COIL_INT64: *bytes = 8; return 5;
+    case COIL_FLOAT16: *bytes = 2; return 6;
+    case COIL_FLOAT32: *bytes = 4; return 7;
+    case COIL_FLOAT64: *bytes = 8; return 8;
+    case COIL_BFLOAT16: *bytes = 2; return 9;
+    case kMapTf32: *bytes = 4; return 11;
+    default: return -1;
   }
 }
 
@@ -67,23 +48,20 @@ int32_t encode(const CudaLoaded& d, CudaTensorMap* map, const Key& k, CoilError*
   int32_t bytes = 0;
   const int32_t type = map_type(static_cast<int32_t>(k.dtype), &bytes);
   if (!d.driver->encode_tiled || type < 0)
-    return fail(error, kInternal, "tensor maps are not to be had here (driver before CUDA 12, or dtype number %d)",
-                static_cast<int32_t>(k.dtype)),
-           kInternal;
+    return fail(error, kInternal, "tensor maps are not to be had here (driver before CUDA 12, or dtype number %d)", static_cast<int32_t>(k.dtype)), kInternal;
   uint64_t sizes[4] = {}, pitches[3] = {};
   for (int i = 0; i < 4; i++) sizes[i] = static_cast<uint64_t>(k.sizes[i]);
   for (int i = 0; i < 3; i++) pitches[i] = static_cast<uint64_t>(k.pitches[i]);
   const uint32_t box[4] = {static_cast<uint32_t>(k.box_cols), static_cast<uint32_t>(k.box_rows), 1, 1};
   const uint32_t ones[4] = {1, 1, 1, 1};
   constexpr int32_t kNoInterleave = 0, kSwizzle128 = 3, kPromote256 = 3, kZeros = 0;
-  const CudaResult result = d.driver->encode_tiled(map, type, static_cast<uint32_t>(k.rank), const_cast<void*>(k.base), sizes, pitches,
-                                                   box, ones, kNoInterleave, kSwizzle128, kPromote256, kZeros);
+  const CudaResult result = d.driver->encode_tiled(map, type, static_cast<uint32_t>(k.rank), const_cast<void*>(k.base), sizes, pitches, box, ones,
+                                                   kNoInterleave, kSwizzle128, kPromote256, kZeros);
   if (result == kCudaSuccess) return 0;
   char what[256];
-  snprintf(what, sizeof what,
-           "no tensor map of %lld axes for %lld x %lld elements of %d bytes, %lld bytes a row, at %p, boxes of %lld x %lld",
-           static_cast<long long>(k.rank), static_cast<long long>(k.sizes[1]), static_cast<long long>(k.sizes[0]), bytes,
-           static_cast<long long>(k.pitches[0]), k.base, static_cast<long long>(k.box_rows), static_cast<long long>(k.box_cols));
+  snprintf(what, sizeof what, "no tensor map of %lld axes for %lld x %lld elements of %d bytes, %lld bytes a row, at %p, boxes of %lld x %lld",
+           static_cast<long long>(k.rank), static_cast<long long>(k.sizes[1]), static_cast<long long>(k.sizes[0]), bytes, static_cast<long long>(k.pitches[0]),
+           k.base, static_cast<long long>(k.box_rows), static_cast<long long>(k.box_cols));
   return cuda_fail(d.driver, result, error, what);
 }
 
@@ -145,13 +123,13 @@ void cuda_maps_close(CudaMaps* maps) {
   free(maps);
 }
 
-int32_t cuda_tensor_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols,
-                        int64_t pitch_bytes, int32_t box_rows, int32_t box_cols, CoilError* error) {
+int32_t cuda_tensor_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols, int64_t pitch_bytes,
+                        int32_t box_rows, int32_t box_cols, CoilError* error) {
   return find_or_encode(loaded_of(call), map, {dtype, base, 2, {cols, rows}, {pitch_bytes}, box_cols, box_rows}, error);
 }
 
-int32_t cuda_class_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols,
-                       int64_t row_stride, int32_t classes, int32_t index, int32_t box_rows, CoilError* error) {
+int32_t cuda_class_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const void* base, int64_t rows, int64_t cols, int64_t row_stride,
+                       int32_t classes, int32_t index, int32_t box_rows, CoilError* error) {
   if (index >= rows) index = 0;  // what is read of it lands in rows that nobody looks at
   const char* row = static_cast<const char*>(base) + index * row_stride * 2;
   const int64_t apart = row_stride * 2 * classes;
@@ -161,20 +139,16 @@ int32_t cuda_class_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, 
 
 bool cuda_rows_fit(const CudaRows& x) {
   const auto fits = [](int64_t size, int64_t stride) { return size == 1 || (size > 1 && stride > 0 && stride % 8 == 0); };
-  return x.dim > 0 && reinterpret_cast<uintptr_t>(x.base) % 16 == 0 && fits(x.batch, x.batch_stride) &&
-         fits(x.heads, x.head_stride) && fits(x.rows, x.row_stride);
+  return x.dim > 0 && reinterpret_cast<uintptr_t>(x.base) % 16 == 0 && fits(x.batch, x.batch_stride) && fits(x.heads, x.head_stride) &&
+         fits(x.rows, x.row_stride);
 }
 
 int32_t cuda_rows_map(const CoilCall* call, CudaTensorMap* map, int32_t dtype, const CudaRows& x, int32_t box_rows, CoilError* error) {
   // The stride of an axis of one index means nothing, but the driver wants a good one.
   const auto pitch = [](int64_t size, int64_t stride) { return size > 1 ? stride * 2 : 16; };
-  const Key key = {dtype,
-                   x.base,
-                   4,
-                   {x.dim, x.rows, x.heads, x.batch},
-                   {pitch(x.rows, x.row_stride), pitch(x.heads, x.head_stride), pitch(x.batch, x.batch_stride)},
-                   64,
-                   box_rows};
+  const Key key = {
+      dtype, x.base,  4, {x.dim, x.rows, x.heads, x.batch}, {pitch(x.rows, x.row_stride), pitch(x.heads, x.head_stride), pitch(x.batch, x.batch_stride)},
+      64,    box_rows};
   return find_or_encode(loaded_of(call), map, key, error);
 }
 

@@ -26,8 +26,7 @@ struct Upload {
 
 void note(Upload* upload, CudaResult result) {
   CudaResult none = kCudaSuccess;
-  if (result != kCudaSuccess)
-    __atomic_compare_exchange_n(&upload->result, &none, result, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  if (result != kCudaSuccess) __atomic_compare_exchange_n(&upload->result, &none, result, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
 struct Worker {
@@ -98,8 +97,7 @@ CudaResult copy_staged(Upload* upload) {
 
 }  // namespace
 
-int32_t cuda_upload(const CudaDriver* driver, void* context, CudaAddress to, const void* from, uint64_t bytes,
-                    CoilError* error) {
+int32_t cuda_upload(const CudaDriver* driver, void* context, CudaAddress to, const void* from, uint64_t bytes, CoilError* error) {
   if (!bytes) return 0;
   const CudaScope scope(driver, context);
   Upload upload = {driver, context, to, static_cast<const char*>(from), bytes, nullptr, 0, kCudaSuccess};

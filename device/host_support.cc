@@ -6,8 +6,7 @@ namespace cd {
 namespace {
 
 // What does not depend on symbols other than those solved on the way.
-inline int32_t check_sizes(const Signature& s, int32_t i, const CoilTensorView& view, int64_t* symbols, bool* empty,
-                           CoilError* error) {
+inline int32_t check_sizes(const Signature& s, int32_t i, const CoilTensorView& view, int64_t* symbols, bool* empty, CoilError* error) {
   const Input& input = s.inputs[i];
   for (int32_t d = 0; d < input.ndim; d++) {
     const Size& size = input.sizes[d];
@@ -65,15 +64,13 @@ int32_t check_late(const Signature& s, const CoilTensorView* views, const int64_
       // A host that means contiguous by null strides.
       int64_t dense = 1;
       for (int32_t d = input.ndim - 1; d >= 0; d--) {
-        if (view.sizes[d] != 1 && value_of(s, input.strides[d], symbols) != dense)
-          return fail_strides(s, i, view, symbols, error);
+        if (view.sizes[d] != 1 && value_of(s, input.strides[d], symbols) != dense) return fail_strides(s, i, view, symbols, error);
         dense *= view.sizes[d];
       }
       continue;
     }
     for (int32_t d = 0; d < input.ndim; d++) {
-      if (view.sizes[d] != 1 && view.strides[d] != value_of(s, input.strides[d], symbols))
-        return fail_strides(s, i, view, symbols, error);
+      if (view.sizes[d] != 1 && view.strides[d] != value_of(s, input.strides[d], symbols)) return fail_strides(s, i, view, symbols, error);
     }
   }
   for (int32_t i = 0; i < s.num_checks; i++) {
@@ -100,15 +97,13 @@ int32_t bind_inputs(const Signature& s, const CoilTensorView* views, int32_t cou
   for (int32_t i = 0; i < count; i++) {
     const Input& input = s.inputs[i];
     const CoilTensorView& view = views[i];
-    if (view.dtype != input.dtype || view.ndim != input.ndim || view.device_type != input.device_type ||
-        (input.ndim && !view.sizes))
+    if (view.dtype != input.dtype || view.ndim != input.ndim || view.device_type != input.device_type || (input.ndim && !view.sizes))
       return fail_kind(s, i, view, error);
     bool empty = false;
     if (int32_t failed = check_sizes(s, i, view, symbols, &empty, error)) return failed;
     for (int32_t d = 0; d < input.ndim; d++) late |= input.sizes[d].kind == kExpr;
     if (empty) continue;
-    if (!view.data || (reinterpret_cast<uintptr_t>(view.data) & alignment_mask(input.dtype)))
-      return fail_data(s, i, view, error);
+    if (!view.data || (reinterpret_cast<uintptr_t>(view.data) & alignment_mask(input.dtype))) return fail_data(s, i, view, error);
     if (input.symbol >= 0) {
       if (int32_t failed = bind_scalar(s, i, view, symbols, error)) return failed;
     } else if (input.strides) {

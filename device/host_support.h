@@ -1,6 +1,6 @@
 // What a model's generated host source builds on: tables that describe its inputs, and one call that checks a call's inputs
-// against them and solves the dynamic sizes. The code behind it is device/host_support.cc, input_errors.cc and machine_level.cc, compiled once with coil and linked
-// into every package; this header only declares, so that it costs a compile next to nothing. Needs no other header.
+// against them and solves the dynamic sizes. The code behind it is device/host_support.cc, input_errors.cc and machine_level.cc, compiled once with coil and
+// linked into every package; this header only declares, so that it costs a compile next to nothing. Needs no other header.
 //
 // What the generator emits, for f(x: f32[batch, 3, 2*side, side], mask: bool[batch, 128], step: int) -> ...:
 //
@@ -77,7 +77,7 @@ struct Limit {
   double most = 0;      // not 0: what kernels for a device count by 32 bits, and must stay below instead
 };
 inline constexpr double kMostAmount = 4611686018427387904.0;  // 2^62
-inline constexpr int64_t kMostElements = int64_t{1} << 48;     // of one dimension
+inline constexpr int64_t kMostElements = int64_t{1} << 48;    // of one dimension
 
 struct Signature {
   const Input* inputs;
@@ -86,7 +86,7 @@ struct Signature {
   int32_t num_symbols;
   int64_t (*evaluate)(int32_t index, const int64_t* symbols);  // may be null when there is no expression
   const char* const* texts;                                    // of the expressions, in the user's words
-  int32_t first_check;  // evaluate(first_check + i) for i in [0, num_checks) must not be 0, e.g. "seq % 8 == 0"
+  int32_t first_check;                                         // evaluate(first_check + i) for i in [0, num_checks) must not be 0, e.g. "seq % 8 == 0"
   int32_t num_checks;
   int32_t num_assertions = 0;  // so many of the checks, the last ones, are assertions of the program: error 211, not 204
   const Limit* limits = nullptr;
@@ -95,8 +95,7 @@ struct Signature {
 };
 
 // Checks all inputs and fills symbols[0, num_symbols). Returns 0, or 1 with *error filled. About 10 ns an input.
-int32_t bind_inputs(const Signature& signature, const CoilTensorView* inputs, int32_t count, int64_t* symbols,
-                    CoilError* error);
+int32_t bind_inputs(const Signature& signature, const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilError* error);
 
 // Fills *error with a printf-like text and returns 1. `code` is a number of src/base/error_codes.def, e.g. 211 for an
 // assertion.

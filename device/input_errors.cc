@@ -20,10 +20,8 @@ enum : int32_t {
 };
 
 SLOW void add_dtype(Text& text, int32_t dtype) {
-  if (const char* name = dtype_name(dtype))
-    text.add("%s", name);
-  else
-    text.add("dtype number %d", dtype);
+  if (const char* name = dtype_name(dtype)) text.add("%s", name);
+  else text.add("dtype number %d", dtype);
 }
 
 SLOW void add_size(Text& text, const Signature& s, const Size& size) {
@@ -39,10 +37,8 @@ SLOW void add_size(Text& text, const Signature& s, const Size& size) {
 }
 
 SLOW void add_range(Text& text, const Symbol& symbol) {
-  if (symbol.max == kUnbounded)
-    text.add("%lld or more", static_cast<long long>(symbol.min));
-  else
-    text.add("%lld..%lld", static_cast<long long>(symbol.min), static_cast<long long>(symbol.max));
+  if (symbol.max == kUnbounded) text.add("%lld or more", static_cast<long long>(symbol.min));
+  else text.add("%lld..%lld", static_cast<long long>(symbol.min), static_cast<long long>(symbol.max));
 }
 
 // "float32[batch, 3] with batch in 1..64"
@@ -75,10 +71,8 @@ SLOW void add_list(Text& text, const int64_t* values, int32_t count) {
 
 SLOW void add_got(Text& text, const CoilTensorView& view) {
   add_dtype(text, view.dtype);
-  if (view.ndim < 0 || view.ndim > COIL_MAX_RANK || (view.ndim > 0 && !view.sizes))
-    text.add(" of rank %d", view.ndim);
-  else
-    add_list(text, view.sizes, view.ndim);
+  if (view.ndim < 0 || view.ndim > COIL_MAX_RANK || (view.ndim > 0 && !view.sizes)) text.add(" of rank %d", view.ndim);
+  else add_list(text, view.sizes, view.ndim);
 }
 
 // "input 'x' (0): expected float32[batch, 3] with batch in 1..64, got float32[65, 3]: "
@@ -139,12 +133,9 @@ int32_t fail_kind(const Signature& s, int32_t i, const CoilTensorView& view, Coi
     text.add("it has %d dimension%s instead of %d; reshape it", view.ndim, view.ndim == 1 ? "" : "s", input.ndim);
   } else if (view.device_type != input.device_type) {
     error->code = kInputDevice;
-    if (view.device_type == COIL_CPU)
-      text.add("it is on the CPU");
-    else if (view.device_type == COIL_CUDA)
-      text.add("it is on cuda:%d", view.device_index);
-    else
-      text.add("it is on device type %d", view.device_type);
+    if (view.device_type == COIL_CPU) text.add("it is on the CPU");
+    else if (view.device_type == COIL_CUDA) text.add("it is on cuda:%d", view.device_index);
+    else text.add("it is on device type %d", view.device_type);
     text.add(", the program takes it on %s; move it there", input.device_type == COIL_CPU ? "the CPU" : "its CUDA device");
   } else {
     error->code = kInputSize;
@@ -170,8 +161,8 @@ int32_t fail_size(const Signature& s, int32_t i, int32_t d, const CoilTensorView
   } else if (solved != kUnsolved) {
     text.add("('");
     add_size(text, s, size);
-    text.add("') must be %lld, because '%s' is %lld by ", static_cast<long long>(size.a * solved + size.b),
-             s.symbols[size.index].name, static_cast<long long>(solved));
+    text.add("') must be %lld, because '%s' is %lld by ", static_cast<long long>(size.a * solved + size.b), s.symbols[size.index].name,
+             static_cast<long long>(solved));
     add_source(text, s, size.index);
   } else if (got >= size.b && (got - size.b) % size.a) {
     text.add("is not of the form ");
@@ -193,21 +184,17 @@ int32_t fail_data(const Signature& s, int32_t i, const CoilTensorView& view, Coi
   error->code = kInputNull;
   Text text(error);
   add_head(text, s, i, view);
-  if (!view.data)
-    text.add("its data pointer is null");
-  else
-    text.add("its data at %p is not aligned to its elements of %d bytes; copy it", view.data,
-             static_cast<int>(alignment_mask(view.dtype) + 1));
+  if (!view.data) text.add("its data pointer is null");
+  else text.add("its data at %p is not aligned to its elements of %d bytes; copy it", view.data, static_cast<int>(alignment_mask(view.dtype) + 1));
   return 1;
 }
 
-int32_t fail_expression(const Signature& s, int32_t i, int32_t d, const CoilTensorView& view, int64_t want,
-                             CoilError* error) {
+int32_t fail_expression(const Signature& s, int32_t i, int32_t d, const CoilTensorView& view, int64_t want, CoilError* error) {
   error->code = kInputSize;
   Text text(error);
   add_head(text, s, i, view);
-  text.add("size %lld of dimension %d must be %s = %lld", static_cast<long long>(view.sizes[d]), d,
-           s.texts[s.inputs[i].sizes[d].index], static_cast<long long>(want));
+  text.add("size %lld of dimension %d must be %s = %lld", static_cast<long long>(view.sizes[d]), d, s.texts[s.inputs[i].sizes[d].index],
+           static_cast<long long>(want));
   return 1;
 }
 
@@ -226,15 +213,11 @@ int32_t fail_strides(const Signature& s, int32_t i, const CoilTensorView& view, 
   add_list(text, want, input.ndim);
   text.add(input.strides ? "" : " (contiguous)");
   text.add(", got ");
-  if (view.strides)
-    add_list(text, view.strides, view.ndim);
-  else
-    text.add("contiguous ones");
+  if (view.strides) add_list(text, view.strides, view.ndim);
+  else text.add("contiguous ones");
   if (input.exact_strides)
     text.add("; the program counts in this input's memory (as_strided), so a copy would give other results: export with an input laid out like this one");
-  else
-    text.add(input.strides ? "; copy it into a tensor with these strides, or export with an input laid out like this one"
-                           : "; make it contiguous");
+  else text.add(input.strides ? "; copy it into a tensor with these strides, or export with an input laid out like this one" : "; make it contiguous");
   return 1;
 }
 
@@ -259,10 +242,8 @@ int32_t fail_check(const Signature& s, int32_t check, const int64_t* symbols, Co
   const bool asserted = check >= s.first_check + s.num_checks - s.num_assertions;
   error->code = asserted ? kRuntimeAssert : kInputSize;
   Text text(error);
-  if (asserted)
-    text.add("assertion failed: %s", s.texts[check]);
-  else
-    text.add("the sizes of the inputs must satisfy %s, which the export assumed", s.texts[check]);
+  if (asserted) text.add("assertion failed: %s", s.texts[check]);
+  else text.add("the sizes of the inputs must satisfy %s, which the export assumed", s.texts[check]);
   add_values(text, s, symbols);
   return 1;
 }
@@ -272,9 +253,9 @@ int32_t fail_limit(const Signature& s, int32_t i, const int64_t* symbols, CoilEr
   error->code = most > 0 ? kInputSize : kOutOfMemory;
   Text text(error);
   if (most > 0)
-    text.add("%s are %.10g, of which kernels for CUDA take fewer than %.10g, by the formula %s", s.limits[i].what, s.measure(i, symbols), most, s.limits[i].formula);
-  else text.add("%s would have %.3g bytes or elements, more than any memory, by the formula %s", s.limits[i].what,
-           s.measure(i, symbols), s.limits[i].formula);
+    text.add("%s are %.10g, of which kernels for CUDA take fewer than %.10g, by the formula %s", s.limits[i].what, s.measure(i, symbols), most,
+             s.limits[i].formula);
+  else text.add("%s would have %.3g bytes or elements, more than any memory, by the formula %s", s.limits[i].what, s.measure(i, symbols), s.limits[i].formula);
   add_values(text, s, symbols);
   return 1;
 }

@@ -36,18 +36,15 @@ inline uintptr_t alignment_mask(int32_t dtype) {
     case COIL_UINT16:
     case COIL_COMPLEX32:
     case COIL_FLOAT16:
-    case COIL_BFLOAT16:
-      return 1;
+    case COIL_BFLOAT16: return 1;
     case COIL_INT32:
     case COIL_UINT32:
     case COIL_FLOAT32:
-    case COIL_COMPLEX64:
-      return 3;
+    case COIL_COMPLEX64: return 3;
     case COIL_INT64:
     case COIL_UINT64:
     case COIL_FLOAT64:
-    case COIL_COMPLEX128:
-      return 7;
+    case COIL_COMPLEX128: return 7;
   }
   return 0;
 }

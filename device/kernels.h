@@ -3,9 +3,9 @@
  * packages that need it). Symbols carry the ISA as a suffix: coil_gemm_v3, coil_gemm_v4.
  *
  * Accumulation is float32 for float32, bfloat16 and float16 data. Products and convolutions of float64 have entries of their own
- * (coil_gemm_f64_v3): everything is float64 there, tiles of the epilogue too, panels have COIL_PANEL_COLUMNS(8) columns. Results go through an epilogue callback, tile by tile while
- * the tile is in cache: generated code adds bias, activation, residual and converts and stores. A null epilogue stores to `c`
- * as is. Kernels are deterministic: the order of a sum depends only on the problem, never on threads.
+ * (coil_gemm_f64_v3): everything is float64 there, tiles of the epilogue too, panels have COIL_PANEL_COLUMNS(8) columns. Results go through an epilogue
+ * callback, tile by tile while the tile is in cache: generated code adds bias, activation, residual and converts and stores. A null epilogue stores to `c` as
+ * is. Kernels are deterministic: the order of a sum depends only on the problem, never on threads.
  */
 #ifndef COIL_DEVICE_KERNELS_H_
 #define COIL_DEVICE_KERNELS_H_
@@ -38,7 +38,7 @@ extern "C" {
 /* Narrow groups: floats of a copy of what 8 pixels of a line see of 64 channels' groups, and whether it holds them. */
 #define COIL_NARROW_GROUPS_FLOATS 6144
 #define COIL_NARROW_GROUPS_FIT(kh, kw, stride_w, dilation_w, width) \
-  ((kh) * (7 * (stride_w) + ((kw)-1) * (dilation_w) + 1) * (64 % (width) == 0 ? 64 : 64 + 2 * (width)) <= COIL_NARROW_GROUPS_FLOATS)
+  ((kh) * (7 * (stride_w) + ((kw) - 1) * (dilation_w) + 1) * (64 % (width) == 0 ? 64 : 64 + 2 * (width)) <= COIL_NARROW_GROUPS_FLOATS)
 /* Output channels for which vectors along the input's channels pay, see CoilConv2d. */
 #define COIL_FEW_OUTPUTS 8
 #define COIL_ATTENTION_WORKER_BYTES 294912
@@ -51,8 +51,7 @@ extern "C" {
  * at least cols rounded up to 16, so whole vectors can be read and written: columns from cols to ld are padding of no meaning.
  * col is a multiple of 32, of float64 16 (in a grouped convolution: counted from the group's first channel). The tile may be overwritten.
  * Called by several threads at once for different tiles; each element of the problem comes exactly once. */
-typedef void (*CoilEpilogue)(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols,
-                             float* acc, int64_t ld);
+typedef void (*CoilEpilogue)(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc, int64_t ld);
 
 /* COIL_BLOCK_RULE. A task of a blocked product computes block_tiles tiles of rows (of 14 rows with 512-bit vectors, 6 with 256, 32 with AMX) by
  * block_panels panels of columns; what is too large for the kernel's buffers is cut to what fits them. Sums do not depend on it. */
@@ -73,27 +72,27 @@ typedef struct CoilGemm {
   int64_t a_batch, a_row, a_col;
   const void* b;
   int64_t b_batch, b_row, b_col;
-  void* c;                     /* used when epilogue is null */
-  int64_t c_batch, c_row;      /* c's column stride is 1 */
-  int32_t dtype;               /* COIL_FLOAT32, COIL_BFLOAT16, COIL_FLOAT16: a, b and c; of coil_gemm_f64 COIL_FLOAT64 */
+  void* c;                /* used when epilogue is null */
+  int64_t c_batch, c_row; /* c's column stride is 1 */
+  int32_t dtype;          /* COIL_FLOAT32, COIL_BFLOAT16, COIL_FLOAT16: a, b and c; of coil_gemm_f64 COIL_FLOAT64 */
   int32_t b_packed;
-  int32_t block_tiles, block_panels;  /* the blocks of a task, see COIL_BLOCK_RULE; 0: as the kernel finds best */
+  int32_t block_tiles, block_panels; /* the blocks of a task, see COIL_BLOCK_RULE; 0: as the kernel finds best */
   CoilEpilogue epilogue;
   const void* epilogue_context;
   void* scratch;
-  int32_t b_bits;              /* 8, 4: a packed B of integers beside an A of floats; 0: B is of dtype */
+  int32_t b_bits; /* 8, 4: a packed B of integers beside an A of floats; 0: B is of dtype */
   int64_t b_group;
-  const float* b_scale;        /* [ceil(k / b_group)][n], or null: 1 */
-  const float* b_zero;         /* the same shape, or null: 0 */
-  const void* ends;            /* of coil_gemm_grouped alone, like all that follows: [batch] int32, or int64 */
-  int32_t ends_wide;           /* int64 */
-  int32_t by_depth;            /* groups are ranges of k; else of rows */
-  int32_t* flag;               /* becomes 1 where ends decrease or leave [0, m or k]; null: nobody asks */
+  const float* b_scale; /* [ceil(k / b_group)][n], or null: 1 */
+  const float* b_zero;  /* the same shape, or null: 0 */
+  const void* ends;     /* of coil_gemm_grouped alone, like all that follows: [batch] int32, or int64 */
+  int32_t ends_wide;    /* int64 */
+  int32_t by_depth;     /* groups are ranges of k; else of rows */
+  int32_t* flag;        /* becomes 1 where ends decrease or leave [0, m or k]; null: nobody asks */
 } CoilGemm;
 
-/* coil_gemm_grouped: products of groups that follow one another; `ends` says where each of the `batch` groups ends. By rows: group g's rows of A (a_batch is 0) meet
- * B[g], c_batch is 0, and rows behind the last group are zeros. By depth: C[g] is the product of group g's columns of A and rows of B (b_batch 0, not packed).
- * float32, bfloat16 and float16. Ends that are wrong read and write nothing outside the operands. */
+/* coil_gemm_grouped: products of groups that follow one another; `ends` says where each of the `batch` groups ends. By rows: group g's rows of A (a_batch is 0)
+ * meet B[g], c_batch is 0, and rows behind the last group are zeros. By depth: C[g] is the product of group g's columns of A and rows of B (b_batch 0, not
+ * packed). float32, bfloat16 and float16. Ends that are wrong read and write nothing outside the operands. */
 
 /* 2-D convolution (cross-correlation, zero padding; the pads may differ at the far side: oh and ow say how far it goes), input
  * and output channels-last in memory with arbitrary outer strides: x[n][h][w][c] with c stride 1 (or any strides when
@@ -118,19 +117,19 @@ typedef struct CoilConv2d {
   int64_t stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
   const void* x;
   int64_t x_n, x_c, x_h, x_w;
-  const void* w;               /* packed at compile time, or as it is (w_plain) */
-  int64_t w_o, w_i, w_h, w_w;  /* strides of a plain weight */
-  void* y;                     /* used when epilogue is null: [n][oh][ow][oc], dense */
+  const void* w;              /* packed at compile time, or as it is (w_plain) */
+  int64_t w_o, w_i, w_h, w_w; /* strides of a plain weight */
+  void* y;                    /* used when epilogue is null: [n][oh][ow][oc], dense */
   int32_t dtype;
   int32_t depthwise;
   int32_t narrow_groups;
   int32_t few_outputs;
   int32_t winograd;
   int32_t w_plain;
-  int32_t implicit;            /* not 0: by the implicit product also where the kernel for small maps fits */
-  int32_t block_tiles, block_panels;  /* of the implicit product: as of CoilGemm */
-  int32_t x_zero;              /* of integers */
-  const void* w_direct;        /* beside transformed weights */
+  int32_t implicit;                  /* not 0: by the implicit product also where the kernel for small maps fits */
+  int32_t block_tiles, block_panels; /* of the implicit product: as of CoilGemm */
+  int32_t x_zero;                    /* of integers */
+  const void* w_direct;              /* beside transformed weights */
   CoilEpilogue epilogue;
   const void* epilogue_context;
   void* scratch;
@@ -158,25 +157,25 @@ typedef struct CoilAttention {
   int32_t keep_k_past, keep_v_past;
   const void* mask;
   int64_t mask_batch, mask_head, mask_row, mask_col;
-  int32_t mask_dtype;          /* COIL_BOOL, or a float dtype */
+  int32_t mask_dtype; /* COIL_BOOL, or a float dtype */
   int32_t causal;
   int32_t masked_rows_zero;
-  int32_t dtype;               /* of q, k, v, o */
+  int32_t dtype; /* of q, k, v, o */
   float scale;
   void* o;
   int64_t o_batch, o_head, o_row;
   void* scratch;
-  int32_t block_tiles;         /* a task's rows, in tiles of rows, and the keys at a time, in panels; 0: by the problem's own rule */
+  int32_t block_tiles; /* a task's rows, in tiles of rows, and the keys at a time, in panels; 0: by the problem's own rule */
   int32_t block_panels;
 } CoilAttention;
 
 /* The kernels of one instruction set: here x86-64's; another machine's header (device/aarch64/kernel_levels.h) has its own levels. */
-#define COIL_KERNELS(ISA)                                                                       \
-  void coil_gemm_##ISA(const CoilGemm* args, const CoilHost* host);                             \
-  void coil_conv2d_##ISA(const CoilConv2d* args, const CoilHost* host);                         \
-  void coil_attention_##ISA(const CoilAttention* args, const CoilHost* host);                   \
-  void coil_gemm_f64_##ISA(const CoilGemm* args, const CoilHost* host);                         \
-  void coil_gemm_grouped_##ISA(const CoilGemm* args, const CoilHost* host);                     \
+#define COIL_KERNELS(ISA)                                                     \
+  void coil_gemm_##ISA(const CoilGemm* args, const CoilHost* host);           \
+  void coil_conv2d_##ISA(const CoilConv2d* args, const CoilHost* host);       \
+  void coil_attention_##ISA(const CoilAttention* args, const CoilHost* host); \
+  void coil_gemm_f64_##ISA(const CoilGemm* args, const CoilHost* host);       \
+  void coil_gemm_grouped_##ISA(const CoilGemm* args, const CoilHost* host);   \
   void coil_conv2d_f64_##ISA(const CoilConv2d* args, const CoilHost* host);
 COIL_KERNELS(v3)
 COIL_KERNELS(v4)
@@ -184,7 +183,8 @@ COIL_KERNELS(v4)
 /* Bytes of `scratch` (64-byte aligned; may be 0). The compiler's memory plan evaluates the same formulas symbolically
  * (src/templates), a test keeps the two equal:
  *   gemm       k > COIL_GEMM_UNBLOCKED_K(element) ? num_workers * COIL_GEMM_WORKER_BYTES : 0
- *   conv2d     depthwise, narrow_groups or few_outputs ? 0 : (kh * kw * (ic / groups) > COIL_GEMM_UNBLOCKED_K(element) ? num_workers * COIL_GEMM_WORKER_BYTES : 0)
+ *   conv2d     depthwise, narrow_groups or few_outputs ? 0 : (kh * kw * (ic / groups) > COIL_GEMM_UNBLOCKED_K(element) ? num_workers * COIL_GEMM_WORKER_BYTES :
+ * 0)
  *                              + (x_c == 1 ? 0 : round_up(n * ih * iw * ic * (float64 ? 8 : 4), 64)),
  *              and w_plain ? round_up(bytes of the packed weight, 64) : 0
  *              (of integers: 0)

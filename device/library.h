@@ -14,15 +14,14 @@ typedef struct CoilLibraryCall {
   void* const* out;
   const int64_t* sizes;
   const int64_t* options;
-  int32_t dtype;          /* COIL_FLOAT32, COIL_FLOAT64, COIL_COMPLEX64, COIL_COMPLEX128 */
-  uint8_t* scratch;       /* 64-byte aligned: the call's part, then num_workers parts of worker_bytes */
+  int32_t dtype;    /* COIL_FLOAT32, COIL_FLOAT64, COIL_COMPLEX64, COIL_COMPLEX128 */
+  uint8_t* scratch; /* 64-byte aligned: the call's part, then num_workers parts of worker_bytes */
   int64_t worker_bytes;
   const CoilHost* host;
-  const char* subject;    /* what a message begins with: "linalg.cholesky" */
+  const char* subject; /* what a message begins with: "linalg.cholesky" */
   CoilError* error;
 } CoilLibraryCall;
 
-#define COIL_LIBRARY_ROUTINE(name) \
-  extern "C" __attribute__((visibility("hidden"))) int32_t coil_library_##name(const CoilLibraryCall* call)
+#define COIL_LIBRARY_ROUTINE(name) extern "C" __attribute__((visibility("hidden"))) int32_t coil_library_##name(const CoilLibraryCall* call)
 
 #endif /* COIL_DEVICE_LIBRARY_H_ */

@@ -39,8 +39,7 @@ int32_t select_isa(const int32_t* levels, int32_t count, const char** isa_name, 
   Text text(error);
   text.add("the package holds code for");
   for (int32_t i = 0; i < count; i++) text.add("%s %s", i ? "," : "", kIsaNames[levels[i]]);
-  text.add("; this machine runs %s%s; compile for it with --target", kIsaNames[limit],
-           wish && *wish ? " (limited by COIL_ISA)" : "");
+  text.add("; this machine runs %s%s; compile for it with --target", kIsaNames[limit], wish && *wish ? " (limited by COIL_ISA)" : "");
   return -1;
 }
 

@@ -34,10 +34,27 @@ extern "C" {
 
 /* dtype numbers are those of PyTorch's C shim (c10::ScalarType). */
 enum {
-  COIL_UINT8 = 0, COIL_INT8 = 1, COIL_INT16 = 2, COIL_INT32 = 3, COIL_INT64 = 4,
-  COIL_FLOAT16 = 5, COIL_FLOAT32 = 6, COIL_FLOAT64 = 7, COIL_COMPLEX32 = 8, COIL_COMPLEX64 = 9, COIL_COMPLEX128 = 10, COIL_BOOL = 11, COIL_BFLOAT16 = 15,
-  COIL_UINT16 = 27, COIL_UINT32 = 28, COIL_UINT64 = 29,
-  COIL_FLOAT8_E5M2 = 23, COIL_FLOAT8_E4M3FN = 24, COIL_FLOAT8_E5M2FNUZ = 25, COIL_FLOAT8_E4M3FNUZ = 26, COIL_FLOAT8_E8M0FNU = 44
+  COIL_UINT8 = 0,
+  COIL_INT8 = 1,
+  COIL_INT16 = 2,
+  COIL_INT32 = 3,
+  COIL_INT64 = 4,
+  COIL_FLOAT16 = 5,
+  COIL_FLOAT32 = 6,
+  COIL_FLOAT64 = 7,
+  COIL_COMPLEX32 = 8,
+  COIL_COMPLEX64 = 9,
+  COIL_COMPLEX128 = 10,
+  COIL_BOOL = 11,
+  COIL_BFLOAT16 = 15,
+  COIL_UINT16 = 27,
+  COIL_UINT32 = 28,
+  COIL_UINT64 = 29,
+  COIL_FLOAT8_E5M2 = 23,
+  COIL_FLOAT8_E4M3FN = 24,
+  COIL_FLOAT8_E5M2FNUZ = 25,
+  COIL_FLOAT8_E4M3FNUZ = 26,
+  COIL_FLOAT8_E8M0FNU = 44
 };
 enum { COIL_CPU = 0, COIL_CUDA = 1 };
 
@@ -70,16 +87,16 @@ typedef struct CoilHost {
 } CoilHost;
 
 typedef struct CoilCall {
-  const int64_t* symbols;      /* [num_symbols], from bind */
-  const uint8_t* constants;    /* the constants blob, 64-byte aligned, read-only, shared */
-  uint8_t* state;              /* mutable buffers ([state_bytes], initialised from constants + state_offset), or null */
-  void* const* inputs;         /* [num_inputs] data pointers */
-  void* const* outputs;        /* [num_outputs] data pointers */
-  uint8_t* arena;              /* [arena_bytes] */
-  const CoilHost* host;        /* the CPU's threads; null on CUDA */
-  void* device;                /* of load_device, or null */
-  void* stream;                /* CUstream of that device, null: its default stream */
-  int32_t* flag;               /* device-accessible (pinned, mapped) memory, written when a kernel finds fault; null: nobody asks */
+  const int64_t* symbols;   /* [num_symbols], from bind */
+  const uint8_t* constants; /* the constants blob, 64-byte aligned, read-only, shared */
+  uint8_t* state;           /* mutable buffers ([state_bytes], initialised from constants + state_offset), or null */
+  void* const* inputs;      /* [num_inputs] data pointers */
+  void* const* outputs;     /* [num_outputs] data pointers */
+  uint8_t* arena;           /* [arena_bytes] */
+  const CoilHost* host;     /* the CPU's threads; null on CUDA */
+  void* device;             /* of load_device, or null */
+  void* stream;             /* CUstream of that device, null: its default stream */
+  int32_t* flag;            /* device-accessible (pinned, mapped) memory, written when a kernel finds fault; null: nobody asks */
   /* What only the data sizes; null unless the model is `reads_sizes`. Called from run, on its thread. output >= 0: gives that late
    * output memory; `symbols` has the values for output_shape. output == -1: `bytes` of scratch memory (64-byte aligned) that is
    * left alone until run has returned. Returns 0, or 1 with *error filled. */
@@ -97,33 +114,33 @@ typedef struct CoilTrace {
 } CoilTrace;
 
 typedef struct CoilTensorDesc {
-  const char* name;            /* as in the exported program */
+  const char* name; /* as in the exported program */
   int32_t dtype;
   int32_t ndim;
 } CoilTensorDesc;
 
 /* What became of the calls of one device as CUDA graphs (device/cuda_graph.h). */
 typedef struct CoilGraphCounts {
-  int64_t calls;               /* of the program */
-  int64_t graph_calls;         /* of them: launched as a graph */
-  int64_t changed_calls;       /* of these: with other addresses than the call before */
-  int64_t graphs;              /* held now */
+  int64_t calls;         /* of the program */
+  int64_t graph_calls;   /* of them: launched as a graph */
+  int64_t changed_calls; /* of these: with other addresses than the call before */
+  int64_t graphs;        /* held now */
 } CoilGraphCounts;
 
 typedef struct CoilModel {
-  uint32_t abi_version;        /* COIL_ABI_VERSION */
-  uint32_t struct_bytes;       /* sizeof(CoilModel) */
-  int32_t num_inputs;          /* tensor inputs and symbolic scalar inputs, flattened; fixed non-tensor inputs are dropped */
+  uint32_t abi_version;  /* COIL_ABI_VERSION */
+  uint32_t struct_bytes; /* sizeof(CoilModel) */
+  int32_t num_inputs;    /* tensor inputs and symbolic scalar inputs, flattened; fixed non-tensor inputs are dropped */
   int32_t num_outputs;
   int32_t num_symbols;
-  int32_t device_type;         /* COIL_CPU, COIL_CUDA */
+  int32_t device_type; /* COIL_CPU, COIL_CUDA */
   const CoilTensorDesc* inputs;
   const CoilTensorDesc* outputs;
-  const char* in_spec;         /* pytree specs of the exported program, JSON */
+  const char* in_spec; /* pytree specs of the exported program, JSON */
   const char* out_spec;
   uint64_t constants_bytes;
-  uint64_t constants_hash;     /* XXH3-64 of the blob: tells a package whose blob was swapped */
-  uint64_t state_offset;       /* where in the constants blob the initial state begins; what lies behind the blob's end is zero */
+  uint64_t constants_hash; /* XXH3-64 of the blob: tells a package whose blob was swapped */
+  uint64_t state_offset;   /* where in the constants blob the initial state begins; what lies behind the blob's end is zero */
   uint64_t state_bytes;
   /* 0, or 1 with *error when no code in this object fits the machine. Called once before any other function. For CUDA models
    * it succeeds and gives "cuda": load_device decides. */
@@ -150,16 +167,16 @@ typedef struct CoilModel {
 /* The package's constants entry is the blob of constants_bytes, then optionally this trailer. Both hosts compare it with
  * constants_hash at load: it tells a blob of another compile without reading the blob. */
 typedef struct CoilConstantsTrailer {
-  char magic[8];               /* COIL_CONSTANTS_MAGIC, no terminating zero */
-  uint64_t hash;               /* constants_hash of the model that the blob belongs to */
+  char magic[8]; /* COIL_CONSTANTS_MAGIC, no terminating zero */
+  uint64_t hash; /* constants_hash of the model that the blob belongs to */
 } CoilConstantsTrailer;
 #define COIL_CONSTANTS_MAGIC "COILWTS1"
 
 /* For programs of whose results some are None: the shared object then has a hidden symbol COIL_RESULTS_SYMBOL of this type, which
  * the AOTInductor adapter reads (libtorch takes a null handle for None). The outputs of CoilModel are the tensors alone. */
 typedef struct CoilResults {
-  int32_t num_results;         /* all flattened results */
-  const int32_t* places;       /* [num_outputs], rising: where each output stands among them */
+  int32_t num_results;   /* all flattened results */
+  const int32_t* places; /* [num_outputs], rising: where each output stands among them */
 } CoilResults;
 #define COIL_RESULTS_SYMBOL coil_results
 /* A hidden string: the formula of arena_bytes in the user's words, for messages. May be absent. */

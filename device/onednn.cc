@@ -23,7 +23,7 @@ struct Job {
   int64_t batches, images, blocks, rows, last_rows, cols;
   const char *a, *w;
   int64_t a_batch, a_image, a_block, a_back, w_batch;  // a_back: blocks but the first begin so much earlier
-  char* c;  // without an epilogue
+  char* c;                                             // without an epilogue
   int64_t c_batch, c_row;
   CoilEpilogue epilogue;
   const void* epilogue_context;
@@ -44,8 +44,7 @@ class Arguments {
 
   bool add(int32_t which, int32_t query, const void* data) {
     void* memory = nullptr;
-    if (dnn_.create_memory(&memory, dnn_.ask_layout(plan_.description, query, 0), dnn_.engine, const_cast<void*>(data)) != 0)
-      return false;
+    if (dnn_.create_memory(&memory, dnn_.ask_layout(plan_.description, query, 0), dnn_.engine, const_cast<void*>(data)) != 0) return false;
     made_[own_++] = memory;
     list_[count_++] = {which, memory};
     return true;
@@ -69,13 +68,9 @@ bool run_block(const Job& job, int64_t task, char* memory, void* stream) {
   const char* a = job.a + batch * job.a_batch + image * job.a_image + (block ? block * job.a_block - job.a_back : 0);
   char* result = job.epilogue ? memory : job.c + batch * job.c_batch + first * job.c_row;
   Arguments arguments(*job.dnn, plan);
-  if (!arguments.add(kSource, kAskSource, a) ||
-      !arguments.add(kDestination, kAskDestination, result))
-    return false;
-  if (plan.weights)
-    arguments.add(kWeights, plan.weights);
-  else if (!arguments.add(kWeights, kAskWeights, job.w + batch * job.w_batch))
-    return false;
+  if (!arguments.add(kSource, kAskSource, a) || !arguments.add(kDestination, kAskDestination, result)) return false;
+  if (plan.weights) arguments.add(kWeights, plan.weights);
+  else if (!arguments.add(kWeights, kAskWeights, job.w + batch * job.w_batch)) return false;
   if (plan.scratch_bytes > 0 && !arguments.add(kScratchpad, kAskScratchpad, memory + job.result_bytes)) return false;
   if (!arguments.execute(stream)) return false;
   if (!job.epilogue) return true;
@@ -84,8 +79,7 @@ bool run_block(const Job& job, int64_t task, char* memory, void* stream) {
     for (int64_t col = 0; col < job.cols; col += COIL_TILE_COLS) {
       const int64_t tile_rows = rows - r < COIL_TILE_ROWS ? rows - r : COIL_TILE_ROWS,
                     tile_cols = job.cols - col < COIL_TILE_COLS ? job.cols - col : COIL_TILE_COLS;
-      job.epilogue(job.epilogue_context, batch, first + r, col, tile_rows, tile_cols,
-                   reinterpret_cast<float*>(result) + r * job.ld + col, job.ld);
+      job.epilogue(job.epilogue_context, batch, first + r, col, tile_rows, tile_cols, reinterpret_cast<float*>(result) + r * job.ld + col, job.ld);
     }
   }
   return true;
@@ -114,10 +108,8 @@ int32_t run(Job& job, const CoilHost* host, int64_t depth) {
   DnnWorkspace* workspace = dnn_take_workspace((alone ? 1 : host->num_workers) * (job.result_bytes + job.scratch_bytes));
   if (!workspace) return kOneDnnNotTaken;
   job.memory = workspace->data;
-  if (alone)
-    run_blocks(&job, 0, tasks, 0);
-  else
-    host->parallel_for(host->pool, tasks, 1, run_blocks, &job);
+  if (alone) run_blocks(&job, 0, tasks, 0);
+  else host->parallel_for(host->pool, tasks, 1, run_blocks, &job);
   dnn_give_workspace(workspace);
   return __atomic_load_n(&job.failed, __ATOMIC_RELAXED) ? kOneDnnFailed : kOneDnnDone;
 }
@@ -165,8 +157,7 @@ int32_t onednn_gemm(const CoilGemm* t, int64_t weight, const CoilHost* host) {
   DnnKey key;
   memset(&key, 0, sizeof key);
   const int64_t wanted = (t->m + kMostBlockRows - 1) / kMostBlockRows;
-  const int64_t rows = wanted == 1 ? t->m : dnn_round_up((t->m + wanted - 1) / wanted, kRowUnit),
-                blocks = (t->m + rows - 1) / rows;
+  const int64_t rows = wanted == 1 ? t->m : dnn_round_up((t->m + wanted - 1) / wanted, kRowUnit), blocks = (t->m + rows - 1) / rows;
   key.dtype = t->dtype, key.result_dtype = t->epilogue ? COIL_FLOAT32 : t->dtype, key.weight = weight;
   key.m = rows, key.n = t->n, key.k = t->k;
   key.a_row = t->m == 1 ? t->k * t->a_col : t->a_row, key.a_col = t->a_col;
@@ -191,8 +182,7 @@ int32_t onednn_gemm(const CoilGemm* t, int64_t weight, const CoilHost* host) {
 
 int32_t onednn_conv2d(const CoilConv2d* t, int64_t weight, const CoilHost* host) {
   if (!is_served(t->dtype) || t->winograd || t->w_plain || weight < 0) return kOneDnnNotTaken;
-  if (t->n <= 0 || t->ic <= 0 || t->ih <= 0 || t->iw <= 0 || t->oc <= 0 || t->oh <= 0 || t->ow <= 0 || t->kh <= 0 || t->kw <= 0)
-    return kOneDnnNotTaken;
+  if (t->n <= 0 || t->ic <= 0 || t->ih <= 0 || t->iw <= 0 || t->oc <= 0 || t->oh <= 0 || t->ow <= 0 || t->kh <= 0 || t->kw <= 0) return kOneDnnNotTaken;
   if (t->x_c <= 0 || t->x_h <= 0 || t->x_w <= 0 || (t->epilogue && t->oc % 16 != 0)) return kOneDnnNotTaken;
   DnnKey key;
   memset(&key, 0, sizeof key);

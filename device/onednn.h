@@ -1,11 +1,11 @@
 // Products and convolutions by oneDNN, where the machine has it: found at the first use, never needed. Linked into the CPU
 // packages whose tuning chose it (src/codegen/cpu/choices.h).
 //
-// oneDNN computes a block of rows (of a convolution: one image, or a strip of one where images are few and large) on one thread, and the fused loops follow while the block is in
-// the cache; blocks are handed to the call's threads. How a problem is cut depends on its sizes alone, so the threads do not
-// change a bit. What is made for a problem (a primitive; a copy of each constant weight in the layout that the library wants)
-// is kept until the package is unloaded; at most kMostPlans problems. COIL_ONEDNN names another library file; a name that does
-// not exist means none. COIL_ONEDNN_TRACE=1 prints a line to stderr for each problem.
+// oneDNN computes a block of rows (of a convolution: one image, or a strip of one where images are few and large) on one thread, and the fused loops follow
+// while the block is in the cache; blocks are handed to the call's threads. How a problem is cut depends on its sizes alone, so the threads do not change a
+// bit. What is made for a problem (a primitive; a copy of each constant weight in the layout that the library wants) is kept until the package is unloaded; at
+// most kMostPlans problems. COIL_ONEDNN names another library file; a name that does not exist means none. COIL_ONEDNN_TRACE=1 prints a line to stderr for each
+// problem.
 #ifndef COIL_DEVICE_ONEDNN_H_
 #define COIL_DEVICE_ONEDNN_H_
 

@@ -10,14 +10,8 @@ namespace cd {
 
 constexpr int32_t kMostDims = 12;
 enum : int32_t { kDnnBFloat16 = 2, kDnnFloat32 = 3 };
-enum : int32_t { kSource = 1, kDestination = 17, kWeights = 33, kScratchpad = 80 };  // arguments
-enum : int32_t {
-  kAskImplementation = 8,
-  kAskSource = 129,
-  kAskWeights = 131,
-  kAskDestination = 133,
-  kAskScratchpad = 136
-};  // queries
+enum : int32_t { kSource = 1, kDestination = 17, kWeights = 33, kScratchpad = 80 };                                           // arguments
+enum : int32_t { kAskImplementation = 8, kAskSource = 129, kAskWeights = 131, kAskDestination = 133, kAskScratchpad = 136 };  // queries
 
 struct Argument {
   int32_t which;
@@ -36,8 +30,7 @@ struct OneDnn {
   size_t (*layout_bytes)(const void* layout);
   const void* (*ask_layout)(const void* description, int32_t what, int32_t index);
   int32_t (*ask)(const void* description, int32_t what, int32_t index, void* result);
-  int32_t (*describe_reorder)(void** description, const void* from, void* from_engine, const void* to, void* to_engine,
-                              const void* attributes);
+  int32_t (*describe_reorder)(void** description, const void* from, void* from_engine, const void* to, void* to_engine, const void* attributes);
   int32_t (*destroy_description)(void* description);
   int32_t (*create_primitive)(void** primitive, const void* description);
   int32_t (*destroy_primitive)(void* primitive);
@@ -67,8 +60,8 @@ class Layout {
 
 // Descriptions of what a primitive does, for create_primitive; null: refused. All layouts are given.
 void* describe_product(const OneDnn& dnn, const void* a, const void* b, const void* c);
-void* describe_convolution(const OneDnn& dnn, const void* x, const void* w, const void* y, const int64_t* strides,
-                           const int64_t* dilations, const int64_t* near_pads, const int64_t* far_pads);
+void* describe_convolution(const OneDnn& dnn, const void* x, const void* w, const void* y, const int64_t* strides, const int64_t* dilations,
+                           const int64_t* near_pads, const int64_t* far_pads);
 
 // The calling thread's work stays on it, as long as this lives.
 class OneThread {

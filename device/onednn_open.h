@@ -26,8 +26,7 @@ inline void* open_onednn(const OneDnnVersion** version) {
     if (!library) continue;
     const auto ask = reinterpret_cast<const OneDnnVersion* (*)()>(dlsym(library, "dnnl_version"));
     const OneDnnVersion* v = ask ? ask() : nullptr;
-    const bool steers = v && (v->cpu_runtime == kOneDnnSequential ||
-                              (v->cpu_runtime == kOneDnnOpenMp && dlsym(library, "omp_set_num_threads")));
+    const bool steers = v && (v->cpu_runtime == kOneDnnSequential || (v->cpu_runtime == kOneDnnOpenMp && dlsym(library, "omp_set_num_threads")));
     if (steers && (v->major == 2 || v->major == 3)) {
       *version = v;
       return library;

@@ -47,8 +47,7 @@ void unpack(const char* packed, int64_t groups, int64_t k, int64_t n, int64_t el
   for (int64_t g = 0; g < groups; g++) {
     for (int64_t n0 = 0; n0 < n; n0 += COIL_PANEL, packed += k * COIL_PANEL * element) {
       const int64_t cols = n - n0 < COIL_PANEL ? n - n0 : COIL_PANEL;
-      for (int64_t i = 0; i < k; i++)
-        memcpy(to + ((g * k + i) * n + n0) * element, packed + i * COIL_PANEL * element, static_cast<size_t>(cols * element));
+      for (int64_t i = 0; i < k; i++) memcpy(to + ((g * k + i) * n + n0) * element, packed + i * COIL_PANEL * element, static_cast<size_t>(cols * element));
     }
   }
 }
@@ -82,10 +81,8 @@ void* describe(const OneDnn& dnn, const DnnKey& d, const void* b) {
   const int64_t x_sizes[] = {1, d.ic, d.ih, d.iw}, y_sizes[] = {1, d.n, d.oh, d.ow};
   const int64_t plane = d.x_c == 1 ? d.ih * d.x_h : d.ic * d.x_c;
   const int64_t x_strides[] = {plane, d.x_c, d.x_h, d.x_w}, y_strides[] = {d.oh * d.ow * d.c_row, 1, d.ow * d.c_row, d.c_row};
-  const int64_t strides[] = {d.stride_h, d.stride_w}, dilations[] = {d.dilation_h - 1, d.dilation_w - 1},
-                near_pads[] = {d.pad_h, d.pad_w};
-  const int64_t far_pads[] = {far_pad(d.oh, d.ih, d.kh, d.stride_h, d.dilation_h, d.pad_h),
-                              far_pad(d.ow, d.iw, d.kw, d.stride_w, d.dilation_w, d.pad_w)};
+  const int64_t strides[] = {d.stride_h, d.stride_w}, dilations[] = {d.dilation_h - 1, d.dilation_w - 1}, near_pads[] = {d.pad_h, d.pad_w};
+  const int64_t far_pads[] = {far_pad(d.oh, d.ih, d.kh, d.stride_h, d.dilation_h, d.pad_h), far_pad(d.ow, d.iw, d.kw, d.stride_w, d.dilation_w, d.pad_w)};
   const Layout x(dnn, 4, x_sizes, dnn_type(d.dtype), x_strides), y(dnn, 4, y_sizes, dnn_type(d.result_dtype), y_strides);
   return x.get() && y.get() ? describe_convolution(dnn, x.get(), b, y.get(), strides, dilations, near_pads, far_pads) : nullptr;
 }
@@ -98,8 +95,7 @@ bool reorder(const OneDnn& dnn, const DnnKey& d, const void* packed, void* to) {
   const void* wanted = nullptr;
   char* rows = static_cast<char*>(aligned(shape.groups * shape.k * shape.n * element));
   void *from = nullptr, *description = nullptr, *primitive = nullptr, *stream = nullptr;
-  bool done = rows && plain.get() && dnn.layout_of_memory(to, &wanted) == 0 &&
-              dnn.create_memory(&from, plain.get(), dnn.engine, rows) == 0 &&
+  bool done = rows && plain.get() && dnn.layout_of_memory(to, &wanted) == 0 && dnn.create_memory(&from, plain.get(), dnn.engine, rows) == 0 &&
               dnn.describe_reorder(&description, plain.get(), dnn.engine, wanted, dnn.engine, nullptr) == 0 &&
               dnn.create_primitive(&primitive, description) == 0 && dnn.create_stream(&stream, dnn.engine, 1) == 0;
   if (done) {
@@ -167,9 +163,8 @@ void clear(const OneDnn& dnn, DnnPlan* plan) {
 
 void trace(const DnnKey& d, bool usable, const char* name) {
   const long long rows = d.is_convolution ? d.oh * d.ow : d.m, k = d.is_convolution ? d.kh * d.kw * d.ic / d.groups : d.k;
-  fprintf(stderr, "onednn %s of %lld rows, %lld columns, depth %lld, dtype %d: %s%s\n",
-          d.is_convolution ? "convolution" : "product", rows, static_cast<long long>(d.n), k, static_cast<int>(d.dtype),
-          usable ? "" : "cannot ", name);
+  fprintf(stderr, "onednn %s of %lld rows, %lld columns, depth %lld, dtype %d: %s%s\n", d.is_convolution ? "convolution" : "product", rows,
+          static_cast<long long>(d.n), k, static_cast<int>(d.dtype), usable ? "" : "cannot ", name);
 }
 
 Entry** bucket(const DnnKey& key) {

@@ -160,7 +160,7 @@ CD_FN Vec<Int<E>> widen(maskv m) {
 }
 template <class V>
 CD_FN maskv narrow(V m) {
-  return (maskv)__builtin_convertvector(m, i32v);
+  return (maskv) __builtin_convertvector(m, i32v);
 }
 
 template <class E>
@@ -186,14 +186,14 @@ CD_FN bool logical_or(bool a, bool b) { return a | b; }
 CD_FN bool logical_xor(bool a, bool b) { return a ^ b; }
 CD_FN bool logical_not(bool a) { return !a; }
 
-#define CD_COMPARE(name, op)                                          \
-  template <class E>                                                  \
-  CD_FN maskv name(Vec<E> a, Vec<E> b) {                              \
-    return narrow((Vec<Int<E>>)(a op b));                             \
-  }                                                                   \
-  template <class E>                                                  \
-  CD_FN bool name(E a, E b) {                                         \
-    return a op b;                                                    \
+#define CD_COMPARE(name, op)              \
+  template <class E>                      \
+  CD_FN maskv name(Vec<E> a, Vec<E> b) {  \
+    return narrow((Vec<Int<E>>)(a op b)); \
+  }                                       \
+  template <class E>                      \
+  CD_FN bool name(E a, E b) {             \
+    return a op b;                        \
   }
 CD_COMPARE(eq, ==)
 CD_COMPARE(ne, !=)
@@ -324,11 +324,11 @@ CD_FN T sign(T x) {
 }
 
 // Roundings are the identity for integers.
-#define CD_ROUNDING(name, builtin)                       \
-  template <class T>                                     \
-  CD_FN T name(T x) {                                    \
-    if constexpr (kIsFloat<T>) return builtin(x);        \
-    else return x;                                       \
+#define CD_ROUNDING(name, builtin)                \
+  template <class T>                              \
+  CD_FN T name(T x) {                             \
+    if constexpr (kIsFloat<T>) return builtin(x); \
+    else return x;                                \
   }
 CD_ROUNDING(floor, __builtin_elementwise_floor)
 CD_ROUNDING(ceil, __builtin_elementwise_ceil)
@@ -382,11 +382,9 @@ CD_FN T shr(T a, T s) {
   if constexpr (kIsUnsigned<T>) return select(bad, (T)0, a >> select(bad, (T)0, s));
   else return a >> select(bad, (T)(kBits - 1), s);
 }
-#define CD_SCALAR_SHIFTS(E)                                                                                              \
-  CD_FN E shl(E a, E s) { return (i64)s < 0 || (i64)s >= 8 * (i64)sizeof(E) ? (E)0 : (E)((u64)a << (u64)s); }             \
-  CD_FN E shr(E a, E s) {                                                                                                \
-    return (i64)s < 0 || (i64)s >= 8 * (i64)sizeof(E) ? (E)((i64)a < 0 ? -1 : 0) : (E)(a >> s);                           \
-  }
+#define CD_SCALAR_SHIFTS(E)                                                                                   \
+  CD_FN E shl(E a, E s) { return (i64)s < 0 || (i64)s >= 8 * (i64)sizeof(E) ? (E)0 : (E)((u64)a << (u64)s); } \
+  CD_FN E shr(E a, E s) { return (i64)s < 0 || (i64)s >= 8 * (i64)sizeof(E) ? (E)((i64)a < 0 ? -1 : 0) : (E)(a >> s); }
 CD_SCALAR_SHIFTS(i8)
 CD_SCALAR_SHIFTS(u8)
 CD_SCALAR_SHIFTS(i16)

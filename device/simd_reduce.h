@@ -24,14 +24,14 @@ CD_FN V upper(V x) {
 #else
 #define CD_FOLD_FIRST(f, x)
 #endif
-#define CD_REDUCTION(name, f)         \
-  template <class E>                  \
-  CD_FN E name(Vec<E> x) {            \
-    CD_FOLD_FIRST(f, x)               \
-    x = f(x, upper<4>(x));            \
-    x = f(x, upper<2>(x));            \
-    x = f(x, upper<1>(x));            \
-    return x[0];                      \
+#define CD_REDUCTION(name, f) \
+  template <class E>          \
+  CD_FN E name(Vec<E> x) {    \
+    CD_FOLD_FIRST(f, x)       \
+    x = f(x, upper<4>(x));    \
+    x = f(x, upper<2>(x));    \
+    x = f(x, upper<1>(x));    \
+    return x[0];              \
   }
 CD_REDUCTION(hsum, add)
 CD_REDUCTION(hprod, mul)

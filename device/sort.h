@@ -95,7 +95,10 @@ CD_FN auto ordinal(T x, bool descending) {
     bits = x;
   } else if constexpr (__is_same(T, f32) || __is_same(T, f64) || __is_same(T, bf16) || __is_same(T, f16)) {
     __builtin_memcpy(&bits, &x, sizeof(T));
-    constexpr U infinity = static_cast<U>(__is_same(T, f64) ? 0x7ff0000000000000ul : __is_same(T, f32) ? 0x7f800000ul : __is_same(T, bf16) ? 0x7f80ul : 0x7c00ul);
+    constexpr U infinity = static_cast<U>(__is_same(T, f64)    ? 0x7ff0000000000000ul
+                                          : __is_same(T, f32)  ? 0x7f800000ul
+                                          : __is_same(T, bf16) ? 0x7f80ul
+                                                               : 0x7c00ul);
     const U size = static_cast<U>(bits & ~sign);
     const U negative = static_cast<U>(bits >> (8 * sizeof(T) - 1) & static_cast<U>(size != 0));  // signs are as good as random: no branch
     bits = size > infinity ? all : static_cast<U>((size | sign) ^ static_cast<U>(U{0} - negative));

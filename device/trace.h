@@ -13,8 +13,7 @@ struct TracedCall : CoilCall {
   const CoilTrace* trace;  // null: nobody watches
 };
 
-__attribute__((noinline, cold, unused)) static void trace_begin(const TracedCall* call, int32_t kernel, int32_t worker,
-                                                                const int64_t* symbols) {
+__attribute__((noinline, cold, unused)) static void trace_begin(const TracedCall* call, int32_t kernel, int32_t worker, const int64_t* symbols) {
   call->trace->begin(call->trace, kernel, worker, symbols);
 }
 __attribute__((noinline, cold, unused)) static void trace_end(const TracedCall* call, int32_t kernel, int32_t worker) {

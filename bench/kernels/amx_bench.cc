@@ -1,5 +1,5 @@
-// Products of bfloat16 and of bytes by AMX, by AVX-512 (BF16, VNNI) and, of bfloat16, by oneDNN, taking turns: for machines with AMX, built by amx_bundle.sh so that it runs
-// where nothing is installed. The same kernels are linked in twice, once without AMX.
+// Products of bfloat16 and of bytes by AMX, by AVX-512 (BF16, VNNI) and, of bfloat16, by oneDNN, taking turns: for machines with AMX, built by amx_bundle.sh so
+// that it runs where nothing is installed. The same kernels are linked in twice, once without AMX.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +22,7 @@ using Way = std::function<void(const CoilGemm&, const CoilHost*)>;
 struct Problem {
   int64_t m, n, k;
 };
-constexpr Problem kProblems[] = {{16, 1280, 3420}, {32, 1280, 3420},   {64, 1280, 3420},   {128, 768, 768},   {128, 3072, 768},   {560, 1280, 3420},
+constexpr Problem kProblems[] = {{16, 1280, 3420},   {32, 1280, 3420},   {64, 1280, 3420},   {128, 768, 768},    {128, 3072, 768},  {560, 1280, 3420},
                                  {1024, 1280, 3420}, {2048, 1280, 3420}, {1024, 1024, 1024}, {2048, 2048, 2048}, {4096, 4096, 4096}};
 
 uint16_t to_bf16(float f) {

@@ -20,7 +20,8 @@ typedef signed char Bytes16 __attribute__((vector_size(16)));
 COIL_INLINE VecI32 byte_dot(VecI32 sum, VecI32 a, VecI32 b) {
   typedef int32_t Four __attribute__((vector_size(16)));
   const auto half = [](auto s, auto x, auto y) __attribute__((always_inline)) {
-    return __builtin_bit_cast(Four, __builtin_neon_vusdotq_s32(__builtin_bit_cast(Bytes16, s), __builtin_bit_cast(Bytes16, x), __builtin_bit_cast(Bytes16, y), 34));
+    return __builtin_bit_cast(Four,
+                              __builtin_neon_vusdotq_s32(__builtin_bit_cast(Bytes16, s), __builtin_bit_cast(Bytes16, x), __builtin_bit_cast(Bytes16, y), 34));
   };
   sum.lo = half(sum.lo, a.lo, b.lo);
   sum.hi = half(sum.hi, a.hi, b.hi);
@@ -30,7 +31,9 @@ COIL_INLINE VecI32 byte_dot(VecI32 sum, VecI32 a, VecI32 b) {
 
 // (Of a copy: clang 19 takes __builtin_bit_cast of v.hi for that of v.lo.)
 template <class Half>
-COIL_INLINE Bytes16 bytes_of(Half half) { return __builtin_bit_cast(Bytes16, half); }
+COIL_INLINE Bytes16 bytes_of(Half half) {
+  return __builtin_bit_cast(Bytes16, half);
+}
 COIL_INLINE Vec permute(Vec v, VecI32 lanes) {
   typedef int32_t Four __attribute__((ext_vector_type(4)));
   const VecI32 bytes = (lanes & 7) * 0x04040404 + 0x03020100;  // of each float, where it lies in v

@@ -35,7 +35,7 @@ CD_FN i64v to_i64(f32v x) { return to_i64(__builtin_convertvector(x, f64v)); }
 // To memory: round to nearest, halves to even.
 
 CD_FN f32v f16_to_f32(u16v x) { return __builtin_convertvector((Vec<_Float16>)x, f32v); }
-CD_FN u16v f32_to_f16(f32v x) { return (u16v)__builtin_convertvector(x, Vec<_Float16>); }
+CD_FN u16v f32_to_f16(f32v x) { return (u16v) __builtin_convertvector(x, Vec<_Float16>); }
 CD_FN f16 to_f16(f32 x) { return f16{__builtin_bit_cast(u16, (_Float16)x)}; }
 
 // ---- Tables and scaling -----------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ CD_FN void attention_decode(const CudaAttention& t) {
   constexpr int AHEAD = ROWS * C >= 4 ? 2 : 4, LD = D + 2;
   static_assert((TEAMS + 1) * ROWS * LD * 4 <= attention_decode_shared(D, ROWS, TEAMS));
   extern __shared__ __align__(128) unsigned char shared[];
-  float* parts = (float*)shared;   // [team][ROWS][LD]: output, maximum, sum
+  float* parts = (float*)shared;  // [team][ROWS][LD]: output, maximum, sum
   const int q_len = (int)t.q_len, kv_len = (int)t.kv_len, group = (int)(t.heads / t.kv_heads), rows = group * q_len;
   const int rank = blockIdx.x % SPLIT, tiles = (rows + ROWS - 1) / ROWS;
   const u32 tile = blockIdx.x / SPLIT % (u32)tiles, place = blockIdx.x / SPLIT / (u32)tiles;
@@ -85,7 +85,7 @@ CD_FN void attention_decode(const CudaAttention& t) {
   }
   const int per_part = (kv_len + SPLIT - 1) / SPLIT, end = min(per_part * (rank + 1), kv_len);
 #pragma unroll 1
-  for (int first = per_part * rank; first < end; first += TEAMS * AHEAD) {   // the same for all lanes, which shuffle
+  for (int first = per_part * rank; first < end; first += TEAMS * AHEAD) {  // the same for all lanes, which shuffle
     float x[AHEAD][C][V], y[AHEAD][C][V];
 #pragma unroll
     for (int a = 0; a < AHEAD; a++) {
@@ -128,7 +128,7 @@ CD_FN void attention_decode(const CudaAttention& t) {
       for (int a = 0; a < AHEAD; a++) {
         const float p = exp2_approx(s[a] - base);
         total[r] += p;
-        if (first + a * TEAMS + team < min(seen[r], end)) {   // what is not seen may be NaN
+        if (first + a * TEAMS + team < min(seen[r], end)) {  // what is not seen may be NaN
 #pragma unroll
           for (int c = 0; c < C; c++) {
 #pragma unroll
@@ -191,7 +191,7 @@ CD_FN void attention_decode(const CudaAttention& t) {
     const int head = kv_head * group + at / q_len, position = at % q_len;
     store1((T*)t.o + batch * t.o_batch + head * t.o_head + position * t.o_row + column, sum == 0.0f ? 0.0f : value / sum);
   }
-  if constexpr (SPLIT > 1) attention_cluster_sync();   // nobody leaves while its part is read
+  if constexpr (SPLIT > 1) attention_cluster_sync();  // nobody leaves while its part is read
 }
 
 }  // namespace cd

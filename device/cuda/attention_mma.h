@@ -18,7 +18,7 @@ CD_FN void attention_mma(const CudaAttention& t) {
   static_assert(BM * PITCH * 2 + 4 * TILE <= attention_mma_shared(D, BM, BN));
   extern __shared__ __align__(128) unsigned char shared[];
   const int q_len = (int)t.q_len, kv_len = (int)t.kv_len, tiles = (q_len + BM - 1) / BM;
-  const int tile = tiles - 1 - (int)(blockIdx.x % (u32)tiles);   // causal: the longest first
+  const int tile = tiles - 1 - (int)(blockIdx.x % (u32)tiles);  // causal: the longest first
   const u32 place = blockIdx.x / (u32)tiles;
   const int head = (int)(place % (u32)t.heads), batch = (int)(place / (u32)t.heads), kv_head = head / (int)(t.heads / t.kv_heads);
   const int q0 = tile * BM, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -37,15 +37,21 @@ CD_FN void attention_mma(const CudaAttention& t) {
 #pragma unroll 1
     for (int i = block < blocks ? 0 : 2; i < pieces; i++) {
       const bool queries = i > 1;
-      attention_load<T, BN, D, PITCH, THREADS>(
-          queries ? s_q + (i - 2) * TILE : to + i * TILE, queries ? rows_q : i ? v : k, queries ? t.q_row : i ? t.v_row : t.k_row,
-          queries ? q0 + (i - 2) * BN : block * BN, queries ? q_len : kv_len, (int)(i == 1 ? t.v_dim : t.dim), alignment >> 8 * min(i, 2) & 255);
+      attention_load<T, BN, D, PITCH, THREADS>(queries ? s_q + (i - 2) * TILE : to + i * TILE,
+                                               queries ? rows_q
+                                               : i     ? v
+                                                       : k,
+                                               queries ? t.q_row
+                                               : i     ? t.v_row
+                                                       : t.k_row,
+                                               queries ? q0 + (i - 2) * BN : block * BN, queries ? q_len : kv_len, (int)(i == 1 ? t.v_dim : t.dim),
+                                               alignment >> 8 * min(i, 2) & 255);
     }
     copy_commit();
   };
 
   const float scale = attention_scale(t), factor = ADDS ? 1.0f : fabsf(scale);
-  const u32 flip = !ADDS && scale < 0.0f ? 0x80008000u : 0u;   // so that the largest score is the largest product
+  const u32 flip = !ADDS && scale < 0.0f ? 0x80008000u : 0u;  // so that the largest score is the largest product
   const M* mask = (const M*)t.mask + batch * t.mask_batch + head * t.mask_head;
   const u32 from_q = s_q + ((warp * 16 * MT + lane % 16) * PITCH + lane / 16 * 8) * 2;
   const u32 from_k = (lane % 8 + lane / 16 * 8) * PITCH * 2 + lane / 8 % 2 * 16;

@@ -19,7 +19,7 @@ CD_FN void attention_simt(const CudaAttention& t) {
   static_assert(((BM + BUFFERS * 2 * BN) * PITCH + BM * P_PITCH) * 4 <= attention_simt_shared(D, BM, BN, BUFFERS));
   extern __shared__ __align__(128) unsigned char shared[];
   const int q_len = (int)t.q_len, kv_len = (int)t.kv_len, tiles = (q_len + BM - 1) / BM;
-  const int tile = tiles - 1 - (int)(blockIdx.x % (u32)tiles);   // causal: the longest first
+  const int tile = tiles - 1 - (int)(blockIdx.x % (u32)tiles);  // causal: the longest first
   const u32 place = blockIdx.x / (u32)tiles;
   const int head = (int)(place % (u32)t.heads), batch = (int)(place / (u32)t.heads), kv_head = head / (int)(t.heads / t.kv_heads);
   const int q0 = tile * BM, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -37,9 +37,15 @@ CD_FN void attention_simt(const CudaAttention& t) {
 #pragma unroll 1
     for (int i = block < blocks ? 0 : 2; i < pieces; i++) {
       const bool queries = i > 1;
-      attention_load<float, BN, D, PITCH, THREADS>(
-          queries ? s_q + (i - 2) * TILE : to + i * TILE, queries ? rows_q : i ? v : k, queries ? t.q_row : i ? t.v_row : t.k_row,
-          queries ? q0 + (i - 2) * BN : block * BN, queries ? q_len : kv_len, (int)(i == 1 ? t.v_dim : t.dim), alignment >> 8 * min(i, 2) & 255);
+      attention_load<float, BN, D, PITCH, THREADS>(queries ? s_q + (i - 2) * TILE : to + i * TILE,
+                                                   queries ? rows_q
+                                                   : i     ? v
+                                                           : k,
+                                                   queries ? t.q_row
+                                                   : i     ? t.v_row
+                                                           : t.k_row,
+                                                   queries ? q0 + (i - 2) * BN : block * BN, queries ? q_len : kv_len, (int)(i == 1 ? t.v_dim : t.dim),
+                                                   alignment >> 8 * min(i, 2) & 255);
     }
     copy_commit();
   };
@@ -58,7 +64,7 @@ CD_FN void attention_simt(const CudaAttention& t) {
 #pragma unroll 1
   for (int block = 1 - BUFFERS; block < blocks; block++) {
     if constexpr (BUFFERS == 1) {
-      __syncthreads();   // nobody reads the block before any more
+      __syncthreads();  // nobody reads the block before any more
       fetch(block);
       copy_wait<0>();
       __syncthreads();

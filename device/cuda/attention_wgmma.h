@@ -90,8 +90,12 @@ struct WgmmaSoftmax {
   reg_t<M> values[kSame<M, NoMask> ? 2 : BN / 4];
 
   __device__ __forceinline__ WgmmaSoftmax(const CudaAttention& t, int batch, int head, int row0)
-      : t(t), mask((const M*)t.mask + batch * t.mask_batch + head * t.mask_head), scale(attention_scale(t)), factor(kAdds ? 1.0f : scale),
-        row(row0 + (int)threadIdx.x % 128 / 32 * 16 + (int)threadIdx.x % 32 / 4), column((int)threadIdx.x % 4 * 2) {
+      : t(t),
+        mask((const M*)t.mask + batch * t.mask_batch + head * t.mask_head),
+        scale(attention_scale(t)),
+        factor(kAdds ? 1.0f : scale),
+        row(row0 + (int)threadIdx.x % 128 / 32 * 16 + (int)threadIdx.x % 32 / 4),
+        column((int)threadIdx.x % 4 * 2) {
     highest[0] = highest[1] = -inf32();
   }
   // The mask's elements of the first row and the keys from col0 on: asked for early, so that they come while products run.
@@ -178,7 +182,8 @@ CD_FN void attention_store(const CudaAttention& t, float (&o)[D / 2], const floa
     const int row = warp * 16 + lane / 4 + 8 * h;
 #pragma unroll
     for (int j = 0; j < D / 8; j++) {
-      shared_store_4(rows + j / 8 * SLAB + row * 128 + ((j % 8 ^ row % 8) * 16) + lane % 4 * 4, pack2<T>(o[4 * j + 2 * h] * inverse, o[4 * j + 2 * h + 1] * inverse));
+      shared_store_4(rows + j / 8 * SLAB + row * 128 + ((j % 8 ^ row % 8) * 16) + lane % 4 * 4,
+                     pack2<T>(o[4 * j + 2 * h] * inverse, o[4 * j + 2 * h + 1] * inverse));
     }
   }
   __syncwarp();
@@ -227,7 +232,7 @@ CD_FN void attention_wgmma(const CudaAttention& t) {
   WgmmaSoftmax<M, CAUSAL, BN> softmax(t, a.batch, a.head, row0);
   float s[BN / 2], o[D / 2], keep[2];
   u32 p[BN / 16][4];
-  u32 stage = 0, phase = 0;   // of the values; the keys are one block ahead
+  u32 stage = 0, phase = 0;  // of the values; the keys are one block ahead
   u32 next = STAGES > 1, next_phase = STAGES > 1 ? 0 : 1;
   const auto release = [lane](u32 barrier) {
     if (lane == 0) barrier_arrive(barrier);

@@ -19,10 +19,10 @@ CD_FN bool logical_or(bool a, bool b) { return a | b; }
 CD_FN bool logical_xor(bool a, bool b) { return a ^ b; }
 CD_FN bool logical_not(bool a) { return !a; }
 
-#define CD_COMPARE(name, op) \
-  template <class T>         \
+#define CD_COMPARE(name, op)  \
+  template <class T>          \
   CD_FN bool name(T a, T b) { \
-    return a op b;           \
+    return a op b;            \
   }
 CD_COMPARE(eq, ==)
 CD_COMPARE(ne, !=)
@@ -154,12 +154,12 @@ CD_FN T sign(T x) {
   return (T)((x > (T)0 ? 1 : 0) - (x < (T)0 ? 1 : 0));
 }
 
-#define CD_ROUNDING(name, f32_function, f64_function)      \
-  template <class T>                                       \
-  CD_FN T name(T x) {                                      \
-    if constexpr (kIsF64<T>) return ::f64_function(x);     \
+#define CD_ROUNDING(name, f32_function, f64_function)       \
+  template <class T>                                        \
+  CD_FN T name(T x) {                                       \
+    if constexpr (kIsF64<T>) return ::f64_function(x);      \
     else if constexpr (kIsFloat<T>) return f32_function(x); \
-    else return x;                                         \
+    else return x;                                          \
   }
 CD_ROUNDING(floor, floorf, floor)
 CD_ROUNDING(ceil, ceilf, ceil)
@@ -272,8 +272,8 @@ CD_FUNCTION(atanh, atanhf, atanh)
 #undef CD_FUNCTION
 // In kernels of many of them: each sinf takes ptxas 80 ms and a megabyte or more where it is inlined, with its way for large numbers.
 namespace called {
-#define CD_CALLED(name)                                                                  \
-  static __device__ __attribute__((noinline)) f32 name(f32 x) { return cd::name(x); }    \
+#define CD_CALLED(name)                                                               \
+  static __device__ __attribute__((noinline)) f32 name(f32 x) { return cd::name(x); } \
   static __device__ __attribute__((noinline)) f64 name(f64 x) { return cd::name(x); }
 CD_CALLED(sin)
 CD_CALLED(cos)

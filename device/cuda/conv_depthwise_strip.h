@@ -19,7 +19,7 @@ CD_FN void conv_depthwise_strip(const CudaConv2d& t, const E& epilogue) {
   using A = reg_t<T>;
   static_assert(TAPS * CG * W * (int)sizeof(T) <= conv_depthwise_strip_shared(TAPS, CG));
   extern __shared__ __align__(128) unsigned char shared[];
-  T* const weights = (T*)shared;   // [tap][CG * W]
+  T* const weights = (T*)shared;  // [tap][CG * W]
   const u32 channel_blocks = ((u32)t.oc / W + CG - 1) / CG, block = blockIdx.x / channel_blocks;
   const int channel0 = (int)(blockIdx.x - block * channel_blocks) * CG * W, in_block = min(CG * W, (int)t.oc - channel0);
   const T* w = (const T*)t.w + (i64)channel0 * TAPS;

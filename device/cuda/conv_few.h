@@ -13,8 +13,8 @@ namespace cd {
 
 template <int IC, int KH, int KW, int S, int BN>
 struct ConvFew {
-  static constexpr int K = IC * KH * KW, STEPS = (K + 15) / 16, PITCH = STEPS * 16 + 8;                    // of the weight
-  static constexpr int PH = 15 * S + KH, PW = 15 * S + KW, PATCH = (IC * PH * PW + 7) / 8 * 8;             // of the image
+  static constexpr int K = IC * KH * KW, STEPS = (K + 15) / 16, PITCH = STEPS * 16 + 8;         // of the weight
+  static constexpr int PH = 15 * S + KH, PW = 15 * S + KW, PATCH = (IC * PH * PW + 7) / 8 * 8;  // of the image
   static constexpr int WEIGHT_AT = 0, TAPS_AT = BN * PITCH * 2, PATCH_AT = TAPS_AT + STEPS * 64, OUT_AT = (PATCH_AT + PATCH * 2 + 127) / 128 * 128;
   static_assert(OUT_AT + 8 * 16 * BN * 4 <= conv_few_shared(IC, KH, KW, S, BN));
 };
@@ -49,7 +49,7 @@ CD_FN void conv_few(const CudaConv2d& t, const E& epilogue) {
     const u32 line = tile / tiles_x, image = line / tiles_y;
     const int x0 = (int)(tile - line * tiles_x) * 16, y0 = (int)(line - image * tiles_y) * 16;
     const u16* x = (const u16*)t.x + image * t.x_n;
-    __syncthreads();   // nobody reads the tile before's patch any more
+    __syncthreads();  // nobody reads the tile before's patch any more
 #pragma unroll 8
     for (int i = threadIdx.x; i < IC * C::PH * C::PW; i += 256) {
       const int row = i / C::PW, c = row / C::PH, to_y = y0 * S - t.pad_h + row % C::PH, to_x = x0 * S - t.pad_w + i % C::PW;

@@ -1,5 +1,5 @@
-// Convolution of bf16, f16 or tf32 (float32 rounded on its way into the product) as an implicit gemm on tensor cores (mma.sync, sm_80 and later). See conv_tile.h for the
-// shape of the product.
+// Convolution of bf16, f16 or tf32 (float32 rounded on its way into the product) as an implicit gemm on tensor cores (mma.sync, sm_80 and later). See
+// conv_tile.h for the shape of the product.
 #ifndef COIL_DEVICE_CUDA_CONV_MMA_H_
 #define COIL_DEVICE_CUDA_CONV_MMA_H_
 

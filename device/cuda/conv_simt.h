@@ -9,7 +9,6 @@
 
 namespace cd {
 
-
 template <class T>
 struct alignas(16) ConvVector {
   T v[16 / sizeof(T)];
@@ -23,7 +22,7 @@ template <class T, int BM, int BN, int TM, int TN, int SPLIT, class E>
 CD_FN void conv_simt(const CudaConv2d& t, const E& epilogue) {
   constexpr int V = 16 / sizeof(T), BK = 4 * V, PITCH = BK + V, LD = BN + V;
   constexpr int WARPS_M = BM / (8 * TM), WARPS_N = BN / (4 * TN), THREADS = 32 * WARPS_M * WARPS_N;
-  constexpr int UNROLL = sizeof(T) == 8 ? 1 : 2;   // more takes registers that more warps need
+  constexpr int UNROLL = sizeof(T) == 8 ? 1 : 2;  // more takes registers that more warps need
   static_assert(WARPS_M * 8 * TM == BM && WARPS_N * 4 * TN == BN);
   extern __shared__ __align__(128) unsigned char shared[];
   const ConvShape s = conv_shape<BM, BN, BK, SPLIT>(t);

@@ -24,7 +24,7 @@ struct alignas(16) ConvPlace {
   i64 offset;
   int y, x;
 };
-constexpr int kConvNowhere = -(1 << 29);   // a line outside any image, whatever is added
+constexpr int kConvNowhere = -(1 << 29);  // a line outside any image, whatever is added
 
 // The problem in 32 bits, as a block needs it.
 struct ConvShape {
@@ -124,7 +124,7 @@ template <class T, int BM, int BK, int PITCH, int THREADS>
 CD_FN void conv_load_elements(const CudaConv2d& t, const ConvPlace* rows, const ConvPlace* taps, u32 to) {
   const u32 ih = (u32)t.ih, iw = (u32)t.iw;
   const T* x = (const T*)t.x;
-  const bool along_k = t.x_c == 1;   // else consecutive lanes take consecutive pixels
+  const bool along_k = t.x_c == 1;  // else consecutive lanes take consecutive pixels
 #pragma unroll 2
   for (int i = threadIdx.x; i < BM * BK; i += THREADS) {
     const int row = along_k ? i / BK : i % BM, column = along_k ? i % BK : i / BM;
@@ -156,14 +156,15 @@ struct ConvRing {
   const ConvShape& s;
   ConvPlace *rows, *taps;
   u32 stages;
-  int next, end;      // the slab to be fetched next, and the last plus one
-  int to;             // its stage
+  int next, end;  // the slab to be fetched next, and the last plus one
+  int to;         // its stage
   bool vectors, weight_vectors;
   ConvInput<T, BM, BK, PITCH, THREADS> input;
 
   CD_METHOD ConvRing(const CudaConv2d& params, const ConvShape& shape, unsigned char* shared, int begin_slab, int end_slab)
       : t(params), s(shape), rows((ConvPlace*)shared), taps(rows + BM), stages(shared_address(shared) + TABLE_BYTES), next(begin_slab), end(end_slab), to(0) {
-    vectors = t.x_c == 1 && s.ic_g % VEC == 0 && ((u64)t.x | (u64)(t.x_n * (i64)sizeof(T)) | (u64)(t.x_h * (i64)sizeof(T)) | (u64)(t.x_w * (i64)sizeof(T))) % 16 == 0;
+    vectors =
+        t.x_c == 1 && s.ic_g % VEC == 0 && ((u64)t.x | (u64)(t.x_n * (i64)sizeof(T)) | (u64)(t.x_h * (i64)sizeof(T)) | (u64)(t.x_w * (i64)sizeof(T))) % 16 == 0;
     weight_vectors = s.k % VEC == 0 && (u64)t.w % 16 == 0;
     conv_fill_rows<BM, THREADS>(t, s, rows, threadIdx.x);
     if (vectors) {
@@ -201,8 +202,8 @@ struct ConvRing {
     const int begin = next;
 #pragma unroll 1
     for (int slab = begin - (STAGES - 1), stage = 0; slab < end; slab++) {
-      copy_wait<STAGES - 2>();   // the oldest slab under way is there, and
-      __syncthreads();           // nobody reads the one before it (or its columns of k) any more
+      copy_wait<STAGES - 2>();  // the oldest slab under way is there, and
+      __syncthreads();          // nobody reads the one before it (or its columns of k) any more
       fetch();
       if (slab < begin) continue;
       multiply(TABLE_BYTES + stage * STAGE_BYTES);
@@ -258,7 +259,7 @@ CD_FN void conv_finish(const ConvShape& s, const A* acc, const E& epilogue) {
     for (int w = 0; w < W; w++) sum[w] = SPLIT > 1 ? A(0) : from[w];
     if constexpr (SPLIT > 1) {
 #pragma unroll
-      for (int part = 0; part < SPLIT * (W / V); part++) {   // always in this order
+      for (int part = 0; part < SPLIT * (W / V); part++) {  // always in this order
         A v[V];
         conv_remote<A>(shared_address(from + part % (W / V) * V), part / (W / V), v);
 #pragma unroll
@@ -275,7 +276,7 @@ CD_FN void conv_finish(const ConvShape& s, const A* acc, const E& epilogue) {
       }
     }
   }
-  if constexpr (SPLIT > 1) conv_cluster_sync();   // nobody leaves while its sums are read
+  if constexpr (SPLIT > 1) conv_cluster_sync();  // nobody leaves while its sums are read
 }
 
 }  // namespace cd

@@ -32,7 +32,7 @@ struct ConvWgmma {
   u32 a, b, full, empty;  // shared addresses: stages of the input and the weight, barriers
   ConvPlace* places;      // of a tile's rows
   u32 tiles, tiles_n;
-  int begin, end;         // steps along k
+  int begin, end;  // steps along k
   u32 stage = 0, phase = 0;
 
   CD_METHOD void advance() {
@@ -47,7 +47,7 @@ struct ConvWgmma {
 
   // By the 128 threads that load. A thread stays at one column of 8 channels of the step and takes every 16th row.
   CD_METHOD void load_tile(int thread) {
-    sync_some(1, kLoaders);   // nobody reads the tile before's places any more
+    sync_some(1, kLoaders);  // nobody reads the tile before's places any more
     conv_fill_rows<BM, kLoaders>(t, s, places, thread);
     sync_some(1, kLoaders);
     const int chunk = thread % 8, line = thread / 8;
@@ -65,7 +65,7 @@ struct ConvWgmma {
 #pragma unroll 1
     for (int step = begin; step < end; step++, advance()) {
       const u32 barrier = full + 8 * stage;
-      const bool beyond = ky >= t.kh;   // behind the last channel of the last tap
+      const bool beyond = ky >= t.kh;  // behind the last channel of the last tap
       const int dy = beyond ? kConvNowhere : ky * t.dilation_h, dx = kx * t.dilation_w;
       const i64 way = beyond ? 0 : dy * t.x_h + dx * t.x_w + c;
       barrier_wait(empty + 8 * stage, phase ^ 1);
@@ -174,7 +174,8 @@ CD_FN void conv_wgmma(const CudaConv2d& t, const E& epilogue) {
   ConvShape s = conv_shape<BM, BN, 64, SPLIT>(t);
   const u32 tiles_n = (u32)(s.oc_g + BN - 1) / BN, tiles = (u32)((s.rows + BM - 1) / BM) * tiles_n * (u32)t.groups;
   const int begin = SPLIT > 1 ? (int)((i64)s.slabs * s.rank / SPLIT) : 0, end = SPLIT > 1 ? (int)((i64)s.slabs * (s.rank + 1) / SPLIT) : s.slabs;
-  Conv conv{t, s, base, base + STAGES * Conv::kBytesA, base + BARRIERS, base + BARRIERS + 8 * STAGES, (ConvPlace*)(cd_conv_shared + PLACES), tiles, tiles_n, begin, end};
+  Conv conv{t,       s,     base, base + STAGES * Conv::kBytesA, base + BARRIERS, base + BARRIERS + 8 * STAGES, (ConvPlace*)(cd_conv_shared + PLACES), tiles,
+            tiles_n, begin, end};
   if constexpr (SPLIT == 1) {
     if (group == G) {
 #pragma unroll 1

@@ -3,9 +3,9 @@
 //
 // A block computes BM x BN elements in steps of BK; warps own WM x WN of it. Operands lie in shared memory as they lie in memory,
 // k-contiguous ([row][k]) or row-contiguous ([k][row]), in lines of 16-byte chunks permuted so that ldmatrix meets no bank conflict;
-// ldmatrix transposes where needed, but for tf32, whose rows are then read word by word. STAGES steps are under way by cp.async of 16, 8 or 4 bytes, whichever the operand's address and
-// strides allow (found out once, uniform over the grid); 2-byte alignment and strided operands go through registers.
-// A_K, B_K: k is the axis to walk (it is contiguous, or nothing is). SPLIT: as in gemm_simt.h.
+// ldmatrix transposes where needed, but for tf32, whose rows are then read word by word. STAGES steps are under way by cp.async of 16, 8 or 4 bytes, whichever
+// the operand's address and strides allow (found out once, uniform over the grid); 2-byte alignment and strided operands go through registers. A_K, B_K: k is
+// the axis to walk (it is contiguous, or nothing is). SPLIT: as in gemm_simt.h.
 #ifndef COIL_DEVICE_CUDA_GEMM_MMA_H_
 #define COIL_DEVICE_CUDA_GEMM_MMA_H_
 
@@ -40,13 +40,14 @@ struct MmaLoader {
   static_assert(THREADS % kChunks == 0 && kStep % (kSize == 4 && !K_MAJOR ? 4 : 8) == 0, "a thread's lines are permuted alike");
   static_assert(!kSlabs || (ROWS % 64 == 0 && kSize == 2));
 
-  const T* from;           // this thread's first chunk of the next step
+  const T* from;  // this thread's first chunk of the next step
   i64 along_stride, item_stride, k_stride;
-  u32 place;               // of the first chunk in a stage
+  u32 place;                 // of the first chunk in a stage
   int line, left, k, width;  // this thread's first line; rows from this thread's first to the matrix's end; its first k; bytes an access moves, 2: elements
 
   // first: the tile's first element at k = 0; rows: how many the matrix has from there.
-  __device__ __forceinline__ void start(int thread, const void* operand, i64 first, i64 row_stride, i64 column_stride, i64 batch_stride, int rows, int k_begin) {
+  __device__ __forceinline__ void start(int thread, const void* operand, i64 first, i64 row_stride, i64 column_stride, i64 batch_stride, int rows,
+                                        int k_begin) {
     const int chunk = thread % kChunks, row = K_MAJOR ? thread / kChunks : chunk * kElements;
     const i64 other_stride = K_MAJOR ? row_stride : column_stride;
     line = thread / kChunks;
@@ -57,7 +58,8 @@ struct MmaLoader {
     left = rows - row;
     from = (const T*)operand + first + k * column_stride + row * row_stride;
     width = along_stride == 1 ? access_width(operand, other_stride, batch_stride, kSize) : 2;
-    place = kSlabs ? (u32)(chunk / 8 * BK * 128 + line * 128 + ((chunk ^ line) & 7) * 16) : (u32)(line * kChunks + (chunk ^ mma_swizzle<T, kChunks, K_MAJOR>(line))) * 16;
+    place = kSlabs ? (u32)(chunk / 8 * BK * 128 + line * 128 + ((chunk ^ line) & 7) * 16)
+                   : (u32)(line * kChunks + (chunk ^ mma_swizzle<T, kChunks, K_MAJOR>(line))) * 16;
   }
 
   // Elements of this thread's chunk i that are there, in front of the others: all or more, or 0 or less: none.
@@ -225,7 +227,8 @@ CD_FN void gemm_mma(const CudaGemm& t, const E& epilogue) {
 #pragma unroll 1
   for (i64 batch = blockIdx.z; batch < t.batch; batch += gridDim.z) {
     if (batch != blockIdx.z) __syncthreads();
-    gemm_mma_tile<T, BM, BN, BK, WM, WN, STAGES, A_K, B_K, SPLIT>(t, epilogue, tile_place<BM, BN, BK, SPLIT>(t, batch, tile_m, tile_n, (int)(blockIdx.x % SPLIT)), cd_gemm_shared);
+    gemm_mma_tile<T, BM, BN, BK, WM, WN, STAGES, A_K, B_K, SPLIT>(
+        t, epilogue, tile_place<BM, BN, BK, SPLIT>(t, batch, tile_m, tile_n, (int)(blockIdx.x % SPLIT)), cd_gemm_shared);
   }
 }
 

@@ -25,7 +25,7 @@ struct SimtLoader<T, ROWS, BK, THREADS, true> {
   static constexpr int V = 16 / (int)sizeof(T), kPitch = ROWS + V, kStep = THREADS / 8, kItems = ROWS / kStep;
   static_assert(kItems * kStep == ROWS && BK % 8 == 0, "whole items");
   const T* from[kItems];
-  i64 k_stride;            // 8 along k
+  i64 k_stride;  // 8 along k
   u32 place;
   int k;
 
@@ -60,7 +60,7 @@ struct SimtLoader<T, ROWS, BK, THREADS, false> {
   const T* from;
   i64 along_stride, item_stride;
   u32 place;
-  int left, k;             // rows from this thread's first to the matrix's end; its first k
+  int left, k;  // rows from this thread's first to the matrix's end; its first k
   bool wide;
 
   __device__ __forceinline__ void start(const void* origin, const T* first, i64 row_stride, i64 column_stride, i64 batch_stride, int rows, int k_begin) {
@@ -133,7 +133,7 @@ CD_FN void gemm_simt_tile(const CudaGemm& t, const E& epilogue, const TilePlace&
     if (step < 0) continue;
     const T* const ta = shared + stage + slice * kDepth * LoaderA::kPitch + thread_m;
     const T* const tb = shared + stage + kStageA + slice * kDepth * LoaderB::kPitch + thread_n;
-#pragma unroll(TM * TN > 64 ? 4 : 8)
+#pragma unroll(TM* TN > 64 ? 4 : 8)
     for (int q = 0; q < kDepth; ++q) {
       T fa[TM], fb[TN];
 #pragma unroll
@@ -212,7 +212,8 @@ CD_FN void gemm_simt(const CudaGemm& t, const E& epilogue) {
 #pragma unroll 1
   for (i64 batch = blockIdx.z; batch < t.batch; batch += gridDim.z) {
     if (batch != blockIdx.z) __syncthreads();
-    gemm_simt_tile<T, BM, BN, BK, TM, TN, STAGES, SLICES, A_K, B_K, SPLIT>(t, epilogue, tile_place<BM, BN, BK, SPLIT>(t, batch, tile_m, tile_n, (int)(blockIdx.x % SPLIT)), (T*)cd_gemm_shared);
+    gemm_simt_tile<T, BM, BN, BK, TM, TN, STAGES, SLICES, A_K, B_K, SPLIT>(
+        t, epilogue, tile_place<BM, BN, BK, SPLIT>(t, batch, tile_m, tile_n, (int)(blockIdx.x % SPLIT)), (T*)cd_gemm_shared);
   }
 }
 

@@ -76,9 +76,9 @@ CD_FN int stage_index(int row, int col) {
   }
 }
 
-// Adds up what the parts of the cluster have of this block's share of a tile's rows, in the order of the blocks, and leaves the sums in its own `stage`: no other
-// block reads these rows there. Many loads are under way at once, each takes some hundred clocks (four parts of 128 x 256: 2.6 us less than one by one; of two parts
-// the way through `stage` costs what it saves).
+// Adds up what the parts of the cluster have of this block's share of a tile's rows, in the order of the blocks, and leaves the sums in its own `stage`: no
+// other block reads these rows there. Many loads are under way at once, each takes some hundred clocks (four parts of 128 x 256: 2.6 us less than one by one;
+// of two parts the way through `stage` costs what it saves).
 template <int BM, int BN, int ROWS, int THREADS, int SPLIT, int BESIDE, class R>
 CD_FN void sum_parts(R* stage, int first, int own) {
 #if __CUDA_ARCH__ >= 900

@@ -46,7 +46,11 @@ struct WgmmaGemm : WgmmaPipeline<T, 128, BN, STAGES, A_K, B_K, CLASSES> {
   const int tiles_m, tiles_n, tiles;  // a cluster's
 
   __device__ __forceinline__ WgmmaGemm(const CudaGemm& t, u32 base, u32 barriers)
-      : Pipeline(base, barriers), t(t), batches(t), tiles_m((int)cdiv(t.m, (i64)(DOWN * 128))), tiles_n((int)cdiv(t.n, (i64)(ACROSS * BN))),
+      : Pipeline(base, barriers),
+        t(t),
+        batches(t),
+        tiles_m((int)cdiv(t.m, (i64)(DOWN * 128))),
+        tiles_n((int)cdiv(t.n, (i64)(ACROSS * BN))),
         tiles(tiles_m * tiles_n * (int)t.batch) {}
 
   __device__ __forceinline__ void position(int tile, int& batch, int& row0, int& col0) const {
@@ -192,7 +196,8 @@ CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
 #ifdef CD_HAS_WGMMA
   using Stages = WgmmaPipeline<T, BM, BN, STAGES, A_K, B_K, CLASSES, TURNS>;
   extern __shared__ __align__(1024) unsigned char cd_gemm_shared[];
-  constexpr int kMultipliers = BM * 2 * TURNS, kThreads = kMultipliers + (COPY ? 128 : 32), kBarriers = Stages::kBytes > BM * BN * 4 ? Stages::kBytes : BM * BN * 4, kShare = DOWN * ACROSS;
+  constexpr int kMultipliers = BM * 2 * TURNS, kThreads = kMultipliers + (COPY ? 128 : 32),
+                kBarriers = Stages::kBytes > BM * BN * 4 ? Stages::kBytes : BM * BN * 4, kShare = DOWN * ACROSS;
   static_assert(!COPY || kShare == 1);
   static_assert(kBarriers + wgmma_barriers(STAGES, CLASSES) <= gemm_wgmma_split_shared(BM, BN, wgmma_columns(BN, B_K), STAGES, CLASSES));
   Stages stages(shared_address(cd_gemm_shared), shared_address(cd_gemm_shared) + kBarriers);
@@ -246,7 +251,7 @@ CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
 #pragma unroll
       for (int i = 0; i < BN / 2; i += 2) place(i) = make_float2(d[i], d[i + 1]);
     };
-    __syncthreads();  // all have read the stages
+    __syncthreads();             // all have read the stages
     if constexpr (TURNS == 2) {  // the first warpgroup adds the second's sums to its own
       if (warp >= BM / 16) put();
       __syncthreads();

@@ -75,7 +75,8 @@ CD_FN bool grouped_place(const CudaGroupedGemm& t, TilePlace& place) {
     if (tile.group < 0) return false;
     const bool none = tile.group == (int)t.batch;  // rows of no group
     const i64 skipped = tile.begin * t.a_row;
-    place = {(const T*)t.a + skipped, t.b, -skipped, none ? 0 : tile.group * t.b_batch, 0, tile.row0, (int)(blockIdx.x % (u32)tiles_n) * BN, tile.end, 0, none ? 0 : (int)t.k};
+    place = {(const T*)t.a + skipped, t.b, -skipped, none ? 0 : tile.group * t.b_batch, 0, tile.row0, (int)(blockIdx.x % (u32)tiles_n) * BN, tile.end, 0,
+             none ? 0 : (int)t.k};
   }
   return true;
 }
@@ -100,12 +101,14 @@ template <class T, int BM, int BN, int BK, int TM, int TN, int STAGES, int SLICE
 CD_FN void grouped_simt(const CudaGroupedGemm& t, i32* flag, i32 kernel, const E& epilogue) {
   extern __shared__ __align__(1024) unsigned char cd_gemm_shared[];
   TilePlace place;
-  if (begin_grouped<T, BM, BN, DEPTH>(t, flag, kernel, place)) gemm_simt_tile<T, BM, BN, BK, TM, TN, STAGES, SLICES, A_K, B_K, 1>(t, epilogue, place, (T*)cd_gemm_shared);
+  if (begin_grouped<T, BM, BN, DEPTH>(t, flag, kernel, place))
+    gemm_simt_tile<T, BM, BN, BK, TM, TN, STAGES, SLICES, A_K, B_K, 1>(t, epilogue, place, (T*)cd_gemm_shared);
 }
 
 // On Hopper's tensor cores: BM / 64 warpgroups multiply. Operands come by TMA (one more warp; by rows alone, a k-contiguous): the maps are those of the product
 // with all rows whose batches are the groups, and a tile's last rows of a may be the next group's, whose results are dropped. Or with COPY by cp.async (a
-// warpgroup more). Block: BM * 2 + (COPY ? 128 : 32) threads. Dynamic shared memory: the larger of STAGES * (BM + BN) * 128 and BM * BN * 4, and 16 * STAGES bytes.
+// warpgroup more). Block: BM * 2 + (COPY ? 128 : 32) threads. Dynamic shared memory: the larger of STAGES * (BM + BN) * 128 and BM * BN * 4, and 16 * STAGES
+// bytes.
 template <class T, int BM, int BN, int STAGES, bool A_K, bool B_K, bool COPY, bool DEPTH, class E>
 CD_FN void grouped_wgmma(const CudaGroupedGemm& t, i32* flag, i32 kernel, const E& epilogue) {
 #ifdef CD_HAS_WGMMA

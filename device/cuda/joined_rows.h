@@ -1,10 +1,10 @@
 // Products of few rows with one left operand as one launch: q, k and v of attention, gate and up. The time is that of reading the weights once.
 //
 // A block takes tiles of 8 * HALVES columns in turn, a tile's whole k. As in gemv_mma the weights are mma's first operand: its rows 0 to 7 are the columns of
-// the tile's first half, 8 to 15 those of the second, which may belong to another weight. A lane takes 16 bytes along k of a column of each half at once, and has
-// 128 bytes of weights on their way: the loads of a turn are asked for while the one before is multiplied, also across the end of a tile, and those of the first
-// turn before the rows are there. The rows lie in shared memory, where `rows` has put them: they are copied, or computed by each block for itself (a norm).
-// Sums are over fixed trees.
+// the tile's first half, 8 to 15 those of the second, which may belong to another weight. A lane takes 16 bytes along k of a column of each half at once, and
+// has 128 bytes of weights on their way: the loads of a turn are asked for while the one before is multiplied, also across the end of a tile, and those of the
+// first turn before the rows are there. The rows lie in shared memory, where `rows` has put them: they are copied, or computed by each block for itself (a
+// norm). Sums are over fixed trees.
 #ifndef COIL_DEVICE_CUDA_JOINED_ROWS_H_
 #define COIL_DEVICE_CUDA_JOINED_ROWS_H_
 
@@ -52,12 +52,10 @@ struct JoinedTile {
 };
 
 // Eight of a row's sums, which `stage` has side by side.
-CD_FN void eight_sums(const float* stage, float (&sum)[8]) {
-  *(float4*)sum = *(const float4*)stage, *(float4*)(sum + 4) = *(const float4*)(stage + 4);
-}
+CD_FN void eight_sums(const float* stage, float (&sum)[8]) { *(float4*)sum = *(const float4*)stage, *(float4*)(sum + 4) = *(const float4*)(stage + 4); }
 
-// Grid: as many blocks as are resident, or the tiles. Dynamic shared memory: the rows, K elements each. EARLY: the weights are constants, of which the first ones are
-// read before the kernel in front of this one is done; otherwise `rows` and all else come behind begin_kernel().
+// Grid: as many blocks as are resident, or the tiles. Dynamic shared memory: the rows, K elements each. EARLY: the weights are constants, of which the first
+// ones are read before the kernel in front of this one is done; otherwise `rows` and all else come behind begin_kernel().
 template <class T, int K, int HALVES, int WARPS, int SETS, bool EARLY, class Rows, class E>
 CD_FN void joined_rows(const CudaJoined& t, const Rows& rows, const E& epilogue) {
   constexpr int kUnroll = 8 / HALVES, kOwn = 32 * kUnroll, kTurn = WARPS * kOwn, kTurns = (K + kTurn - 1) / kTurn, kColumns = 8 * HALVES;

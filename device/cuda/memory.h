@@ -134,7 +134,7 @@ CD_FN void store(M* p, const reg_t<M> (&in)[N]) {
 // N consecutive elements as they are, both addresses multiples of N * sizeof(M).
 template <int N, class M>
 CD_FN void copy(M* to, const M* from) {
-  using Bits = typename Chunk<N * (int)sizeof(M)>::type;
+  using Bits = typename Chunk<N*(int)sizeof(M)>::type;
   *(Bits*)to = *(const Bits*)from;
 }
 

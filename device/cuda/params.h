@@ -16,31 +16,32 @@ struct CudaGemm {
   long long a_batch, a_row, a_col;
   const void* b;
   long long b_batch, b_row, b_col;
-  void* scratch;                 // of the variant's scratch formula, or null
-  int split;                     // parts of k, 1: none
+  void* scratch;  // of the variant's scratch formula, or null
+  int split;      // parts of k, 1: none
   int reserved;
-  CudaTensorMap map_b, map_a[8]; // of variants that ask for them; a's others are of its rows 1, 2, ... (and every 2nd, 4th or 8th after
-                                 // each), where neighbours are not multiples of 32 bytes apart
+  CudaTensorMap map_b, map_a[8];  // of variants that ask for them; a's others are of its rows 1, 2, ... (and every 2nd, 4th or 8th after
+                                  // each), where neighbours are not multiples of 32 bytes apart
 };
 
-// Products of the same rows of a [m, k]: of each set the columns of one weight [n, k], or those of two side by side. A tile has two halves of 8 columns, or one.
+// Products of the same rows of a [m, k]: of each set the columns of one weight [n, k], or those of two side by side. A tile has two halves of 8 columns, or
+// one.
 struct CudaJoined {
   long long m;
-  const void* a;                 // null where the kernel computes the rows
+  const void* a;  // null where the kernel computes the rows
   long long a_row;
   struct Set {
-    const void* b[2];            // of each half of a tile: where the weight's lines begin, how far apart they are, and how many there are
+    const void* b[2];  // of each half of a tile: where the weight's lines begin, how far apart they are, and how many there are
     long long b_col[2];
     int n[2];
-    int step;                    // columns from a tile to the next
-    int end;                     // tiles up to and with this set
+    int step;  // columns from a tile to the next
+    int end;   // tiles up to and with this set
   } set[6];
 };
 
 // Groups of rows (a's rows meet their group's b; a_batch is 0) or of k (each group has a result of its own; the batch strides are 0): group g ends at ends[g],
 // and the next one begins. Rows behind the last group give zeros.
 struct CudaGroupedGemm : CudaGemm {
-  const void* ends;              // [batch], int or long long
+  const void* ends;  // [batch], int or long long
   int ends_wide;
 };
 
@@ -52,7 +53,7 @@ struct CudaConv2d {
   long long x_n, x_c, x_h, x_w;
   const void* w;
   void* scratch;
-  CudaTensorMap map_w;           // of variants that ask for it
+  CudaTensorMap map_w;  // of variants that ask for it
 };
 
 // As CoilAttention (device/kernels.h).

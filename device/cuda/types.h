@@ -65,7 +65,8 @@ template <class M>
 using reg_t = typename Reg<M>::type;
 
 // The first statement of every kernel. The host launches kernels so that their blocks may start while the kernel before them ends (programmatic dependent
-// launch, CUDA Programming Guide); nothing may be read or written before that one is done and its results are visible. Before sm_90: launches wait by themselves.
+// launch, CUDA Programming Guide); nothing may be read or written before that one is done and its results are visible. Before sm_90: launches wait by
+// themselves.
 CD_FN void begin_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -21,10 +21,12 @@ CD_FN void barrier_expect(u32 barrier, u32 bytes) {
 CD_FN void barrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
 // The barrier at the same place in another block of the cluster. Without .release: with it every step cost half as much again.
 CD_FN void barrier_arrive_at(u32 barrier, u32 rank) {
-  asm volatile("{\n\t.reg .b32 r;\n\tmapa.shared::cluster.u32 r, %0, %1;\n\tmbarrier.arrive.shared::cluster.b64 _, [r];\n\t}" ::"r"(barrier), "r"(rank) : "memory");
+  asm volatile("{\n\t.reg .b32 r;\n\tmapa.shared::cluster.u32 r, %0, %1;\n\tmbarrier.arrive.shared::cluster.b64 _, [r];\n\t}" ::"r"(barrier), "r"(rank)
+               : "memory");
 }
 CD_FN void barrier_wait(u32 barrier, u32 parity) {
-  asm volatile("{\n\t.reg .pred p;\n\tL: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n\t@p bra D;\n\tbra L;\n\tD:\n\t}" ::"r"(barrier), "r"(parity) : "memory");
+  asm volatile("{\n\t.reg .pred p;\n\tL: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n\t@p bra D;\n\tbra L;\n\tD:\n\t}" ::"r"(barrier), "r"(parity)
+               : "memory");
 }
 
 // --- TMA: a box of a two-dimensional map, x along the contiguous axis; bytes count on the barrier, also those out of bounds (zeros)
@@ -42,10 +44,9 @@ CD_FN void tma_load_rows(u32 to, const CudaTensorMap* map, u32 barrier, int x, i
 }
 // To the same place of every block in `blocks` (a bit each), each one's barrier counts.
 CD_FN void tma_load_multicast(u32 to, const CudaTensorMap* map, u32 barrier, int x, int y, u16 blocks) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to), "l"(map),
-      "r"(barrier), "r"(x), "r"(y), "h"(blocks)
-      : "memory");
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+               "l"(map), "r"(barrier), "r"(x), "r"(y), "h"(blocks)
+               : "memory");
 }
 
 // --- roles
@@ -101,29 +102,32 @@ CD_FN void wgmma_hold(float (&d)[N]) {
 #define CD_D80 CD_D64, CD_D8(64), CD_D8(72)
 #define CD_D96 CD_D80, CD_D8(80), CD_D8(88)
 #define CD_D128 CD_D96, CD_D8(96), CD_D8(104), CD_D8(112), CD_D8(120)
-#define CD_L32 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
+#define CD_L32                                                           \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
   ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define CD_L40 CD_L32 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define CD_L48 CD_L32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define CD_L64 CD_L48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define CD_L80 CD_L64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
 #define CD_L96 CD_L80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define CD_L128 CD_L96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
+#define CD_L128                                                                                  \
+  CD_L96                                                                                         \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
   ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define CD_WGMMA(T, TYPE, SIZE, N, D, L, O0, O1, O2, O3, O4, O5, O6)                                                                            \
-  template <int TA, int TB>                                                                                                                \
-  CD_FN void wgmma(T, float (&d)[SIZE], u64 a, u64 b, int add) {                                                                           \
-    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #O2 ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE     \
-                 " {" L "}, %" #O0 ", %" #O1 ", p, 1, 1, %" #O3 ", %" #O4 ";\n\t}"                                                         \
-                 : D                                                                                                                       \
-                 : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));                                                                            \
-  }                                                                                                                                        \
-  template <int TB>                                                                                                                        \
-  CD_FN void wgmma(T, float (&d)[SIZE], const u32 (&a)[4], u64 b, int add) {                                                               \
-    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #O5 ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE     \
-                 " {" L "}, {%" #O0 ", %" #O1 ", %" #O2 ", %" #O3 "}, %" #O4 ", p, 1, 1, %" #O6 ";\n\t}"                                   \
-                 : D                                                                                                                       \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB));                                                 \
+#define CD_WGMMA(T, TYPE, SIZE, N, D, L, O0, O1, O2, O3, O4, O5, O6)                                                                                     \
+  template <int TA, int TB>                                                                                                                              \
+  CD_FN void wgmma(T, float(&d)[SIZE], u64 a, u64 b, int add) {                                                                                          \
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #O2 ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" L "}, %" #O0  \
+                 ", %" #O1 ", p, 1, 1, %" #O3 ", %" #O4 ";\n\t}"                                                                                         \
+                 : D                                                                                                                                     \
+                 : "l"(a), "l"(b), "r"(add), "n"(TA), "n"(TB));                                                                                          \
+  }                                                                                                                                                      \
+  template <int TB>                                                                                                                                      \
+  CD_FN void wgmma(T, float(&d)[SIZE], const u32(&a)[4], u64 b, int add) {                                                                               \
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #O5 ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" L "}, {%" #O0 \
+                 ", %" #O1 ", %" #O2 ", %" #O3 "}, %" #O4 ", p, 1, 1, %" #O6 ";\n\t}"                                                                    \
+                 : D                                                                                                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(TB));                                                               \
   }
 CD_WGMMA(bf16, "bf16", 32, 64, CD_D32, CD_L32, 32, 33, 34, 35, 36, 37, 38)
 CD_WGMMA(bf16, "bf16", 40, 80, CD_D40, CD_L40, 40, 41, 42, 43, 44, 45, 46)
@@ -141,14 +145,15 @@ CD_WGMMA(f16, "f16", 96, 192, CD_D96, CD_L96, 96, 97, 98, 99, 100, 101, 102)
 CD_WGMMA(f16, "f16", 128, 256, CD_D128, CD_L128, 128, 129, 130, 131, 132, 133, 134)
 #undef CD_WGMMA
 // Both operands of tf32 lie along k; 8 of it in a step.
-#define CD_WGMMA(SIZE, N, D, L, O0, O1, O2)                                                                                                 \
-  template <int TA, int TB>                                                                                                                \
-  CD_FN void wgmma(tf32, float (&d)[SIZE], u64 a, u64 b, int add) {                                                                        \
-    static_assert(TA == 0 && TB == 0);                                                                                                     \
-    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #O2 ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32"            \
-                 " {" L "}, %" #O0 ", %" #O1 ", p, 1, 1;\n\t}"                                                                             \
-                 : D                                                                                                                       \
-                 : "l"(a), "l"(b), "r"(add));                                                                                              \
+#define CD_WGMMA(SIZE, N, D, L, O0, O1, O2)                                                                  \
+  template <int TA, int TB>                                                                                  \
+  CD_FN void wgmma(tf32, float(&d)[SIZE], u64 a, u64 b, int add) {                                           \
+    static_assert(TA == 0 && TB == 0);                                                                       \
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #O2 ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N \
+                 "k8.f32.tf32.tf32"                                                                          \
+                 " {" L "}, %" #O0 ", %" #O1 ", p, 1, 1;\n\t}"                                               \
+                 : D                                                                                         \
+                 : "l"(a), "l"(b), "r"(add));                                                                \
   }
 CD_WGMMA(32, 64, CD_D32, CD_L32, 32, 33, 34)
 CD_WGMMA(48, 96, CD_D48, CD_L48, 48, 49, 50)

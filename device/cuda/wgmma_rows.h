@@ -23,10 +23,10 @@ CD_FN u32 shared_word(u32 address) {
 template <int BM, int CLASSES>
 struct OddRows {
   static constexpr int kKinds = BM / CLASSES >= 16 ? 1 : 2;  // of the two rows: of the same class or not
-  u32 line, from[kKinds];   // bytes: of the first row's line in a stage; in the line, of the first whole word
-  u32 at[kKinds][8];        // of the words of each 8 of k, in a stage
-  u32 select[kKinds];       // which bytes of two words
-  bool halves = false;      // words begin in the middle of words
+  u32 line, from[kKinds];                                    // bytes: of the first row's line in a stage; in the line, of the first whole word
+  u32 at[kKinds][8];                                         // of the words of each 8 of k, in a stage
+  u32 select[kKinds];                                        // which bytes of two words
+  bool halves = false;                                       // words begin in the middle of words
 
   __device__ __forceinline__ explicit OddRows(const CudaGemm& t) {
     const int lane = threadIdx.x % 32, first = (int)(threadIdx.x / 32) * 16 % BM + lane / 4;
@@ -75,7 +75,8 @@ struct OddRows {
   }
 };
 
-// As WgmmaStages, of CLASSES of rows. a has one window more than there are steps, and leaves its stages earlier than b: each has barriers and a place of its own.
+// As WgmmaStages, of CLASSES of rows. a has one window more than there are steps, and leaves its stages earlier than b: each has barriers and a place of its
+// own.
 template <class T, int BM, int BN, int STAGES, bool B_K, int CLASSES>
 struct OddStages {
   using Stages = WgmmaStages<T, BM, BN, STAGES, true, B_K>;
@@ -102,11 +103,11 @@ struct OddStages {
   template <int DOWN, int ACROSS>
   __device__ __forceinline__ void multiply(const WgmmaShare<DOWN, ACROSS>& share, const CudaGemm& t, float (&d)[BN / 2], int steps) {
     const OddRows<BM, CLASSES> rows(t);
-    u32 x[2][4][4];  // of the step under way and of the next
+    u32 x[2][4][4];                                  // of the step under way and of the next
     u32 previous = 0, read = a.empty + 8 * a.stage;  // read: what to say when the words of the step under way have come
     const auto wait_a = [&] { return barrier_wait(a.full + 8 * a.stage, a.phase), a.a + a.stage * kBytesA; };
     u32 here = wait_a();
-    const auto fetch = [&](u32 (&to)[4][4], u32 next) {
+    const auto fetch = [&](u32(&to)[4][4], u32 next) {
       rows.read(to, here, next);
       here = next;
     };
@@ -114,7 +115,7 @@ struct OddStages {
     fetch(x[0], wait_a());
     // The words of the next step are read while this one's products run; between these nothing else is done, since a warp cannot begin a product of
     // registers before the one before has read its own.
-    const auto turn = [&](const u32 (&now)[4][4], u32 (&then)[4][4], int step) {
+    const auto turn = [&](const u32(&now)[4][4], u32(&then)[4][4], int step) {
       const u64 db = wgmma_tile(b.b + b.stage * kBytesB, 8192);
       const bool more = step + 1 < steps;
       barrier_wait(b.full + 8 * b.stage, b.phase);
@@ -176,7 +177,7 @@ struct OddTurns : OddStages<T, 64, BN, STAGES, B_K, CLASSES> {
     auto &a = this->a, &b = this->b;
     const int own = (int)threadIdx.x / 128;  // the first step of this warpgroup's
     const OddRows<64, CLASSES> rows(t);
-    u32 x[2][4][4];  // of the step under way and of this warpgroup's next
+    u32 x[2][4][4];             // of the step under way and of this warpgroup's next
     u32 previous = 0, read[2];  // read: what to say when the words of the step under way have come
     if (own >= steps) {
 #pragma unroll
@@ -191,7 +192,7 @@ struct OddTurns : OddStages<T, 64, BN, STAGES, B_K, CLASSES> {
       a.advance();
       return at;
     };
-    const auto turn = [&](const u32 (&now)[4][4], u32 (&then)[4][4], int step) {
+    const auto turn = [&](const u32(&now)[4][4], u32(&then)[4][4], int step) {
       const u64 db = wgmma_tile(b.b + b.stage * this->kBytesB, 8192);
       barrier_wait(b.full + 8 * b.stage, b.phase);
       wgmma_fence();

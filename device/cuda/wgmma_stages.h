@@ -125,7 +125,8 @@ struct WgmmaStages {
   }
   // By one thread: the steps from number `first` on. line_a, line_b: where the batch begins in the maps.
   template <int DOWN, int ACROSS>
-  __device__ __forceinline__ void load(const WgmmaShare<DOWN, ACROSS>& share, const CudaGemm& t, int line_a, int line_b, int row0, int col0, int first, int steps) {
+  __device__ __forceinline__ void load(const WgmmaShare<DOWN, ACROSS>& share, const CudaGemm& t, int line_a, int line_b, int row0, int col0, int first,
+                                       int steps) {
 #pragma unroll 1
     for (int step = first; step < first + steps; ++step, advance()) {
       const u32 barrier = full + 8 * stage;

@@ -102,17 +102,18 @@ COIL_TILE_CODE __attribute__((noinline)) void product(int64_t steps, const void*
 
 template <class Sum>
 void any_product(int64_t steps, const void* a, int64_t a_stride, const void* b, bool two_rows, bool two_columns, Sum* acc, bool accumulate) {
-  if (two_rows) return two_columns ? product<Sum, true, true>(steps, a, a_stride, b, acc, accumulate) : product<Sum, true, false>(steps, a, a_stride, b, acc, accumulate);
+  if (two_rows)
+    return two_columns ? product<Sum, true, true>(steps, a, a_stride, b, acc, accumulate) : product<Sum, true, false>(steps, a, a_stride, b, acc, accumulate);
   return two_columns ? product<Sum, false, true>(steps, a, a_stride, b, acc, accumulate) : product<Sum, false, false>(steps, a, a_stride, b, acc, accumulate);
 }
 
 typedef uint16_t Row __attribute__((ext_vector_type(32)));
 
 COIL_INLINE void store_pairs(Row even, Row odd, uint16_t* out) {
-  store_raw(out, __builtin_shufflevector(even, odd, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45,
-                                         14, 46, 15, 47));
-  store_raw(out + 32, __builtin_shufflevector(even, odd, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58, 27, 59, 28,
-                                              60, 29, 61, 30, 62, 31, 63));
+  store_raw(out, __builtin_shufflevector(even, odd, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14,
+                                         46, 15, 47));
+  store_raw(out + 32, __builtin_shufflevector(even, odd, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58, 27, 59, 28, 60,
+                                              29, 61, 30, 62, 31, 63));
 }
 
 }  // namespace

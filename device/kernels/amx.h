@@ -9,9 +9,9 @@
 
 namespace COIL_KERNELS_NAMESPACE {
 
-constexpr int64_t kAmxRows = 32, kAmxStep = 32;      // of a tile of sums; the k of one instruction
+constexpr int64_t kAmxRows = 32, kAmxStep = 32;  // of a tile of sums; the k of one instruction
 constexpr int64_t kAmxBlockRows = 160;
-constexpr int64_t kAmxRowStride = kChunk / 2 + 16;   // of the copy of A, in floats: an odd number of cache lines
+constexpr int64_t kAmxRowStride = kChunk / 2 + 16;  // of the copy of A, in floats: an odd number of cache lines
 constexpr int64_t kAmxPanels = 8;
 static_assert(kAmxBlockRows * kAmxPanels * kPanel * 4 <= COIL_GEMM_WORKER_BYTES);
 // With fewer rows the vector units are as fast: of bfloat16 they take 110 us a row of 1280 columns and k 3420 (AMX: 600 us for up to 16 rows),

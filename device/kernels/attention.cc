@@ -11,19 +11,19 @@ namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
 constexpr int64_t kQueries = kTileRows * (56 / kTileRows);
-constexpr int64_t kKeys = kChunk;              // of one block, at most: the scores are the A of the second product
+constexpr int64_t kKeys = kChunk;  // of one block, at most: the scores are the A of the second product
 constexpr int64_t kMaxDim = 256;
 constexpr int64_t kKeptKeys = 2 * kMaxDim * kPanel;  // numbers of keys that a worker keeps turned: a panel, or all of a head that has few
 constexpr int64_t kLineBytes = 64;
-constexpr int64_t kFetchedBytes = 1 << 22;     // of a call's keys and values, from which on they are taken to be in memory
-constexpr int64_t kFoldQueries = 16;           // up to so many queries, heads that share keys are folded
+constexpr int64_t kFetchedBytes = 1 << 22;  // of a call's keys and values, from which on they are taken to be in memory
+constexpr int64_t kFoldQueries = 16;        // up to so many queries, heads that share keys are folded
 
 struct Buffers {
-  float q[kQueries * kRowStride];              // scaled queries
+  float q[kQueries * kRowStride];  // scaled queries
   float scores[kQueries * kRowStride];
   float o[kMaxDim / kPanel][kQueries * kPanel];
-  float k[kKeptKeys];                          // panels of keys, turned: [dim][kPanel]
-  float v[kKeys * kPanel];                     // one panel of values
+  float k[kKeptKeys];       // panels of keys, turned: [dim][kPanel]
+  float v[kKeys * kPanel];  // one panel of values
 };
 static_assert(sizeof(Buffers) <= COIL_ATTENTION_WORKER_BYTES);
 
@@ -41,7 +41,8 @@ struct Attention {
     // Smaller blocks when there are few of them; a matter of the problem alone, so that threads change no sum.
     block_rows = kQueries;
     if (a.block_tiles > 0) block_rows = min64(kQueries, a.block_tiles * kTileRows);
-    else while (block_rows > 2 * kTileRows && units * ceil_div(unit_rows, block_rows) < 16) block_rows -= kTileRows;
+    else
+      while (block_rows > 2 * kTileRows && units * ceil_div(unit_rows, block_rows) < 16) block_rows -= kTileRows;
     block_keys = a.block_panels > 0 ? min64(kKeys, a.block_panels * kPanel) : kKeys;
     blocks = ceil_div(unit_rows, block_rows);
     tasks = units * blocks;
@@ -60,8 +61,8 @@ struct Attention {
   // A task's rows: row r of the unit is query r % q_len of head `head + r / q_len`.
   struct Rows {
     int64_t batch, head, kv_head, first, count;
-    KeyRows<T> keys;        // of the block
-    bool kept;              // all keys are in buffers->k already
+    KeyRows<T> keys;  // of the block
+    bool kept;        // all keys are in buffers->k already
     Buffers* buffers;
     float most[kQueries];   // running maximum
     float sum[kQueries];    // running sum of exp(score - most)
@@ -72,9 +73,7 @@ struct Attention {
   bool keeps_keys() const { return blocks > 1 && !a.causal && a.past == 0 && ceil_div(a.kv_len, kPanel) * kPanel * a.dim <= kKeptKeys; }
 
   // Row r sees keys [0, visible(r)).
-  int64_t visible(const Rows& rows, int64_t r) const {
-    return a.causal ? min64(a.kv_len, (rows.first + r) % a.q_len + 1) : a.kv_len;
-  }
+  int64_t visible(const Rows& rows, int64_t r) const { return a.causal ? min64(a.kv_len, (rows.first + r) % a.q_len + 1) : a.kv_len; }
 
   void load_queries(Rows& rows) const {
     const T* q = static_cast<const T*>(a.q) + rows.batch * a.q_batch;
@@ -92,8 +91,7 @@ struct Attention {
   // What the mask adds to the scores of row r with keys [key, key + cols); zeros behind.
   void load_mask(const Rows& rows, int64_t r, int64_t key, int64_t cols, float* out) const {
     const int64_t unit_row = rows.first + r;
-    const int64_t start = rows.batch * a.mask_batch + (rows.head + unit_row / a.q_len) * a.mask_head +
-                          unit_row % a.q_len * a.mask_row + key * a.mask_col;
+    const int64_t start = rows.batch * a.mask_batch + (rows.head + unit_row / a.q_len) * a.mask_head + unit_row % a.q_len * a.mask_row + key * a.mask_col;
     if (a.mask_dtype == COIL_BOOL) {
       const uint8_t* mask = static_cast<const uint8_t*>(a.mask) + start;
       int64_t j = 0;
@@ -201,8 +199,8 @@ struct Attention {
         b = {to.v, kPanel, COIL_FLOAT32};
       }
       for (int64_t r = 0; r < rows.count; r += kTileRows) {
-        tile_product(keys, to.scores + r * kRowStride, kRowBytes, b.data, b.ldb, b.dtype, min64(kTileRows, rows.count - r), kPanel,
-                     to.o[j] + r * kPanel, key > 0, nullptr, 0);
+        tile_product(keys, to.scores + r * kRowStride, kRowBytes, b.data, b.ldb, b.dtype, min64(kTileRows, rows.count - r), kPanel, to.o[j] + r * kPanel,
+                     key > 0, nullptr, 0);
       }
     }
   }

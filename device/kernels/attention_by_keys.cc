@@ -9,8 +9,8 @@
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
-constexpr int64_t kQueries = 2 * kPanel;   // of a task
-constexpr int64_t kKeys = kChunk;          // of one block of scores
+constexpr int64_t kQueries = 2 * kPanel;  // of a task
+constexpr int64_t kKeys = kChunk;         // of one block of scores
 constexpr int64_t kMaxDim = 256;
 constexpr int64_t kBlockFloats = 24576;
 constexpr int kVecs = kPanel / kLanes;
@@ -55,8 +55,8 @@ struct ByKeys {
   static constexpr bool kWidens = !dot && sizeof(T) < sizeof(float);
   const CoilAttention& a;
   int64_t block_queries, block_keys, blocks, tasks;
-  int64_t alone;       // the last queries of a head, which its last task does one by one
-  bool one_mask_row;   // for all queries of a head
+  int64_t alone;      // the last queries of a head, which its last task does one by one
+  bool one_mask_row;  // for all queries of a head
 
   explicit ByKeys(const CoilAttention& args) : a(args), one_mask_row(args.mask && same_for_queries(args)) {
     // Smaller blocks when there are few of them; a matter of the problem alone, so that threads change no sum.
@@ -360,9 +360,7 @@ struct ByKeys {
 };
 
 // Pairs of a query, and of a key, are read as they lie in memory.
-bool suits_dot(const CoilAttention& a) {
-  return a.dtype == COIL_BFLOAT16 && has_bfloat16_dot() && a.dim % 2 == 0 && a.q_row % 2 == 0 && a.scale > 0;
-}
+bool suits_dot(const CoilAttention& a) { return a.dtype == COIL_BFLOAT16 && has_bfloat16_dot() && a.dim % 2 == 0 && a.q_row % 2 == 0 && a.scale > 0; }
 
 template <class Kernel>
 void run(const CoilAttention& a, const CoilHost* host) {

@@ -13,17 +13,17 @@
 namespace COIL_KERNELS_NAMESPACE {
 
 constexpr int64_t kPanel = COIL_PANEL_COLUMNS(sizeof(Real));
-constexpr int64_t kChunk = 1024 / sizeof(Real);   // the k of one micro-kernel call: 256 floats
-constexpr int64_t kDotChunk = 2 * kChunk;     // of bfloat16 as it is: as many bytes
-constexpr int64_t kRowStride = kChunk + 64 / sizeof(Real);   // of the copy of A: an odd number of cache lines, so that rows do not collide
+constexpr int64_t kChunk = 1024 / sizeof(Real);             // the k of one micro-kernel call: 256 floats
+constexpr int64_t kDotChunk = 2 * kChunk;                   // of bfloat16 as it is: as many bytes
+constexpr int64_t kRowStride = kChunk + 64 / sizeof(Real);  // of the copy of A: an odd number of cache lines, so that rows do not collide
 constexpr int64_t kRowBytes = kRowStride * sizeof(Real);
 constexpr int64_t kBlockRows = 84;
-constexpr int64_t kBlockPanels = 16;           // where rows of A are copied, so that other panels seldom need them again
-constexpr int64_t kPanelsInPlace = 8;         // where they are not: B's block rather stays in the cache for more rows
+constexpr int64_t kBlockPanels = 16;   // where rows of A are copied, so that other panels seldom need them again
+constexpr int64_t kPanelsInPlace = 8;  // where they are not: B's block rather stays in the cache for more rows
 #ifdef __AVX512F__
-constexpr int64_t kTileRows = 14;             // 14 x 32 floats or 14 x 16 doubles: 28 accumulators of 32 registers
+constexpr int64_t kTileRows = 14;  // 14 x 32 floats or 14 x 16 doubles: 28 accumulators of 32 registers
 #else
-constexpr int64_t kTileRows = 6;              // 6 x 16 or 6 x 8: 12 accumulators of 16 registers, twice for a panel's columns
+constexpr int64_t kTileRows = 6;  // 6 x 16 or 6 x 8: 12 accumulators of 16 registers, twice for a panel's columns
 #endif
 static_assert(kBlockRows % kTileRows == 0);
 static_assert(kBlockRows * kBlockPanels * kPanel * static_cast<int64_t>(sizeof(Real)) == COIL_GEMM_WORKER_BYTES);
@@ -31,34 +31,32 @@ static_assert(kBlockRows * kBlockPanels * kPanel * static_cast<int64_t>(sizeof(R
 // acc[r][0..kPanel) (+)= sum over k of a[r][k] * b[k * ldb + 0..kPanel), for `rows` rows of numbers, a_stride bytes apart, rounded up as
 // row_capacity says. Columns at or beyond `cols` may be left alone. Each step of k brings the line at `next` (null: nothing) nearer, and
 // `next` on by `step` bytes. acc's rows are `ld` apart. (Two scalars: a struct would be stored and loaded again, which waits for all stores before it.)
-void tile_product(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols,
-                  Real* acc, bool accumulate, const char* next, int64_t step, int64_t ld = kPanel);
+void tile_product(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols, Real* acc,
+                  bool accumulate, const char* next, int64_t step, int64_t ld = kPanel);
 
 // acc[r][0..kPanel) (+)= sum over k of a[k * lda + r] * b[k][0..kPanel): A's rows stand side by side in memory. rows: as row_capacity leaves alone.
 void turned_product(int64_t k, const Real* a, int64_t lda, const Real* b, int64_t rows, int64_t cols, Real* acc, bool accumulate);
 
 // The same for bfloat16 rows of A and a panel of bfloat16, with the machine's dot product of pairs: twice the rate of widening
 // both. An odd k needs a zero behind each row of A. Only where has_bfloat16_dot().
-void tile_product_dot(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int64_t rows, Real* acc, bool accumulate,
-                      const char* next, int64_t step);
+void tile_product_dot(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int64_t rows, Real* acc, bool accumulate, const char* next,
+                      int64_t step);
 
 // acc[r][0..32) (+)= sum over p of a's pairs (r, p) * b[p][0..32): b is [pairs][kPanel][2]. Pair p of row r is at a + r * stride + 4 * p or, `turned`,
 // at a + p * stride + 4 * r. rows: as row_capacity leaves alone. Columns at or beyond `cols` may be left alone. Only where has_bfloat16_dot().
 void pairs_product(int64_t pairs, const void* a, int64_t stride, bool turned, const void* b, int64_t rows, int64_t cols, Real* acc, bool accumulate);
-constexpr int64_t kPairs = 0;                 // a PanelChunk's ldb: its rows are such pairs
+constexpr int64_t kPairs = 0;  // a PanelChunk's ldb: its rows are such pairs
 bool has_bfloat16_dot();
-constexpr int64_t kFewestDotRows = 4;         // with fewer, reading B takes the time
+constexpr int64_t kFewestDotRows = 4;  // with fewer, reading B takes the time
 
 // What the micro-kernels round `rows` (1 to kTileRows) up to: the copy of A and the tile need as many rows.
 COIL_INLINE int64_t row_capacity(int64_t rows) {
-  if (rows == 1 || (kTileRows > 7 && rows == 7)) return rows;   // 7: the lines of the last maps of many networks
+  if (rows == 1 || (kTileRows > 7 && rows == 7)) return rows;  // 7: the lines of the last maps of many networks
   return rows + (rows & 1);
 }
 
 // Rows of all tiles of m rows but the last: as even as the micro-kernels allow.
-COIL_INLINE int64_t rows_per_tile(int64_t m) {
-  return m <= 0 ? 1 : row_capacity(ceil_div(m, ceil_div(m, kTileRows)));
-}
+COIL_INLINE int64_t rows_per_tile(int64_t m) { return m <= 0 ? 1 : row_capacity(ceil_div(m, ceil_div(m, kTileRows))); }
 
 // The default epilogue: stores the tile to a dense-rowed C.
 struct StoreContext {
@@ -66,22 +64,21 @@ struct StoreContext {
   int64_t c_batch, c_row;
   int32_t dtype;
 };
-void store_tile(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc,
-                int64_t ld);
+void store_tile(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc, int64_t ld);
 
 // A product to be done, and how it is cut.
 struct Product {
   int64_t batch, m, n, k;
   CoilEpilogue epilogue;
   const void* epilogue_context;
-  bool columns_are_batches;   // a batch is a group of n columns of one result
-  bool bfloat16_dot;          // A's rows are copied as bfloat16 for tile_product_dot
+  bool columns_are_batches;  // a batch is a group of n columns of one result
+  bool bfloat16_dot;         // A's rows are copied as bfloat16 for tile_product_dot
   void* scratch;
   int64_t asked_tiles, asked_panels;  // the caller's wish for a task's block; 0: none
   // Set by plan():
   int64_t tile_rows, block_rows, block_panels, row_blocks, panel_blocks, tasks;
   int64_t chunk() const { return bfloat16_dot ? kDotChunk : kChunk; }
-  bool resident;              // one tile of rows whose chunks fit the buffer at once: no partial sums in memory
+  bool resident;  // one tile of rows whose chunks fit the buffer at once: no partial sums in memory
 };
 
 // Multiply-adds below which waking another thread costs more than it brings.
@@ -122,11 +119,11 @@ void run_tasks(const Runner& runner, const Product& p, const CoilHost* host) {
 
 // Rows of a panel of int8 or 4-bit numbers that are dequantised as they are read.
 struct QuantisedPanel {
-  const uint8_t* data;          // null: the panel is none
+  const uint8_t* data;  // null: the panel is none
   int32_t bits;
-  int64_t n, cols;              // columns of the tables, and of this panel
-  int64_t group, first_group;   // rows of a group, and of the first one
-  const float *scale, *zero;    // this panel's columns; zero may be null
+  int64_t n, cols;             // columns of the tables, and of this panel
+  int64_t group, first_group;  // rows of a group, and of the first one
+  const float *scale, *zero;   // this panel's columns; zero may be null
 };
 void tile_product_quantised(int64_t k, const Real* a, const QuantisedPanel& b, int64_t rows, Real* acc, bool accumulate);
 
@@ -192,7 +189,7 @@ struct BlockRunner {
     if (!stride) copy_a(batch, row, rows, 0, p.k, a_buffer);
     const char* a = stride ? source.row_of_a(batch, row, 0) : reinterpret_cast<const char*>(a_buffer);
     const int64_t a_stride = stride ? stride : kRowBytes;
-    const bool scattered = stride && stride != p.k * Source::kElementBytes;   // (what is contiguous the machine fetches ahead itself)
+    const bool scattered = stride && stride != p.k * Source::kElementBytes;  // (what is contiguous the machine fetches ahead itself)
     for (int64_t tile_row = 0; tile_row < rows; tile_row += p.tile_rows, a += p.tile_rows * a_stride) {
       if (scattered) fetch_tile(batch, row, rows, tile_row + p.tile_rows, 0);
       const int64_t count = min64(p.tile_rows, rows - tile_row);
@@ -239,7 +236,8 @@ struct BlockRunner {
     const bool in_place = suits_in_place(stride) && (!last || row_capacity(last) == last);
     const int64_t a_stride = in_place ? stride : kRowBytes;
     Real* partial = chunks > 1 ? static_cast<Real*>(p.scratch) + worker * static_cast<int64_t>(COIL_GEMM_WORKER_BYTES / sizeof(Real)) : nullptr;
-    if (p.k * panels <= kChunk && chunks == 1 && source.b_in_place()) return run_shallow(batch, row, rows, panel0, panels, in_place ? stride : 0, a_buffer, tile);
+    if (p.k * panels <= kChunk && chunks == 1 && source.b_in_place())
+      return run_shallow(batch, row, rows, panel0, panels, in_place ? stride : 0, a_buffer, tile);
     for (int64_t c = 0; c < chunks; c++) {
       const int64_t k0 = c * chunk, k = min64(chunk, p.k - k0);
       if (!in_place) copy_a(batch, row, rows, k0, k, a_buffer);
@@ -261,8 +259,8 @@ struct BlockRunner {
   }
 
   // The chunk [k0, k0 + k) of the rows from `row`, less what is known to be zero. `next` and `step`: as tile_product.
-  void multiply(int64_t row, int64_t k0, int64_t k, const char* a, int64_t a_stride, const PanelChunk& b, int64_t rows,
-                int64_t cols, Real* acc, const char* next, int64_t step) const {
+  void multiply(int64_t row, int64_t k0, int64_t k, const char* a, int64_t a_stride, const PanelChunk& b, int64_t rows, int64_t cols, Real* acc,
+                const char* next, int64_t step) const {
     int64_t begin = k0, end = k0 + k;
     source.clip_k(row, rows, &begin, &end);
     if (begin >= end) {

@@ -10,17 +10,17 @@
 
 namespace COIL_KERNELS_NAMESPACE {
 
-constexpr int64_t kBytes = 512;                    // the k of a chunk
-constexpr int64_t kByteStride = kBytes + 64;       // of the copy of A; a row may be written up to 64 bytes beyond its end
-constexpr int64_t kByteBlockPanels = 8;            // sums are on the stack
+constexpr int64_t kBytes = 512;               // the k of a chunk
+constexpr int64_t kByteStride = kBytes + 64;  // of the copy of A; a row may be written up to 64 bytes beyond its end
+constexpr int64_t kByteBlockPanels = 8;       // sums are on the stack
 constexpr uint8_t kSignBit = 0x80;
 
 // `steps` times four k of some rows by one panel.
 struct ByteChunk {
   int64_t steps;
-  const uint8_t* a;     // rows kByteStride apart
-  const uint8_t* b;     // [steps][kPanel][4]
-  int32_t* acc;         // rows kPanel apart
+  const uint8_t* a;  // rows kByteStride apart
+  const uint8_t* b;  // [steps][kPanel][4]
+  int32_t* acc;      // rows kPanel apart
   bool accumulate;
 };
 
@@ -60,8 +60,8 @@ template <class Source>
 struct ByteRunner {
   const Product& p;
   const Source& source;
-  const void* b;             // [batch][panels] of COIL_INTEGER_PANEL_BYTES(k)
-  int32_t zero;              // of the unsigned numbers
+  const void* b;  // [batch][panels] of COIL_INTEGER_PANEL_BYTES(k)
+  int32_t zero;   // of the unsigned numbers
   bool dot = has_byte_dot();
   bool amx = p.tile_rows == kAmxRows;
 

@@ -17,7 +17,7 @@ namespace {
 // Pixels that may be bfloat16 for dot products, beside weights that may be widened.
 template <class T>
 struct MixedConvSource : ConvSource<T> {
-  bool bits = false;   // pixels are copied without widening
+  bool bits = false;  // pixels are copied without widening
   using ConvSource<T>::ConvSource;
   using ConvSource<T>::c;
 

@@ -11,7 +11,7 @@ namespace {
 struct WindowBytes : Windows<uint8_t> {
   using Windows::Windows;
   using Out = uint8_t;
-  uint8_t flip = 0, padding = 0;   // padding: as it is after the flip
+  uint8_t flip = 0, padding = 0;  // padding: as it is after the flip
   static_assert(kBytes <= kMostK);
 
   COIL_INLINE_MEMBER void copy(const uint8_t* from, int64_t count, uint8_t* out) const { copy_bytes(from, count, flip, out); }

@@ -45,8 +45,8 @@ struct ConvSource : Windows<T> {
 
   // Lines of taps that lie above or below the image for all of a tile's pixels.
   void clip_k(int64_t row, int64_t rows, int64_t* begin, int64_t* end) const {
-    if (sizeof(Real) == 8) return;   // PyTorch multiplies the padding of doubles, with infinite weights too
-    if (c.pad_h == 0 || row % c.ow + rows > c.ow) return;   // (with several lines in a tile there is little to skip)
+    if (sizeof(Real) == 8) return;                         // PyTorch multiplies the padding of doubles, with infinite weights too
+    if (c.pad_h == 0 || row % c.ow + rows > c.ow) return;  // (with several lines in a tile there is little to skip)
     const int64_t oy = row / c.ow % c.oh;
     const int64_t y = oy * c.stride_h - c.pad_h, line_k = c.kw * group_ic;
     const int64_t first = y < 0 ? min64(ceil_div(-y, c.dilation_h), c.kh) : 0;
@@ -67,7 +67,7 @@ struct ConvSource : Windows<T> {
 COIL_INLINE void store8(Real* p, Vec8 v) { store_raw(p, v); }
 COIL_INLINE void store_one(Real* p, Real v) { *p = v; }
 #ifndef COIL_DOUBLE
-COIL_INLINE void store8(BFloat16* p, Vec8 v) {   // of what was widened from bfloat16: exact
+COIL_INLINE void store8(BFloat16* p, Vec8 v) {  // of what was widened from bfloat16: exact
   typedef uint16_t Bits __attribute__((ext_vector_type(8)));
   typedef uint32_t Wide __attribute__((ext_vector_type(8)));
   store_raw(p, __builtin_convertvector(__builtin_bit_cast(Wide, v) >> 16, Bits));

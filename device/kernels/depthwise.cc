@@ -8,10 +8,10 @@
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
-constexpr int kStrip = 8;                    // output pixels
-constexpr int64_t kTileChannels = 64;        // channels of one epilogue call
-constexpr int64_t kTileNumbers = 8192 / sizeof(Real);   // of one epilogue call: half of the L1 with what it reads
-constexpr int64_t kSmallWork = 131072;       // multiply-adds that are not worth a thread
+constexpr int kStrip = 8;                              // output pixels
+constexpr int64_t kTileChannels = 64;                  // channels of one epilogue call
+constexpr int64_t kTileNumbers = 8192 / sizeof(Real);  // of one epilogue call: half of the L1 with what it reads
+constexpr int64_t kSmallWork = 131072;                 // multiply-adds that are not worth a thread
 
 // What a pixel of T counts: a byte less the zero point.
 template <class T>
@@ -52,12 +52,14 @@ struct Depthwise {
   const CoilConv2d& c;
   CoilEpilogue epilogue;
   const void* epilogue_context;
-  int64_t blocks;                            // of kTileChannels channels
+  int64_t blocks;  // of kTileChannels channels
   int64_t ld, tile_pixels;
   Pixels<T> pixels_ = Pixels<T>(c);
 
   template <bool partial>
-  COIL_INLINE_MEMBER Vec pixel(const T* p, int64_t channels) const { return pixels_.number(partial ? load_partial(p, channels) : load(p)); }
+  COIL_INLINE_MEMBER Vec pixel(const T* p, int64_t channels) const {
+    return pixels_.number(partial ? load_partial(p, channels) : load(p));
+  }
 
   // kLanes channels (or `channels` fewer) of a strip that lies wholly inside: tap columns [0, kw) of all its pixels are valid.
   template <bool partial>
@@ -96,7 +98,7 @@ struct Depthwise {
       const T* p = x + ix0 * x_w;
 #pragma unroll
       for (int i = 0; i < (kStrip - 1) * stride + kw; i++, p += x_w) {
-        if (border && static_cast<uint64_t>(ix0 + i) >= columns) continue;   // (the same ones for many lines: foreseen by the machine)
+        if (border && static_cast<uint64_t>(ix0 + i) >= columns) continue;  // (the same ones for many lines: foreseen by the machine)
         const Vec number = pixel<partial>(p, channels);
 #pragma unroll
         for (int t = 0; t < kw; t++) {
@@ -112,7 +114,7 @@ struct Depthwise {
   // The same with pixels or taps outside.
   template <bool partial>
   __attribute__((noinline)) void strip_border(const T* x, int64_t ix0, int64_t pixels, const W* w, int64_t lines, int64_t w_line, int64_t channels,
-                    Real* acc) const {
+                                              Real* acc) const {
     Vec sum[kStrip];
 #pragma unroll
     for (int i = 0; i < kStrip; i++) sum[i] = Vec(0.0f);
@@ -132,8 +134,7 @@ struct Depthwise {
   }
 
   template <bool partial, bool border>
-  void strip(const T* x, int64_t ix0, int64_t pixels, const W* w, int64_t lines, int64_t w_line, int64_t channels,
-             Real* acc) const {
+  void strip(const T* x, int64_t ix0, int64_t pixels, const W* w, int64_t lines, int64_t w_line, int64_t channels, Real* acc) const {
     // Part of a vector of small elements is slow to load without masks: not worth the code.
     const bool usual = c.dilation_w == 1 && (kVectorBytes == 64 || sizeof(T) == sizeof(Real) || !partial);
     if (usual && c.kw == 3 && c.stride_w == 1) {
@@ -242,8 +243,12 @@ void run_lines(const CoilConv2d& c, const CoilHost* host) {
   const bool bytes = c.dtype == COIL_UINT8 || c.dtype == COIL_INT8;
   const StoreContext to = {c.y, 0, c.oc, bytes ? COIL_FLOAT32 : c.dtype};  // (4 bytes are moved as they are)
   const int64_t ld = c.oc >= kTileChannels ? kTileChannels : ceil_div(c.oc, 16) * 16;
-  Kernel kernel = {c, c.epilogue ? c.epilogue : store_tile, c.epilogue ? c.epilogue_context : &to,
-                   ceil_div(c.oc, kTileChannels), ld, min64(COIL_TILE_ROWS, kTileNumbers / ld / kStrip * kStrip)};
+  Kernel kernel = {c,
+                   c.epilogue ? c.epilogue : store_tile,
+                   c.epilogue ? c.epilogue_context : &to,
+                   ceil_div(c.oc, kTileChannels),
+                   ld,
+                   min64(COIL_TILE_ROWS, kTileNumbers / ld / kStrip * kStrip)};
   const int64_t items = c.n * c.oh * kernel.blocks, item_work = c.ow * kTileChannels * c.kh * c.kw;
   if (items <= 0 || c.ow <= 0) return;
   if (host->num_workers <= 1 || items * item_work < kSmallWork) {

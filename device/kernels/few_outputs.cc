@@ -1,6 +1,6 @@
 // Up to COIL_FEW_OUTPUTS output channels of one group: they would leave most lanes of a panel empty, so vectors lie along the input's channels.
-// A strip of pixels of a line has a vector of partial sums for each pixel and each of up to four outputs; windows are read where they are; lanes are added up at the end,
-// eight vectors together.
+// A strip of pixels of a line has a vector of partial sums for each pixel and each of up to four outputs; windows are read where they are; lanes are added up
+// at the end, eight vectors together.
 #include "few_outputs.h"
 
 #include "block.h"
@@ -9,13 +9,13 @@
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
-constexpr int64_t kLd = 16;                  // of a tile
-constexpr int64_t kOutputs = 4;              // at a time
+constexpr int64_t kLd = 16;      // of a tile
+constexpr int64_t kOutputs = 4;  // at a time
 static_assert(COIL_FEW_OUTPUTS <= kLd);
-constexpr int64_t kFewestRows = 32, kLeastDepth = 64;   // of a product that is worth the copy of its columns
+constexpr int64_t kFewestRows = 32, kLeastDepth = 64;  // of a product that is worth the copy of its columns
 constexpr int64_t kColumnNumbers = 65536 / sizeof(Real);
-constexpr int64_t kSmallWork = 131072;       // multiply-adds that are not worth a thread
-constexpr int kStrip = 8;                    // pixels whose lanes are added up together
+constexpr int64_t kSmallWork = 131072;  // multiply-adds that are not worth a thread
+constexpr int kStrip = 8;               // pixels whose lanes are added up together
 
 // Pixels that have their sums in registers, beside a pixel and the weights of `outputs`.
 constexpr int strip_of(int outputs) { return kVectorBytes == 64 ? (outputs <= 3 ? 8 : 4) : outputs == 1 ? 8 : outputs <= 3 ? 4 : 2; }
@@ -35,7 +35,7 @@ struct FewOutputs {
   const CoilConv2d& c;
   CoilEpilogue epilogue;
   const void* epilogue_context;
-  int64_t tiles;                             // of a line
+  int64_t tiles;  // of a line
 
   // `lanes` channels of all outputs and pixels at one tap: x, w are the first. border: only pixels whose column is in the image.
   template <int outputs, int count, bool border, bool whole>

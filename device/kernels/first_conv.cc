@@ -9,10 +9,10 @@ namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
 constexpr int kChannels = 3, kSide = 3, kTaps = kChannels * kSide * kSide;
-constexpr int64_t kPixels = COIL_TILE_ROWS;      // of a line at a time
-constexpr int64_t kMostOut = 128;                // with more channels the product's copies serve more columns
-constexpr int64_t kMostWidth = 512;               // of images that are widened line by line
-constexpr int64_t kLeastTask = 131072;           // multiply-adds worth another thread
+constexpr int64_t kPixels = COIL_TILE_ROWS;  // of a line at a time
+constexpr int64_t kMostOut = 128;            // with more channels the product's copies serve more columns
+constexpr int64_t kMostWidth = 512;          // of images that are widened line by line
+constexpr int64_t kLeastTask = 131072;       // multiply-adds worth another thread
 
 struct FirstConv {
   const CoilConv2d& c;
@@ -132,7 +132,8 @@ bool fits_first_conv(const CoilConv2d& c) {
   const bool window = c.ic == kChannels && c.kh == kSide && c.kw == kSide && c.groups == 1 && c.dilation_h == 1 && c.dilation_w == 1;
   // Dot products of bfloat16 are worth the product's copies sooner.
   const int64_t most = c.dtype == COIL_BFLOAT16 && has_bfloat16_dot() ? kMostOut / 2 : kMostOut;
-  return window && (c.dtype == COIL_FLOAT32 || c.iw <= kMostWidth) && c.oc <= most && c.pad_h >= 0 && c.pad_w >= 0 && (c.x_w == 1 || (c.x_c == 1 && c.x_w == kChannels));
+  return window && (c.dtype == COIL_FLOAT32 || c.iw <= kMostWidth) && c.oc <= most && c.pad_h >= 0 && c.pad_w >= 0 &&
+         (c.x_w == 1 || (c.x_c == 1 && c.x_w == kChannels));
 }
 
 void first_conv2d(const CoilConv2d& c, const CoilHost* host) {

@@ -13,9 +13,9 @@ namespace {
 template <class T>
 struct MixedGemmSource : GemmSource<T> {
   using GemmSource<T>::g;
-  bool bits;   // rows of A are copied without widening, and B is bfloat16 too
+  bool bits;  // rows of A are copied without widening, and B is bfloat16 too
   bool scale_last = scales_last(g);
-  static constexpr int64_t kFewTiles = 2;   // as many meet the panel's numbers as they are
+  static constexpr int64_t kFewTiles = 2;  // as many meet the panel's numbers as they are
 
   MixedGemmSource(const CoilGemm& gemm, bool as_bits) : GemmSource<T>{gemm}, bits(as_bits) {}
 

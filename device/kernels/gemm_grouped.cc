@@ -80,7 +80,7 @@ struct Part {
       g.b = b + group * all.b_batch;
       g.m = end - begin;
       row = begin;
-      if (group == all.batch) g.k = 0;   // rows that no group has
+      if (group == all.batch) g.k = 0;  // rows that no group has
     }
     p = gemm_product(g, to);
     p.epilogue = moved_tile;
@@ -122,7 +122,7 @@ struct Part {
       source.kept = panels;
       source.first_panel = task * p.block_panels;
       for (int64_t block = 0; block < p.row_blocks; block++, source.packs = false) {
-        const int64_t number = p.m > p.n ? block * p.panel_blocks + task : task * p.row_blocks + block;   // as BlockRunner counts
+        const int64_t number = p.m > p.n ? block * p.panel_blocks + task : task * p.row_blocks + block;  // as BlockRunner counts
         BlockRunner<const GroupSource<T>>{p, source}.run_task(number, worker);
       }
     } else if (amx) AmxRunner<const GroupSource<T>>{p, source}.run_task(task, worker);
@@ -134,9 +134,9 @@ template <class T>
 struct Groups {
   const CoilGemm& g;
   Group* groups;
-  float* panels;         // COIL_GROUP_PANELS of each worker
+  float* panels;  // COIL_GROUP_PANELS of each worker
   int64_t count = 0, tasks = 0;
-  int32_t workers = 1;   // that a group is cut for
+  int32_t workers = 1;  // that a group is cut for
 
   // Ends that decrease or leave the operands are taken for the nearest that do not, and raise the flag.
   void plan_groups(int32_t num_workers) {
@@ -163,7 +163,7 @@ struct Groups {
   }
 
   int64_t group_of(int64_t task) const {
-    int64_t low = 0, high = count;   // low's first task is not behind it, high's is
+    int64_t low = 0, high = count;  // low's first task is not behind it, high's is
     while (high - low > 1) {
       const int64_t middle = (low + high) / 2;
       (groups[middle].first_task <= task ? low : high) = middle;

@@ -8,9 +8,9 @@
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
-constexpr int64_t kMostK = 65536 / sizeof(Real);   // 64 KB of stack
-constexpr int64_t kSmallTask = 32768;    // multiply-adds
-constexpr int64_t kFewestColumns = 128;  // that are worth a buffer of sums
+constexpr int64_t kMostK = 65536 / sizeof(Real);  // 64 KB of stack
+constexpr int64_t kSmallTask = 32768;             // multiply-adds
+constexpr int64_t kFewestColumns = 128;           // that are worth a buffer of sums
 
 bool is_row_sum(const CoilGemm& g) { return g.b_col == 1 && g.n >= kFewestColumns; }
 
@@ -37,7 +37,7 @@ struct Gemv {
       for (int i = 0; i < 8; i++) sum[i] += x * load(row[i] + p);
     }
     if (p < k) {
-      const Vec x = load(a + p);   // zeros behind k
+      const Vec x = load(a + p);  // zeros behind k
 #pragma unroll
       for (int i = 0; i < 8; i++) sum[i] += x * load_partial(row[i] + p, k - p);
     }
@@ -84,7 +84,7 @@ struct RowSums {
   const CoilGemm& g;
   CoilEpilogue epilogue;
   const void* epilogue_context;
-  int64_t columns, blocks;   // of a task, and of a row
+  int64_t columns, blocks;  // of a task, and of a row
 
   // sum[j] += the products of `count` (1 to 8) numbers with as many rows of B.
   template <int count>

@@ -28,7 +28,8 @@ COIL_INLINE void store_sums(const Vec (&sum)[apart][mr][nv], Real* acc, int64_t 
 
 // acc[mr][nv vectors] (+)= a[mr][k] * b[k][nv vectors]. All sums stay in registers.
 template <int mr, int nv, class T>
-__attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, Real* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
+__attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, Real* acc, bool accumulate, const char* next,
+                                     int64_t step, int64_t ld) {
   constexpr int kUnroll = sums_apart(mr);
   Vec sum[kUnroll][mr][nv];
 #pragma unroll
@@ -126,7 +127,8 @@ void run_turned(int64_t k, const Real* a, int64_t lda, const Real* b, int64_t ro
 }
 
 template <int nv, class T>
-void run_rows(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, Real* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
+void run_rows(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, Real* acc, bool accumulate, const char* next, int64_t step,
+              int64_t ld) {
   switch (rows) {
     case 1: return micro<1, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step, ld);
     case 2: return micro<2, nv, T>(k, a, a_stride, b, ldb, acc, accumulate, next, step, ld);
@@ -145,7 +147,8 @@ void run_rows(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ld
 }
 
 template <class T>
-void run_columns(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, int64_t cols, Real* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
+void run_columns(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t ldb, int64_t rows, int64_t cols, Real* acc, bool accumulate, const char* next,
+                 int64_t step, int64_t ld) {
 #ifdef __AVX512F__
   if (cols > kLanes) {
     run_rows<2, T>(k, a, a_stride, b, ldb, rows, acc, accumulate, next, step, ld);
@@ -168,20 +171,17 @@ void turned_product(int64_t k, const Real* a, int64_t lda, const Real* b, int64_
 #endif
 }
 
-void tile_product(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols,
-                  Real* acc, bool accumulate, const char* next, int64_t step, int64_t ld) {
+void tile_product(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int32_t b_dtype, int64_t rows, int64_t cols, Real* acc,
+                  bool accumulate, const char* next, int64_t step, int64_t ld) {
   const int64_t capacity = row_capacity(rows);
-  if (!next) next = static_cast<const char*>(b), step = 0;   // to ask for an address that is none costs a walk through the page tables
+  if (!next) next = static_cast<const char*>(b), step = 0;  // to ask for an address that is none costs a walk through the page tables
 #ifndef COIL_DOUBLE
   if (b_dtype == COIL_INT8) return run_columns(k, a, a_stride, static_cast<const int8_t*>(b), ldb, capacity, cols, acc, accumulate, next, step, ld);
 #endif
-  with_dtype(b_dtype, [&](auto* type) {
-    run_columns(k, a, a_stride, static_cast<decltype(type)>(b), ldb, capacity, cols, acc, accumulate, next, step, ld);
-  });
+  with_dtype(b_dtype, [&](auto* type) { run_columns(k, a, a_stride, static_cast<decltype(type)>(b), ldb, capacity, cols, acc, accumulate, next, step, ld); });
 }
 
-void store_tile(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* tile,
-                int64_t ld) {
+void store_tile(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* tile, int64_t ld) {
   const Real* acc = reinterpret_cast<const Real*>(tile);
   const StoreContext& to = *static_cast<const StoreContext*>(context);
   with_dtype(to.dtype, [&](auto* type) {

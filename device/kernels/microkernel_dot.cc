@@ -14,8 +14,8 @@ typedef uint16_t Row __attribute__((ext_vector_type(32)));
 // As micro, two k at a time: a pair of A's row meets the interleaved rows k and k + 1 of B. The interleaving works within the
 // 128-bit lanes, so the sums' columns are out of order until the end.
 template <int mr>
-__attribute__((noinline, target("avx512bf16"))) void micro_dot(int64_t k, const void* a, int64_t a_stride, const BFloat16* b, int64_t ldb,
-                                                                 float* acc, bool accumulate, const char* next, int64_t step) {
+__attribute__((noinline, target("avx512bf16"))) void micro_dot(int64_t k, const void* a, int64_t a_stride, const BFloat16* b, int64_t ldb, float* acc,
+                                                               bool accumulate, const char* next, int64_t step) {
   Vec sum[mr][2];
 #pragma unroll
   for (int i = 0; i < mr; i++) sum[i][0] = sum[i][1] = Vec(0.0f);
@@ -31,12 +31,10 @@ __attribute__((noinline, target("avx512bf16"))) void micro_dot(int64_t k, const 
       fetch_row<kPanel>(b + (2 * kAhead + 1) * ldb);
       next = fetch_next(next, step);
     }
-    const Pairs low = __builtin_bit_cast(
-        Pairs, __builtin_shufflevector(even, odd, 0, 32, 1, 33, 2, 34, 3, 35, 8, 40, 9, 41, 10, 42, 11, 43, 16, 48, 17, 49, 18,
-                                       50, 19, 51, 24, 56, 25, 57, 26, 58, 27, 59));
-    const Pairs high = __builtin_bit_cast(
-        Pairs, __builtin_shufflevector(even, odd, 4, 36, 5, 37, 6, 38, 7, 39, 12, 44, 13, 45, 14, 46, 15, 47, 20, 52, 21, 53,
-                                       22, 54, 23, 55, 28, 60, 29, 61, 30, 62, 31, 63));
+    const Pairs low = __builtin_bit_cast(Pairs, __builtin_shufflevector(even, odd, 0, 32, 1, 33, 2, 34, 3, 35, 8, 40, 9, 41, 10, 42, 11, 43, 16, 48, 17, 49, 18,
+                                                                        50, 19, 51, 24, 56, 25, 57, 26, 58, 27, 59));
+    const Pairs high = __builtin_bit_cast(Pairs, __builtin_shufflevector(even, odd, 4, 36, 5, 37, 6, 38, 7, 39, 12, 44, 13, 45, 14, 46, 15, 47, 20, 52, 21, 53,
+                                                                         22, 54, 23, 55, 28, 60, 29, 61, 30, 62, 31, 63));
 #pragma unroll
     for (int i = 0; i < mr; i++) {
       Vec row = rows.broadcast(i, 0);
@@ -79,8 +77,8 @@ bool has_bfloat16_dot() {
   return answer;
 }
 
-void tile_product_dot(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int64_t rows, float* acc, bool accumulate,
-                      const char* next, int64_t step) {
+void tile_product_dot(int64_t k, const void* a, int64_t a_stride, const void* b, int64_t ldb, int64_t rows, float* acc, bool accumulate, const char* next,
+                      int64_t step) {
   const BFloat16* panel = static_cast<const BFloat16*>(b);
   if (!next) next = static_cast<const char*>(b), step = 0;
   switch (row_capacity(rows)) {

@@ -11,7 +11,7 @@ namespace {
 
 typedef __bf16 Pairs __attribute__((vector_size(64)));
 typedef uint16_t Words __attribute__((ext_vector_type(32)));
-constexpr int64_t kPairBytes = kPanel * 4;   // of a row of pairs
+constexpr int64_t kPairBytes = kPanel * 4;  // of a row of pairs
 
 template <int mr, int nv, bool turned>
 __attribute__((noinline, target("avx512bf16"))) void micro_pairs(int64_t pairs, const char* a, int64_t stride, const char* b, float* acc, bool accumulate) {
@@ -73,7 +73,8 @@ __attribute__((target("avx512bf16"))) void pack_pair(const float* even, const fl
   for (int j = 0; j < kPanel / kLanes; j++) {
     const auto both = __builtin_ia32_cvtne2ps2bf16_512(odd ? load(odd + j * kLanes) : Vec(0.0f), load(even + j * kLanes));
     const Words words = __builtin_bit_cast(Words, both);
-    pairs[j] = __builtin_shufflevector(words, words, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    pairs[j] = __builtin_shufflevector(words, words, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14,
+                                       30, 15, 31);
   }
 #pragma unroll
   for (int j = 0; j < kPanel / kLanes; j++) store_raw(out + j * kLanes, pairs[j]);
@@ -83,12 +84,14 @@ __attribute__((target("avx512bf16"))) void pack_pair(const float* even, const fl
 
 void pairs_product(int64_t pairs, const void* a, int64_t stride, bool turned, const void* b, int64_t rows, int64_t cols, float* acc, bool accumulate) {
   const char *from = static_cast<const char*>(a), *panel = static_cast<const char*>(b);
-  if (turned) return cols > kLanes ? run_rows<2, true>(pairs, from, stride, panel, rows, acc, accumulate) : run_rows<1, true>(pairs, from, stride, panel, rows, acc, accumulate);
+  if (turned)
+    return cols > kLanes ? run_rows<2, true>(pairs, from, stride, panel, rows, acc, accumulate)
+                         : run_rows<1, true>(pairs, from, stride, panel, rows, acc, accumulate);
   cols > kLanes ? run_rows<2, false>(pairs, from, stride, panel, rows, acc, accumulate) : run_rows<1, false>(pairs, from, stride, panel, rows, acc, accumulate);
 }
 
 void pack_pairs(float* rows, int64_t k) {
-  float* out = rows;   // behind what is read
+  float* out = rows;  // behind what is read
   for (int64_t p = 0; p < k; p += 2, rows += 2 * kPanel, out += kPanel) pack_pair(rows, p + 1 < k ? rows + kPanel : nullptr, out);
 }
 
@@ -98,7 +101,8 @@ void interleave_rows(const BFloat16* from, int64_t row, int64_t k, int64_t n, BF
     const BFloat16* odd = p + 1 < k ? from + row : nullptr;
     int64_t i = 0;
     for (; odd && i + kLanes <= n; i += kLanes) {
-      const VecU32 low = __builtin_convertvector(load_raw<Lanes<uint16_t>>(from + i), VecU32), high = __builtin_convertvector(load_raw<Lanes<uint16_t>>(odd + i), VecU32);
+      const VecU32 low = __builtin_convertvector(load_raw<Lanes<uint16_t>>(from + i), VecU32),
+                   high = __builtin_convertvector(load_raw<Lanes<uint16_t>>(odd + i), VecU32);
       store_raw(out + 2 * i, low | high << 16);
     }
     for (; i < n; i++) out[2 * i] = from[i], out[2 * i + 1] = odd ? odd[i] : kZero;
@@ -113,8 +117,10 @@ static void interleave_panel(const BFloat16* b, int64_t b_row, int64_t k, float*
     __builtin_prefetch(even + kPanel);
     __builtin_prefetch(odd + kPanel);
     const Words x = load_raw<Words>(even), y = load_raw<Words>(p + 1 < k ? static_cast<const void*>(odd) : kZeroRow);
-    store_raw(out, __builtin_shufflevector(x, y, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47));
-    store_raw(out + kLanes, __builtin_shufflevector(x, y, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63));
+    store_raw(out, __builtin_shufflevector(x, y, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46,
+                                           15, 47));
+    store_raw(out + kLanes, __builtin_shufflevector(x, y, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58, 27, 59, 28,
+                                                    60, 29, 61, 30, 62, 31, 63));
   }
 }
 
@@ -154,14 +160,15 @@ void copy_panel_pairs(const BFloat16* b, int64_t b_row, int64_t b_col, int64_t k
 void copy_turned_pairs(const BFloat16* a, int64_t a_col, int64_t rows, int64_t k, float* out, int64_t stride) {
   typedef uint16_t Bits __attribute__((ext_vector_type(8)));
   int64_t r = 0;
-  const int64_t whole = k / 16 * 8;   // pairs that eight rows turn eight of at a time
+  const int64_t whole = k / 16 * 8;  // pairs that eight rows turn eight of at a time
   for (; r + 8 <= rows; r += 8) {
     for (int64_t p = 0; p < whole; p += 8) {
       Vec8 in[8];
 #pragma unroll
       for (int i = 0; i < 8; i++) {
         const BFloat16* even = a + (p + i) * 2 * a_col + r;
-        in[i] = __builtin_bit_cast(Vec8, __builtin_shufflevector(load_raw<Bits>(even), load_raw<Bits>(even + a_col), 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
+        in[i] = __builtin_bit_cast(
+            Vec8, __builtin_shufflevector(load_raw<Bits>(even), load_raw<Bits>(even + a_col), 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
       }
       transpose8(in, out + r * stride + p, stride);
     }

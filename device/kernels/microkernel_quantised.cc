@@ -63,7 +63,7 @@ __attribute__((noinline)) void micro_groups(int64_t k, const float* a, const Qua
     Vec scale[2], zero[2], sum[kApart][mr][2] = {};
     load_columns(scales, b.cols, scale);
     if (shifted) load_columns(zeros, b.cols, zero);
-    const auto step = [&](int64_t at, Vec (&to)[mr][2]) {
+    const auto step = [&](int64_t at, Vec(&to)[mr][2]) {
       Vec column[2];
       Numbers::load_row(row, column);
       row += Numbers::kRow;
@@ -104,7 +104,7 @@ __attribute__((noinline)) void micro_groups(int64_t k, const float* a, const Qua
   }
 }
 
-constexpr int64_t kLeastGroup = 8;   // with fewer rows of k the sums' own arithmetic is more than that of the numbers
+constexpr int64_t kLeastGroup = 8;  // with fewer rows of k the sums' own arithmetic is more than that of the numbers
 
 template <class Numbers, bool shifted>
 void run_rows(int64_t k, const float* a, const QuantisedPanel& b, int64_t rows, float* acc, bool accumulate) {

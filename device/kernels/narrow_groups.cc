@@ -10,10 +10,10 @@
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
-constexpr int64_t kTileChannels = 64;        // channels of one epilogue call
-constexpr int64_t kTileFloats = 2048;        // of one epilogue call: half of the L1 with what it reads
-constexpr int64_t kSmallWork = 131072;       // multiply-adds that are not worth a thread
-constexpr int64_t kWays = 8, kWayBytes = 4096;   // of the first cache
+constexpr int64_t kTileChannels = 64;           // channels of one epilogue call
+constexpr int64_t kTileFloats = 2048;           // of one epilogue call: half of the L1 with what it reads
+constexpr int64_t kSmallWork = 131072;          // multiply-adds that are not worth a thread
+constexpr int64_t kWays = 8, kWayBytes = 4096;  // of the first cache
 
 #ifdef __AVX512F__
 COIL_INLINE VecI32 lane_numbers() { return VecI32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}; }
@@ -26,11 +26,11 @@ enum Kind { kSeveral, kOne, kHalves };
 
 // What a strip of outputs reads; its first pixel may lie before the line's begin.
 struct Input {
-  const float* x;            // column 0 of the first line of taps inside of the image, the first channel of the vector or of its first group
+  const float* x;  // column 0 of the first line of taps inside of the image, the first channel of the vector or of its first group
   int64_t x_w, x_line;
-  int64_t ix0, columns;      // column of the first tap; columns of the image
+  int64_t ix0, columns;  // column of the first tap; columns of the image
   int64_t lines;
-  int64_t width;             // channels of a group
+  int64_t width;  // channels of a group
 };
 
 // Numbers j of the groups at a pixel. lanes: of kSeveral.
@@ -65,7 +65,7 @@ __attribute__((noinline)) void sliding(const Input& in, const W* w, float* acc, 
       const float* p = line;
 #pragma unroll
       for (int i = 0; i < (count - 1) * stride + kw; i++, p += x_w) {
-        if (static_cast<uint64_t>(ix0 + i) >= columns) continue;   // (the same ones for many lines: foreseen by the machine)
+        if (static_cast<uint64_t>(ix0 + i) >= columns) continue;  // (the same ones for many lines: foreseen by the machine)
         const Vec v = numbers<kind>(p, j, width, lanes);
 #pragma unroll
         for (int t = 0; t < kw; t++) {
@@ -114,8 +114,8 @@ struct NarrowGroups {
   const CoilConv2d& c;
   CoilEpilogue epilogue;
   const void* epilogue_context;
-  int64_t width;                             // channels of a group
-  int64_t blocks;                            // of kTileChannels channels
+  int64_t width;   // channels of a group
+  int64_t blocks;  // of kTileChannels channels
   int64_t strip_pixels, ld, tile_pixels;
 
   template <Kind kind, int count>
@@ -135,17 +135,17 @@ struct NarrowGroups {
     int64_t begin, end, first, last;
     Channels(const CoilConv2d& c, int64_t width, int64_t block)
         : begin(block * kTileChannels), end(min64(begin + kTileChannels, c.oc)), first(begin / width * width), last(ceil_div(end, width) * width) {}
-    int64_t row() const { return ceil_div(last - first, 16) * 16; }   // of a pixel in a copy
+    int64_t row() const { return ceil_div(last - first, 16) * 16; }  // of a pixel in a copy
   };
 
-  int64_t reach() const { return (strip_pixels - 1) * c.stride_w + (c.kw - 1) * c.dilation_w + 1; }   // columns that a strip sees
+  int64_t reach() const { return (strip_pixels - 1) * c.stride_w + (c.kw - 1) * c.dilation_w + 1; }  // columns that a strip sees
 
   // Whether a block's pixels are copied: what is no float, what would be read beyond the last channel, pixels so far apart that they share
   // too few sets of the first cache.
   bool copies(const Channels& ch) const {
-    if (c.kh * reach() * ch.row() > COIL_NARROW_GROUPS_FLOATS) return false;   // (then neither is needed, see COIL_NARROW_GROUPS_FIT)
+    if (c.kh * reach() * ch.row() > COIL_NARROW_GROUPS_FLOATS) return false;  // (then neither is needed, see COIL_NARROW_GROUPS_FIT)
     if (sizeof(T) != 4 || (width < kLanes && (ch.end - ch.begin) % kLanes != 0)) return true;
-    const int64_t apart = c.x_w * 4, same = apart & -apart;   // the largest power of two in it
+    const int64_t apart = c.x_w * 4, same = apart & -apart;  // the largest power of two in it
     return reach() > kWays * max64(kWayBytes / max64(same, 1), 1);
   }
 
@@ -173,7 +173,7 @@ struct NarrowGroups {
       const int64_t group = channel / width * width;
       in.x = x + (group - ch.first);
       const bool halves = group + width < min64(channel + kLanes, ch.end);
-      halves && kLanes == 16 ? strip<kHalves>(in, weights, acc) : strip<kOne>(in, weights, acc);
+      halves&& kLanes == 16 ? strip<kHalves>(in, weights, acc) : strip<kOne>(in, weights, acc);
     }
   }
 
@@ -211,9 +211,15 @@ template <class T>
 void run_lines(const CoilConv2d& c, const CoilHost* host) {
   const StoreContext to = {c.y, 0, c.oc, c.dtype};
   const int64_t ld = min64(ceil_div(c.oc, 16) * 16, kTileChannels), width = c.ic / c.groups;
-  const int64_t strip = ceil_div(c.ow, 7) * 7 < ceil_div(c.ow, 8) * 8 ? 7 : 8;   // (14 and 28 are widths of many networks' lines)
-  NarrowGroups<T> kernel = {c, c.epilogue ? c.epilogue : store_tile, c.epilogue ? c.epilogue_context : &to, width, ceil_div(c.oc, kTileChannels),
-                            strip, ld, min64(COIL_TILE_ROWS, kTileFloats / ld) / strip * strip};
+  const int64_t strip = ceil_div(c.ow, 7) * 7 < ceil_div(c.ow, 8) * 8 ? 7 : 8;  // (14 and 28 are widths of many networks' lines)
+  NarrowGroups<T> kernel = {c,
+                            c.epilogue ? c.epilogue : store_tile,
+                            c.epilogue ? c.epilogue_context : &to,
+                            width,
+                            ceil_div(c.oc, kTileChannels),
+                            strip,
+                            ld,
+                            min64(COIL_TILE_ROWS, kTileFloats / ld) / strip * strip};
   const int64_t items = c.n * c.oh * kernel.blocks, item_work = c.ow * ld * c.kh * c.kw * width;
   if (host->num_workers <= 1 || items * item_work < kSmallWork) return NarrowGroups<T>::run(&kernel, 0, items, 0);
   const int64_t fair = items / (4 * host->num_workers), enough = ceil_div(kSmallWork / 2, max64(item_work, 1));

@@ -21,7 +21,8 @@ void copy_streaming(char* to, const char* from, int64_t bytes) {
   int64_t i = lead;
   for (; i + kLine <= bytes; i += kLine) {
 #pragma unroll
-    for (int64_t u = 0; u < kLine; u += static_cast<int64_t>(sizeof(Vec))) __builtin_nontemporal_store(load_raw<Vec>(from + i + u), reinterpret_cast<Vec*>(to + i + u));
+    for (int64_t u = 0; u < kLine; u += static_cast<int64_t>(sizeof(Vec)))
+      __builtin_nontemporal_store(load_raw<Vec>(from + i + u), reinterpret_cast<Vec*>(to + i + u));
   }
   memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
 }
@@ -58,11 +59,15 @@ void keep_past(const CoilAttention& a, int64_t batch, int64_t kv_head, int64_t f
   const int64_t size = element_bytes(a.dtype), row = first - a.past;  // k and v begin behind the past
   if (a.keep_k_past) {
     const int64_t from = batch * a.k_past_batch + kv_head * a.k_past_head + first * a.k_past_row, to = batch * a.k_batch + kv_head * a.k_head + row * a.k_row;
-    copy({static_cast<const char*>(a.k_past) + from * size, static_cast<char*>(const_cast<void*>(a.k)) + to * size, a.k_past_row * size, a.k_row * size, a.dim * size}, count, streams);
+    copy({static_cast<const char*>(a.k_past) + from * size, static_cast<char*>(const_cast<void*>(a.k)) + to * size, a.k_past_row * size, a.k_row * size,
+          a.dim * size},
+         count, streams);
   }
   if (a.keep_v_past) {
     const int64_t from = batch * a.v_past_batch + kv_head * a.v_past_head + first * a.v_past_row, to = batch * a.v_batch + kv_head * a.v_head + row * a.v_row;
-    copy({static_cast<const char*>(a.v_past) + from * size, static_cast<char*>(const_cast<void*>(a.v)) + to * size, a.v_past_row * size, a.v_row * size, a.v_dim * size}, count, streams);
+    copy({static_cast<const char*>(a.v_past) + from * size, static_cast<char*>(const_cast<void*>(a.v)) + to * size, a.v_past_row * size, a.v_row * size,
+          a.v_dim * size},
+         count, streams);
   }
   if (streams) end_streams();
 }

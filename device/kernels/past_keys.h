@@ -18,7 +18,8 @@ template <class T>
 COIL_INLINE KeyRows<T> key_rows(const CoilAttention& a, int64_t batch, int64_t kv_head, int64_t key, int64_t most) {
   if (key < a.past) {
     return {static_cast<const T*>(a.k_past) + batch * a.k_past_batch + kv_head * a.k_past_head + key * a.k_past_row,
-            static_cast<const T*>(a.v_past) + batch * a.v_past_batch + kv_head * a.v_past_head + key * a.v_past_row, a.k_past_row, a.v_past_row, min64(most, a.past - key)};
+            static_cast<const T*>(a.v_past) + batch * a.v_past_batch + kv_head * a.v_past_head + key * a.v_past_row, a.k_past_row, a.v_past_row,
+            min64(most, a.past - key)};
   }
   key -= a.past;
   return {static_cast<const T*>(a.k) + batch * a.k_batch + kv_head * a.k_head + key * a.k_row,

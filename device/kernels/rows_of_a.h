@@ -17,7 +17,9 @@ struct RowsOfA {
 #pragma unroll
     for (int i = 0; i < kBases; i++) base[i] = static_cast<const char*>(a) + 3 * i * stride;
   }
-  COIL_INLINE_MEMBER Vec broadcast(int row, int ahead) const { return Vec(load_raw<Real>(base[row / 3] + row % 3 * stride + static_cast<int>(sizeof(Real)) * ahead)); }
+  COIL_INLINE_MEMBER Vec broadcast(int row, int ahead) const {
+    return Vec(load_raw<Real>(base[row / 3] + row % 3 * stride + static_cast<int>(sizeof(Real)) * ahead));
+  }
   COIL_INLINE_MEMBER void advance(int count) {
 #pragma unroll
     for (int i = 0; i < kBases; i++) base[i] += static_cast<int>(sizeof(Real)) * count;

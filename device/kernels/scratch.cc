@@ -28,7 +28,9 @@ extern "C" COIL_ONE_OF_MANY int64_t coil_conv2d_scratch_bytes(const CoilConv2d* 
     return filtering > direct ? filtering : direct;
   }
   if (args->dtype == COIL_UINT8 || args->dtype == COIL_INT8) return 0;
-  const int64_t groups = args->depthwise || args->narrow_groups ? 1 : args->groups, element = args->dtype == COIL_FLOAT64 ? 8 : args->dtype == COIL_FLOAT32 ? 4 : 2;
+  const int64_t groups = args->depthwise || args->narrow_groups ? 1 : args->groups, element = args->dtype == COIL_FLOAT64   ? 8
+                                                                                              : args->dtype == COIL_FLOAT32 ? 4
+                                                                                                                            : 2;
   const int64_t panel = COIL_PANEL_COLUMNS(element), panels = groups * ceil_div(args->oc / groups, panel);
   const int64_t packed = panels * panel * args->kh * args->kw * (args->ic / args->groups) * element;
   const int64_t weight = args->w_plain ? (packed + 63) / 64 * 64 : 0;

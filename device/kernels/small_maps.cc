@@ -10,12 +10,12 @@
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
-constexpr int64_t kImageFloats = 1536;               // of one image's lines in the copy
-constexpr int64_t kImageStride = kImageFloats + 16;  // an odd number of cache lines, so that images do not collide
-constexpr int64_t kTileFloats = 8192;                // of a task's results
-constexpr int64_t kFewestImages = 4;                 // two vectors each: as many sums as the multiply-adds' latency asks for
+constexpr int64_t kImageFloats = 1536;                                 // of one image's lines in the copy
+constexpr int64_t kImageStride = kImageFloats + 16;                    // an odd number of cache lines, so that images do not collide
+constexpr int64_t kTileFloats = 8192;                                  // of a task's results
+constexpr int64_t kFewestImages = 4;                                   // two vectors each: as many sums as the multiply-adds' latency asks for
 constexpr int64_t kFewestOfTile = kTileRows == 6 ? 3 : kFewestImages;  // (4 and 3 of 7)
-constexpr int64_t kPanelFloats = 65536;  // of a panel of weights, which every tile reads: it must stay in L2
+constexpr int64_t kPanelFloats = 65536;                                // of a panel of weights, which every tile reads: it must stay in L2
 
 // What a tile reads: lines of runs of floats, in each image's copy and in the panel.
 struct Window {
@@ -63,34 +63,21 @@ template <int nv>
 void run_images(const Window& window, const float* x, const float* b, int64_t images, float* acc, int64_t acc_stride) {
   switch (images) {
 #ifdef __AVX512F__
-    case 6:
-      return micro<6, nv>(window, x, b, acc, acc_stride);
-    case 7:
-      return micro<7, nv>(window, x, b, acc, acc_stride);
-    case 8:
-      return micro<8, nv>(window, x, b, acc, acc_stride);
-    case 9:
-      return micro<9, nv>(window, x, b, acc, acc_stride);
-    case 10:
-      return micro<10, nv>(window, x, b, acc, acc_stride);
-    case 11:
-      return micro<11, nv>(window, x, b, acc, acc_stride);
-    case 12:
-      return micro<12, nv>(window, x, b, acc, acc_stride);
-    case 13:
-      return micro<13, nv>(window, x, b, acc, acc_stride);
+    case 6: return micro<6, nv>(window, x, b, acc, acc_stride);
+    case 7: return micro<7, nv>(window, x, b, acc, acc_stride);
+    case 8: return micro<8, nv>(window, x, b, acc, acc_stride);
+    case 9: return micro<9, nv>(window, x, b, acc, acc_stride);
+    case 10: return micro<10, nv>(window, x, b, acc, acc_stride);
+    case 11: return micro<11, nv>(window, x, b, acc, acc_stride);
+    case 12: return micro<12, nv>(window, x, b, acc, acc_stride);
+    case 13: return micro<13, nv>(window, x, b, acc, acc_stride);
 #else
-    case 3:
-      return micro<3, nv>(window, x, b, acc, acc_stride);
+    case 3: return micro<3, nv>(window, x, b, acc, acc_stride);
 #endif
-    case 4:
-      return micro<4, nv>(window, x, b, acc, acc_stride);
-    case 5:
-      return micro<5, nv>(window, x, b, acc, acc_stride);
-    case kTileRows:
-      return micro<kTileRows, nv>(window, x, b, acc, acc_stride);
-    default:
-      __builtin_unreachable();
+    case 4: return micro<4, nv>(window, x, b, acc, acc_stride);
+    case 5: return micro<5, nv>(window, x, b, acc, acc_stride);
+    case kTileRows: return micro<kTileRows, nv>(window, x, b, acc, acc_stride);
+    default: __builtin_unreachable();
   }
 }
 static_assert((kTileRows == 14 && kFewestOfTile == 4) || (kTileRows == 6 && kFewestOfTile == 3));
@@ -114,9 +101,7 @@ struct Plan {
   int64_t panel_blocks, strips, tasks;
 
   // Input lines of `lines` output lines.
-  static int64_t reach(const CoilConv2d& c, int64_t lines) {
-    return min64((lines - 1) * c.stride_h + (c.kh - 1) * c.dilation_h + 1, c.ih);
-  }
+  static int64_t reach(const CoilConv2d& c, int64_t lines) { return min64((lines - 1) * c.stride_h + (c.kh - 1) * c.dilation_h + 1, c.ih); }
 
   Plan(const CoilConv2d& c, int32_t workers) {
     group_ic = c.ic / c.groups;
@@ -163,8 +148,7 @@ struct SmallMaps {
   }
 
   // One output pixel of all images of the copy, whose first line is line `first` of the images.
-  void pixel(const float* copy, int64_t first, int64_t oy, int64_t ox, int64_t images, const float* panel, int64_t cols,
-             float* acc, int64_t acc_stride) const {
+  void pixel(const float* copy, int64_t first, int64_t oy, int64_t ox, int64_t images, const float* panel, int64_t cols, float* acc, int64_t acc_stride) const {
     const int64_t y = oy * c.stride_h - c.pad_h, x = ox * c.stride_w - c.pad_w;
     const Taps rows(y, c.kh, c.dilation_h, c.ih), columns(x, c.kw, c.dilation_w, c.iw);
     const int64_t ic = plan.group_ic;
@@ -212,8 +196,8 @@ struct SmallMaps {
         }
       }
       for (int64_t i = 0; i < images; i++) {
-        epilogue(epilogue_context, 0, ((image0 + i) * c.oh + oy0) * c.ow, group * plan.group_oc + panel * kPanel, pixels, cols,
-                 acc + i * pixels * plan.ld, plan.ld);
+        epilogue(epilogue_context, 0, ((image0 + i) * c.oh + oy0) * c.ow, group * plan.group_oc + panel * kPanel, pixels, cols, acc + i * pixels * plan.ld,
+                 plan.ld);
       }
     }
   }

@@ -88,8 +88,7 @@ COIL_INLINE void transpose8(const Vec8 (&in)[8], Real* out, int64_t out_stride) 
 
 // out[c * out_stride + r] = from[r * from_row + c * from_col] for r in [0, rows), c in [0, cols). Fast for from_col == 1.
 template <class T>
-__attribute__((noinline)) void copy_transposed(const T* from, int64_t from_row, int64_t from_col, int64_t rows, int64_t cols,
-                                               Real* out, int64_t out_stride) {
+__attribute__((noinline)) void copy_transposed(const T* from, int64_t from_row, int64_t from_col, int64_t rows, int64_t cols, Real* out, int64_t out_stride) {
   int64_t r = 0;
   if (from_col == 1) {
     for (; r + 8 <= rows; r += 8) {

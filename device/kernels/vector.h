@@ -69,13 +69,11 @@ COIL_INLINE void store_raw(void* p, V v) {
 }
 
 COIL_INLINE Vec load(const Real* p) { return load_raw<Vec>(p); }
-COIL_INLINE Real load_one(const Real* p) { return load_raw<Real>(p); }   // (pairs of bfloat16, too, wherever they are)
+COIL_INLINE Real load_one(const Real* p) { return load_raw<Real>(p); }  // (pairs of bfloat16, too, wherever they are)
 COIL_INLINE void store(Real* p, Vec v) { store_raw(p, v); }
 
 #ifndef COIL_DOUBLE
-COIL_INLINE Vec load(const BFloat16* p) {
-  return __builtin_bit_cast(Vec, __builtin_convertvector(load_raw<Lanes<uint16_t>>(p), VecU32) << 16);
-}
+COIL_INLINE Vec load(const BFloat16* p) { return __builtin_bit_cast(Vec, __builtin_convertvector(load_raw<Lanes<uint16_t>>(p), VecU32) << 16); }
 COIL_INLINE Vec load(const int8_t* p) { return __builtin_convertvector(__builtin_convertvector(load_raw<Lanes<int8_t>>(p), VecI32), Vec); }
 COIL_INLINE Vec load(const uint8_t* p) { return __builtin_convertvector(__builtin_convertvector(load_raw<Lanes<uint8_t>>(p), VecI32), Vec); }
 COIL_INLINE Vec load(const Float16* p) { return __builtin_convertvector(load_raw<Lanes<Float16>>(p), Vec); }

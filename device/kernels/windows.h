@@ -9,7 +9,7 @@ namespace COIL_KERNELS_NAMESPACE {
 // The input as the gatherer sees it: channels-last, elements of T.
 template <class T>
 struct Windows {
-  static constexpr int64_t kMostK = 512;   // of one call of gather_rows
+  static constexpr int64_t kMostK = 512;  // of one call of gather_rows
   const CoilConv2d& c;
   const T* x;
   int64_t x_n, x_h, x_w;
@@ -27,9 +27,9 @@ struct Windows {
 
   // A piece of a run that falls into one chunk of k.
   struct Piece {
-    int64_t from;              // where it is, relative to the window's first pixel
-    int32_t line, column;      // of its run in the image, relative likewise
-    int32_t offset, count;     // in the run
+    int64_t from;           // where it is, relative to the window's first pixel
+    int32_t line, column;   // of its run in the image, relative likewise
+    int32_t offset, count;  // in the run
   };
 
   // The pieces of [k0, k0 + k), in order.
@@ -40,8 +40,8 @@ struct Windows {
     for (; k > 0; run++, offset = 0) {
       const int64_t line = run / runs_per_line * c.dilation_h, column = run % runs_per_line * c.dilation_w;
       const int64_t count = min64(run_size - offset, k);
-      pieces[pieces_count++] = {line * x_h + column * x_w + offset, static_cast<int32_t>(line), static_cast<int32_t>(column),
-                                static_cast<int32_t>(offset), static_cast<int32_t>(count)};
+      pieces[pieces_count++] = {line * x_h + column * x_w + offset, static_cast<int32_t>(line), static_cast<int32_t>(column), static_cast<int32_t>(offset),
+                                static_cast<int32_t>(count)};
       k -= count;
     }
     return pieces_count;
@@ -77,8 +77,8 @@ struct Windows {
 
   // The elements [k0, k0 + k) of `rows` windows from `row`, `stride` elements apart. The copier may write a vector more than a row has.
   template <class Copier>
-  __attribute__((noinline)) void gather_rows(int64_t group, int64_t row, int64_t rows, int64_t k0, int64_t k, const Copier& copier,
-                                             typename Copier::Out* out, int64_t stride) const {
+  __attribute__((noinline)) void gather_rows(int64_t group, int64_t row, int64_t rows, int64_t k0, int64_t k, const Copier& copier, typename Copier::Out* out,
+                                             int64_t stride) const {
     Piece pieces[kMostK];
     const int count = cut(k0, k, pieces);
     int64_t ox = row % c.ow, oy = row / c.ow % c.oh, image = row / c.ow / c.oh;

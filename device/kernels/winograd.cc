@@ -64,13 +64,13 @@ struct Filter<4> {
 
 // How the problem is cut; it depends on the problem alone.
 struct Plan {
-  int64_t tiles_y, tiles_x;         // of an image
-  int64_t lines;                    // of tiles, of all images
-  int64_t block_y, block_x;         // lines of a block, and tiles of each
+  int64_t tiles_y, tiles_x;  // of an image
+  int64_t lines;             // of tiles, of all images
+  int64_t block_y, block_x;  // lines of a block, and tiles of each
   int64_t blocks_y, blocks_x, blocks;
   int64_t panels, chunks;
-  int64_t per_row;                  // places that share a row of the transformed windows
-  int64_t block_floats;             // of a block's transformed windows
+  int64_t per_row;       // places that share a row of the transformed windows
+  int64_t block_floats;  // of a block's transformed windows
 
   explicit Plan(const CoilConv2d& c) {
     const int64_t tile = c.winograd, places = (tile + 2) * (tile + 2), most = COIL_WINOGRAD_TILES(tile);
@@ -91,7 +91,7 @@ struct Plan {
 };
 
 struct Block {
-  int64_t line, tile_x, rows, columns;   // the first tile and how many
+  int64_t line, tile_x, rows, columns;  // the first tile and how many
   int64_t tiles() const { return rows * columns; }
 };
 

@@ -16,7 +16,9 @@
 #include "device/library/heap.h"
 
 #define POCKETFFT_NO_MULTITHREADING
-#define throw if (true) __builtin_trap(); else (void)
+#define throw                 \
+  if (true) __builtin_trap(); \
+  else (void)
 #define malloc coil_heap::take
 #define free coil_heap::give
 #include "third_party/pocketfft/pocketfft_hdronly.h"
@@ -78,7 +80,7 @@ struct Job {
   Lines lines;
   int64_t in_length, out_length;  // of a line, in elements
   T scale;
-  bool flag;                      // forward (c2c), one-sided (r2c)
+  bool flag;  // forward (c2c), one-sided (r2c)
 };
 
 // Runs `group(job, first line, number of lines, worker's scratch)` over groups of lines.
@@ -224,7 +226,8 @@ COIL_LIBRARY_ROUTINE(fft_c2c) { return call->dtype == COIL_COMPLEX64 ? c2c<float
 // n reals to out_length (n / 2 + 1, or n) complex numbers. sizes: outer, n, inner, out_length. options: factor mode.
 COIL_LIBRARY_ROUTINE(fft_r2c) {
   const int64_t n = call->sizes[1], length = call->sizes[3];
-  return call->dtype == COIL_COMPLEX64 ? with_reals<float, ToComplexGroup<float>>(call, n, length) : with_reals<double, ToComplexGroup<double>>(call, n, length);
+  return call->dtype == COIL_COMPLEX64 ? with_reals<float, ToComplexGroup<float>>(call, n, length)
+                                       : with_reals<double, ToComplexGroup<double>>(call, n, length);
 }
 
 // in_length complex numbers (n / 2 + 1 of them count) to n reals. sizes: outer, n, inner, in_length. options: factor mode.

@@ -13,14 +13,14 @@ void _gfortran_concat_string(size_t length, char* to, size_t a_length, const cha
 void xerbla_(const char*, const int*, size_t) {}
 
 // x to an integer power, as compilers' run time libraries have it.
-#define COIL_POWER(name, type)                                \
-  type name(type x, int n) {                                  \
-    unsigned left = n < 0 ? 0u - (unsigned)n : (unsigned)n;   \
-    type power = 1;                                           \
-    for (; left != 0; left >>= 1, x *= x) {                   \
-      if (left & 1) power *= x;                               \
-    }                                                         \
-    return n < 0 ? 1 / power : power;                         \
+#define COIL_POWER(name, type)                              \
+  type name(type x, int n) {                                \
+    unsigned left = n < 0 ? 0u - (unsigned)n : (unsigned)n; \
+    type power = 1;                                         \
+    for (; left != 0; left >>= 1, x *= x) {                 \
+      if (left & 1) power *= x;                             \
+    }                                                       \
+    return n < 0 ? 1 / power : power;                       \
   }
 COIL_POWER(__powisf2, float)
 COIL_POWER(__powidf2, double)

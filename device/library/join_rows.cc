@@ -13,7 +13,7 @@ constexpr int64_t kPart = 1 << 15;  // elements that a thread is worth waking fo
 constexpr int64_t kAhead = 8, kAheadBytes = 512;  // how many rows ahead memory is asked, and for how much of one
 
 enum : int64_t { kSum, kProduct, kLargest, kSmallest, kLast };  // as in row_sums.cc
-enum : int64_t { kOwn, kShared, kChosen };                       // which row of the values comes k-th: row k, row 0, one that a vector names
+enum : int64_t { kOwn, kShared, kChosen };                      // which row of the values comes k-th: row k, row 0, one that a vector names
 
 // Integers wrap around; a NaN stays.
 template <class T, int64_t how>
@@ -50,7 +50,8 @@ void join(const CoilLibraryCall& call, T* out, int64_t first, int64_t end, int64
       for (int64_t b = 0; b < columns * static_cast<int64_t>(sizeof(T)) && b < kAheadBytes; b += 64) __builtin_prefetch(next + b);
     }
     if (columns == 1) *to = joined<T, how>(*to, *from);
-    else for (int64_t c = 0; c < columns; ++c) to[c] = joined<T, how>(to[c], from[c]);
+    else
+      for (int64_t c = 0; c < columns; ++c) to[c] = joined<T, how>(to[c], from[c]);
   }
 }
 
@@ -69,7 +70,8 @@ void begin_rows(const CoilLibraryCall& call, T* out, int64_t first, int64_t end)
   const int64_t columns = call.sizes[1], n = (end - first) * columns;
   const T* before = static_cast<const T*>(call.in[2]);
   if (call.options[1]) memcpy(out, before + first * columns, static_cast<size_t>(n) * sizeof(T));
-  else for (int64_t i = 0; i < n; ++i) out[i] = *before;
+  else
+    for (int64_t i = 0; i < n; ++i) out[i] = *before;
 }
 
 struct Job {
@@ -97,7 +99,8 @@ void join_places_of_part(const Job& job, int64_t part) {
   const int64_t rows = call.sizes[0], count = call.sizes[2];
   T* out = part == 0 ? static_cast<T*>(call.out[0]) : static_cast<T*>(job.tables) + (part - 1) * rows;
   if (part == 0) begin_rows(call, out, 0, rows);
-  else for (int64_t i = 0; i < rows; ++i) out[i] = T(how == kProduct);
+  else
+    for (int64_t i = 0; i < rows; ++i) out[i] = T(how == kProduct);
   join_in_order<T, how>(call, out, 0, rows, count * part / job.parts, count * (part + 1) / job.parts, job.bad);
 }
 
@@ -155,8 +158,8 @@ int32_t run_as(const CoilLibraryCall* call) {
 }  // namespace
 
 // in: places (i64 [count]; one outside of [0, rows) is for none); values; what the table holds at first: all of it, or one element for all, mostly the
-// identity of the operation; rows of the values (i64 [count]), where these are chosen. out: [rows, columns]. sizes: rows, columns, count, and how many rows there are to choose from.
-// options: 0 sum, 1 product, 2 largest, 3 smallest, 4 the last one; 1 where the whole table is given; values are 0 [count, columns],
+// identity of the operation; rows of the values (i64 [count]), where these are chosen. out: [rows, columns]. sizes: rows, columns, count, and how many rows
+// there are to choose from. options: 0 sum, 1 product, 2 largest, 3 smallest, 4 the last one; 1 where the whole table is given; values are 0 [count, columns],
 // 1 one row for all, 2 chosen rows. Rows are joined in their order. For the last one the type is an integer of the elements' size.
 COIL_LIBRARY_ROUTINE(join_rows) {
   switch (call->dtype) {

@@ -64,8 +64,7 @@ constexpr F pick(F s, F d, F c, F z) {
 }
 
 // Declares a Fortran routine for the four types. Characters' lengths follow the arguments.
-#define COIL_FORTRAN(name, ...) \
-  extern "C" void s##name##_(__VA_ARGS__), d##name##_(__VA_ARGS__), c##name##_(__VA_ARGS__), z##name##_(__VA_ARGS__);
+#define COIL_FORTRAN(name, ...) extern "C" void s##name##_(__VA_ARGS__), d##name##_(__VA_ARGS__), c##name##_(__VA_ARGS__), z##name##_(__VA_ARGS__);
 #define COIL_PICK(T, name) ::linalg::pick<T>(s##name##_, d##name##_, c##name##_, z##name##_)
 
 using Int = const int*;

@@ -120,15 +120,15 @@ struct Ormqr {
     const int64_t r = left ? m : n;  // rows of the reflectors
     return for_batch(call, call->sizes[0], m * n * k, [=](int64_t b) {
       T* c = copied(output<T>(call, 0, b, m * n), input<T>(call, 2, b, m * n), m * n);
-      const int rows = static_cast<int>(m), cols = static_cast<int>(n), vectors = static_cast<int>(k), lead_a = at_least_one(r),
-                lead_c = at_least_one(m), length = static_cast<int>((left ? n : m) * 64 + 65 * 64);
+      const int rows = static_cast<int>(m), cols = static_cast<int>(n), vectors = static_cast<int>(k), lead_a = at_least_one(r), lead_c = at_least_one(m),
+                length = static_cast<int>((left ? n : m) * 64 + 65 * 64);
       const Workspace work(static_cast<int64_t>(sizeof(T)) * length);
       int info = 0;
       if (work.missing()) return false;
       const char* t = !transposed ? "N" : kComplex<T> ? "C" : "T";
       if (m > 0 && n > 0 && k > 0) {
-        pick<T>(sormqr_, dormqr_, cunmqr_, zunmqr_)(left ? "L" : "R", t, &rows, &cols, &vectors, input<T>(call, 0, b, r * k), &lead_a,
-                                                    input<T>(call, 1, b, k), c, &lead_c, work.as<void>(), &length, &info, 1, 1);
+        pick<T>(sormqr_, dormqr_, cunmqr_, zunmqr_)(left ? "L" : "R", t, &rows, &cols, &vectors, input<T>(call, 0, b, r * k), &lead_a, input<T>(call, 1, b, k),
+                                                    c, &lead_c, work.as<void>(), &length, &info, 1, 1);
       }
       return true;
     });

@@ -10,7 +10,8 @@ COIL_FORTRAN(potrs, Char, Int, Int, const void*, Int, void*, Int, int*, size_t)
 COIL_FORTRAN(potri, Char, Int, void*, Int, int*, size_t)
 COIL_FORTRAN(getrs, Char, Int, Int, const void*, Int, Int, void*, Int, int*, size_t)
 COIL_FORTRAN(sytrs, Char, Int, Int, const void*, Int, Int, void*, Int, int*, size_t)
-extern "C" void chetrs_(Char, Int, Int, const void*, Int, Int, void*, Int, int*, size_t), zhetrs_(Char, Int, Int, const void*, Int, Int, void*, Int, int*, size_t);
+extern "C" void chetrs_(Char, Int, Int, const void*, Int, Int, void*, Int, int*, size_t),
+    zhetrs_(Char, Int, Int, const void*, Int, Int, void*, Int, int*, size_t);
 
 namespace linalg {
 namespace {
@@ -71,7 +72,8 @@ int32_t check_ldl_pivots(const CoilLibraryCall* call, int32_t input, int64_t n) 
       const int64_t first = pivots[i], second = first < 0 && i + 1 < n ? pivots[i + 1] : -1;
       const bool alone = first < 0 && (i + 1 == n || second >= 0);
       if (alone || outside(first < 0 ? -first : first) || (first < 0 && outside(-second))) {
-        return cd::fail(call->error, kBadIndex, "%s: the pivots are not those of a factorisation (number %lld of a matrix is %lld); was the result of ldl_factor passed?",
+        return cd::fail(call->error, kBadIndex,
+                        "%s: the pivots are not those of a factorisation (number %lld of a matrix is %lld); was the result of ldl_factor passed?",
                         call->subject, static_cast<long long>(i + 1), static_cast<long long>(first));
       }
       i += first < 0;
@@ -174,22 +176,30 @@ int32_t complain(const CoilLibraryCall* call, const char* of, int info) {
   if (info < 0 && call->options[0] != 3) return cd::fail(error, kCode, "%s: %sArgument %d has an illegal value.", who, of, -info);
   switch (call->options[0]) {
     case 0:
-      return cd::fail(error, kCode, "%s: %sThe diagonal element %d is zero, the inversion could not be completed because the input matrix is singular.",
-                      who, of, info);
+      return cd::fail(error, kCode, "%s: %sThe diagonal element %d is zero, the inversion could not be completed because the input matrix is singular.", who,
+                      of, info);
     case 1: return cd::fail(error, kCode, "%s: %sThe solver failed because the input matrix is singular.", who, of);
     case 2:
-      return cd::fail(error, kCode, "%s: %sThe factorization could not be completed because the input is not positive-definite (the leading minor "
-                      "of order %d is not positive-definite).", who, of, info);
+      return cd::fail(error, kCode,
+                      "%s: %sThe factorization could not be completed because the input is not positive-definite (the leading minor "
+                      "of order %d is not positive-definite).",
+                      who, of, info);
     case 3:
       if (info == -4) return cd::fail(error, kCode, "%s: %sThe algorithm failed to converge because the input matrix contained non-finite values.", who, of);
-      return cd::fail(error, kCode, "%s: %sThe algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated "
-                      "singular values (error code: %d).", who, of, info);
+      return cd::fail(error, kCode,
+                      "%s: %sThe algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated "
+                      "singular values (error code: %d).",
+                      who, of, info);
     case 4:
-      return cd::fail(error, kCode, "%s: %sThe algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated "
-                      "eigenvalues (error code: %d).", who, of, info);
+      return cd::fail(error, kCode,
+                      "%s: %sThe algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated "
+                      "eigenvalues (error code: %d).",
+                      who, of, info);
     case 5:
-      return cd::fail(error, kCode, "%s: %sU[%d,%d] is zero and using it on lu_solve would result in a division by zero. If you still want to perform "
-                      "the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)", who, of, info, info);
+      return cd::fail(error, kCode,
+                      "%s: %sU[%d,%d] is zero and using it on lu_solve would result in a division by zero. If you still want to perform "
+                      "the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)",
+                      who, of, info, info);
     default: return cd::fail(error, kCode, "%s: %sThe factorization failed (error code: %d).", who, of, info);
   }
 }

@@ -125,7 +125,8 @@ struct Eig {
     T *a = copied(copy.as<T>(), from, n * n), *right = found.as<T>();
     const char* job = v ? "V" : "N";
     if constexpr (kComplex<T>) {
-      (sizeof(T) == 8 ? cgeev_ : zgeev_)("N", job, &order, a, &order, w, nullptr, &order, right, &order, work.as<void>(), &length, real.as<void>(), &info, 1, 1);
+      (sizeof(T) == 8 ? cgeev_ : zgeev_)("N", job, &order, a, &order, w, nullptr, &order, right, &order, work.as<void>(), &length, real.as<void>(), &info, 1,
+                                         1);
       if (v) copied(v, right, n * n);
     } else {
       R *re = real.as<R>(), *im = re + n;

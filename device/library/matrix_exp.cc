@@ -11,8 +11,20 @@ COIL_FORTRAN(gesv, Int, Int, void*, Int, int*, void*, Int, int*)
 namespace linalg {
 namespace {
 
-constexpr double kPade[] = {64764752532480000., 32382376266240000., 7771770303897600., 1187353796428800., 129060195264000., 10559470521600.,
-                            670442572800.,      33522128640.,       1323241920.,       40840800.,         960960.,          16380., 182., 1.};
+constexpr double kPade[] = {64764752532480000.,
+                            32382376266240000.,
+                            7771770303897600.,
+                            1187353796428800.,
+                            129060195264000.,
+                            10559470521600.,
+                            670442572800.,
+                            33522128640.,
+                            1323241920.,
+                            40840800.,
+                            960960.,
+                            16380.,
+                            182.,
+                            1.};
 constexpr double kReach = 4.25;  // norms up to which degree 13 is exact in single precision; 5.37 in double
 
 template <class T>

@@ -5,28 +5,59 @@
 
 #include <stddef.h>
 
-#define COIL_MATH_1(name)                                  \
-  extern "C" double name(double) noexcept;                  \
-  extern "C" float name##f(float) noexcept;                 \
-  namespace std {                                           \
-  using ::name;                                             \
-  using ::name##f;                                          \
+#define COIL_MATH_1(name)                                      \
+  extern "C" double name(double) noexcept;                     \
+  extern "C" float name##f(float) noexcept;                    \
+  namespace std {                                              \
+  using ::name;                                                \
+  using ::name##f;                                             \
   inline float name(float x) noexcept { return ::name##f(x); } \
   }
-#define COIL_MATH_2(name)                                  \
-  extern "C" double name(double, double) noexcept;          \
-  extern "C" float name##f(float, float) noexcept;          \
-  namespace std {                                           \
-  using ::name;                                             \
-  using ::name##f;                                          \
+#define COIL_MATH_2(name)                                                  \
+  extern "C" double name(double, double) noexcept;                         \
+  extern "C" float name##f(float, float) noexcept;                         \
+  namespace std {                                                          \
+  using ::name;                                                            \
+  using ::name##f;                                                         \
   inline float name(float x, float y) noexcept { return ::name##f(x, y); } \
   }
-COIL_MATH_1(exp) COIL_MATH_1(exp2) COIL_MATH_1(expm1) COIL_MATH_1(log) COIL_MATH_1(log2) COIL_MATH_1(log10) COIL_MATH_1(log1p)
-COIL_MATH_1(sin) COIL_MATH_1(cos) COIL_MATH_1(tan) COIL_MATH_1(asin) COIL_MATH_1(acos) COIL_MATH_1(atan)
-COIL_MATH_1(sinh) COIL_MATH_1(cosh) COIL_MATH_1(tanh) COIL_MATH_1(asinh) COIL_MATH_1(acosh) COIL_MATH_1(atanh)
-COIL_MATH_1(erf) COIL_MATH_1(erfc) COIL_MATH_1(sqrt) COIL_MATH_1(cbrt)
-COIL_MATH_1(floor) COIL_MATH_1(ceil) COIL_MATH_1(trunc) COIL_MATH_1(round) COIL_MATH_1(rint) COIL_MATH_1(nearbyint) COIL_MATH_1(fabs)
-COIL_MATH_2(pow) COIL_MATH_2(atan2) COIL_MATH_2(hypot) COIL_MATH_2(fmod) COIL_MATH_2(fmin) COIL_MATH_2(fmax) COIL_MATH_2(copysign)
+COIL_MATH_1(exp)
+COIL_MATH_1(exp2)
+COIL_MATH_1(expm1)
+COIL_MATH_1(log)
+COIL_MATH_1(log2)
+COIL_MATH_1(log10)
+COIL_MATH_1(log1p)
+COIL_MATH_1(sin)
+COIL_MATH_1(cos)
+COIL_MATH_1(tan)
+COIL_MATH_1(asin)
+COIL_MATH_1(acos)
+COIL_MATH_1(atan)
+COIL_MATH_1(sinh)
+COIL_MATH_1(cosh)
+COIL_MATH_1(tanh)
+COIL_MATH_1(asinh)
+COIL_MATH_1(acosh)
+COIL_MATH_1(atanh)
+COIL_MATH_1(erf)
+COIL_MATH_1(erfc)
+COIL_MATH_1(sqrt)
+COIL_MATH_1(cbrt)
+COIL_MATH_1(floor)
+COIL_MATH_1(ceil)
+COIL_MATH_1(trunc)
+COIL_MATH_1(round)
+COIL_MATH_1(rint)
+COIL_MATH_1(nearbyint)
+COIL_MATH_1(fabs)
+COIL_MATH_2(pow)
+COIL_MATH_2(atan2)
+COIL_MATH_2(hypot)
+COIL_MATH_2(fmod)
+COIL_MATH_2(fmin)
+COIL_MATH_2(fmax)
+COIL_MATH_2(copysign)
 #undef COIL_MATH_1
 #undef COIL_MATH_2
 extern "C" double fma(double, double, double) noexcept;
@@ -56,14 +87,26 @@ inline bool isnan(double x) noexcept { return x != x; }
 inline bool isinf(float x) noexcept { return __builtin_isinf(x); }
 inline bool isinf(double x) noexcept { return __builtin_isinf(x); }
 template <class T>
-constexpr const T& min(const T& a, const T& b) { return b < a ? b : a; }
+constexpr const T& min(const T& a, const T& b) {
+  return b < a ? b : a;
+}
 template <class T>
-constexpr const T& max(const T& a, const T& b) { return a < b ? b : a; }
+constexpr const T& max(const T& a, const T& b) {
+  return a < b ? b : a;
+}
 template <class T>
-constexpr const T& clamp(const T& x, const T& low, const T& high) { return x < low ? low : high < x ? high : x; }
+constexpr const T& clamp(const T& x, const T& low, const T& high) {
+  return x < low ? low : high < x ? high : x;
+}
 template <class T>
-inline void swap(T& a, T& b) { T c = a; a = b; b = c; }
+inline void swap(T& a, T& b) {
+  T c = a;
+  a = b;
+  b = c;
+}
 template <class I, class T>
-inline void fill(I first, I last, const T& value) { for (; first != last; ++first) *first = value; }
+inline void fill(I first, I last, const T& value) {
+  for (; first != last; ++first) *first = value;
+}
 }  // namespace std
 #endif  // COIL_DEVICE_USER_MATH_H_

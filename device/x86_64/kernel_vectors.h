@@ -14,12 +14,9 @@ COIL_INLINE Vec load_partial(const double* p, int64_t n) {
 }
 #endif
 #elif defined(__AVX512F__)
-COIL_INLINE Vec load_partial(const float* p, int64_t n) {
-  return __builtin_ia32_loadups512_mask(p, Vec(0.0f), static_cast<uint16_t>((1u << n) - 1));
-}
+COIL_INLINE Vec load_partial(const float* p, int64_t n) { return __builtin_ia32_loadups512_mask(p, Vec(0.0f), static_cast<uint16_t>((1u << n) - 1)); }
 COIL_INLINE Lanes<int16_t> load_partial_bits(const void* p, int64_t n) {
-  return __builtin_ia32_loaddquhi256_mask(static_cast<const Lanes<int16_t>*>(p), Lanes<int16_t>(0),
-                                          static_cast<uint16_t>((1u << n) - 1));
+  return __builtin_ia32_loaddquhi256_mask(static_cast<const Lanes<int16_t>*>(p), Lanes<int16_t>(0), static_cast<uint16_t>((1u << n) - 1));
 }
 COIL_INLINE Vec load_partial(const BFloat16* p, int64_t n) {
   const Lanes<int16_t> bits = load_partial_bits(p, n);
@@ -46,14 +43,19 @@ COIL_INLINE Vec load_partial(const float* p, int64_t n) {
 #ifndef COIL_DOUBLE
 #ifdef __AVX512F__
 typedef short Shorts __attribute__((vector_size(64)));
-COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) { return __builtin_bit_cast(VecI32, __builtin_ia32_pmaddwd512(__builtin_bit_cast(Shorts, a), __builtin_bit_cast(Shorts, b))); }
+COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) {
+  return __builtin_bit_cast(VecI32, __builtin_ia32_pmaddwd512(__builtin_bit_cast(Shorts, a), __builtin_bit_cast(Shorts, b)));
+}
 COIL_INLINE Vec permute(Vec v, VecI32 lanes) { return __builtin_ia32_permvarsf512(v, lanes); }
-// sum + of each lane's four unsigned bytes of a times signed bytes of b. Functions that call it have COIL_BYTE_DOT's attributes, and run where there is AVX512_VNNI.
+// sum + of each lane's four unsigned bytes of a times signed bytes of b. Functions that call it have COIL_BYTE_DOT's attributes, and run where there is
+// AVX512_VNNI.
 #define COIL_BYTE_DOT __attribute__((target("avx512vnni")))
 COIL_BYTE_DOT COIL_INLINE VecI32 byte_dot(VecI32 sum, VecI32 a, VecI32 b) { return __builtin_ia32_vpdpbusd512(sum, a, b); }
 #else
 typedef short Shorts __attribute__((vector_size(32)));
-COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) { return __builtin_bit_cast(VecI32, __builtin_ia32_pmaddwd256(__builtin_bit_cast(Shorts, a), __builtin_bit_cast(Shorts, b))); }
+COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) {
+  return __builtin_bit_cast(VecI32, __builtin_ia32_pmaddwd256(__builtin_bit_cast(Shorts, a), __builtin_bit_cast(Shorts, b)));
+}
 COIL_INLINE Vec permute(Vec v, VecI32 lanes) { return __builtin_ia32_permvarsf256(v, lanes); }
 #endif
 #endif

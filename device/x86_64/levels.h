@@ -35,8 +35,8 @@ int32_t machine_level() {
   cpuid(7, 0, extended);
   cpuid(0x80000001u, 0, more);
   const uint32_t osxsave = bits({27});
-  if (!all(basic[2], bits({0, 9, 13, 19, 20, 23}))) return 1;      // SSE3, SSSE3, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT
-  if (!all(basic[2], osxsave | bits({12, 22, 28, 29}))) return 2;  // FMA, MOVBE, AVX, F16C
+  if (!all(basic[2], bits({0, 9, 13, 19, 20, 23}))) return 1;                    // SSE3, SSSE3, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT
+  if (!all(basic[2], osxsave | bits({12, 22, 28, 29}))) return 2;                // FMA, MOVBE, AVX, F16C
   if (!all(extended[1], bits({3, 5, 8})) || !all(more[2], bits({5}))) return 2;  // BMI1, AVX2, BMI2; LZCNT
   uint32_t saved, high;
   __asm__ volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));

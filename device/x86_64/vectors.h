@@ -87,7 +87,7 @@ CD_FN f16 to_f16(f32 x) { return f16{(u16)__builtin_ia32_vcvtps2ph((CdF4){x, 0, 
 typedef CdF16 Eight;
 // A table of eight floats, twice.
 CD_FN Eight load_eight(const f32* table) {
-  CdF8 once = (CdF8)*(const CdF8U*)table;
+  CdF8 once = (CdF8) * (const CdF8U*)table;
   return __builtin_shufflevector(once, once, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
 }
 CD_FN f32v look_up8(Eight table, i32v i) { return (f32v)__builtin_ia32_permvarsf512(table, (CdI16)i); }

@@ -111,11 +111,11 @@ typedef struct coil_options {
                                      COIL_THREADS), in a pool that all models with this default share. 1: the caller's only. */
   coil_parallel_for parallel_for; /* your own threads instead; then num_threads is how many, at least 1 */
   void* pool;                     /* passed to parallel_for */
-  const char* device; /* "cpu", "cuda" (device 0), "cuda:1". NULL: the first of the package's targets that this machine
-                         can run. COIL-E303: the package has no code for it, COIL-E306: no CUDA driver, COIL-E307:
-                         no such device */
-  int32_t verify;      /* coil_verify: whether weights are compared with the package's checksums; a wrong one is COIL-E010. Code always is */
-  const char* program; /* of a package of several, by its name; NULL: the first one. COIL-E402, with the names, where there is none of it */
+  const char* device;             /* "cpu", "cuda" (device 0), "cuda:1". NULL: the first of the package's targets that this machine
+                                     can run. COIL-E303: the package has no code for it, COIL-E306: no CUDA driver, COIL-E307:
+                                     no such device */
+  int32_t verify;                 /* coil_verify: whether weights are compared with the package's checksums; a wrong one is COIL-E010. Code always is */
+  const char* program;            /* of a package of several, by its name; NULL: the first one. COIL-E402, with the names, where there is none of it */
 } coil_options;
 
 /* One dimension. A fixed one has min == max and symbol NULL. A dynamic one has the user's word for it ("batch"), or, when it is
@@ -202,8 +202,8 @@ COIL_API coil_status coil_state_save(coil_state* state, void* bytes, size_t* siz
  * of another model or compile; then nothing changes. */
 COIL_API coil_status coil_state_restore(coil_state* state, const void* bytes, size_t size);
 /* The context's calls from now on use this state; NULL: the model's, which all contexts without one share. COIL-E213 for a state of another model, but
- * for that of another program of the package which keeps the same: buffers of the same names, dtypes and shapes (coil_state_create gives it the first values of its own program).
- * The context keeps the state alive. Not while the context runs. */
+ * for that of another program of the package which keeps the same: buffers of the same names, dtypes and shapes (coil_state_create gives it the first values of
+ * its own program). The context keeps the state alive. Not while the context runs. */
 COIL_API coil_status coil_context_use_state(coil_context* context, coil_state* state);
 
 /* What one call at a time needs: scratch memory and runtime-owned outputs, in the device's memory; kept between calls, grown
@@ -232,16 +232,14 @@ COIL_API void coil_context_destroy(coil_context* context);
  * An input that the program writes to must overlap no other tensor of the call: COIL-E209 otherwise.
  * The same inputs give the same bits, on any number of threads.
  * On CUDA this is coil_run_on with the device's default stream. */
-COIL_API coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,
-                              int32_t num_outputs);
+COIL_API coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs, int32_t num_outputs);
 /* The same on a stream (a CUstream or cudaStream_t of the model's device; NULL: the default stream, and the only one on the
  * CPU). Enqueues and does not synchronise. Inputs are to be ready in the stream's order, outputs are. The stream lives until
  * the context is synchronised or gone. Calls of one context on several streams follow one another, since they share its memory;
  * for work side by side give each stream a context. May be captured in a CUDA graph once the context has run with these sizes;
  * then the memory it used stays in use by the graph: keep the context, which frees that memory when it is closed and not before,
  * also when it runs with larger sizes. The thread's current CUDA context stays. */
-COIL_API coil_status coil_run_on(coil_context* context, void* stream, const coil_tensor* inputs, int32_t num_inputs,
-                                 coil_tensor* outputs, int32_t num_outputs);
+COIL_API coil_status coil_run_on(coil_context* context, void* stream, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs, int32_t num_outputs);
 /* Waits for the context's last run, and fails if a kernel of its runs failed (COIL-E404) or found an index out of range
  * (COIL-E210). On the CPU nothing is left to wait for. */
 COIL_API coil_status coil_synchronize(coil_context* context);
@@ -258,8 +256,7 @@ COIL_API coil_status coil_copy_from_device(coil_context* context, void* host, co
  * data left as it is: set it to memory for that many elements (the last one is at the sum of (sizes[d] - 1) * strides[d]) and run.
  * Sizes and strides that only the data decides are -1. What the structs held before is not looked at, but for data.
  * Checks the inputs as coil_run does, and computes nothing. */
-COIL_API coil_status coil_infer(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,
-                                int32_t num_outputs);
+COIL_API coil_status coil_infer(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs, int32_t num_outputs);
 
 /* Memory of the context's last run, for measurements. */
 typedef struct coil_memory {

@@ -98,15 +98,10 @@ class Tensor {
   // Contiguous when there are no strides. Inputs are only read.
   template <class T>
   Tensor(T* data, std::vector<std::int64_t> sizes, std::vector<std::int64_t> strides = {})
-      : Tensor(const_cast<void*>(static_cast<const void*>(data)), DtypeOf<std::remove_const_t<T>>::value, std::move(sizes),
-               std::move(strides)) {}
+      : Tensor(const_cast<void*>(static_cast<const void*>(data)), DtypeOf<std::remove_const_t<T>>::value, std::move(sizes), std::move(strides)) {}
   // Copies the description, not the data.
   explicit Tensor(const coil_tensor& t)
-      : data_(t.data),
-        dtype_(static_cast<coil_dtype>(t.dtype)),
-        device_type_(t.device_type),
-        device_index_(t.device_index),
-        sizes_(t.sizes, t.sizes + t.rank) {
+      : data_(t.data), dtype_(static_cast<coil_dtype>(t.dtype)), device_type_(t.device_type), device_index_(t.device_index), sizes_(t.sizes, t.sizes + t.rank) {
     if (t.strides) strides_.assign(t.strides, t.strides + t.rank);
   }
 
@@ -115,8 +110,8 @@ class Tensor {
   template <class T>
   T* data() const {
     if (DtypeOf<std::remove_const_t<T>>::value != dtype_)
-      throw Exception(202, std::string("COIL-E202: the tensor is ") + coil_dtype_name(dtype_) + ", not " +
-                               coil_dtype_name(DtypeOf<std::remove_const_t<T>>::value));
+      throw Exception(202,
+                      std::string("COIL-E202: the tensor is ") + coil_dtype_name(dtype_) + ", not " + coil_dtype_name(DtypeOf<std::remove_const_t<T>>::value));
     return static_cast<T*>(data_);
   }
   coil_dtype dtype() const { return dtype_; }
@@ -139,13 +134,7 @@ class Tensor {
   std::int32_t device_index() const { return device_index_; }
   // Valid as long as this tensor is not changed.
   coil_tensor c_tensor() const {
-    return {data_,
-            sizes_.data(),
-            strides_.empty() ? nullptr : strides_.data(),
-            static_cast<std::int32_t>(sizes_.size()),
-            dtype_,
-            device_type_,
-            device_index_};
+    return {data_, sizes_.data(), strides_.empty() ? nullptr : strides_.data(), static_cast<std::int32_t>(sizes_.size()), dtype_, device_type_, device_index_};
   }
 
  private:
@@ -315,8 +304,9 @@ class Context {
   }
   // Outputs with data are written in place and must have the result's dtype and shape; the others are given memory.
   void run(const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs, void* stream = nullptr) {
-    const auto on_stream = [stream](coil_context* context, const coil_tensor* in, std::int32_t num_in, coil_tensor* out,
-                                    std::int32_t num_out) { return coil_run_on(context, stream, in, num_in, out, num_out); };
+    const auto on_stream = [stream](coil_context* context, const coil_tensor* in, std::int32_t num_in, coil_tensor* out, std::int32_t num_out) {
+      return coil_run_on(context, stream, in, num_in, out, num_out);
+    };
     call(on_stream, inputs, outputs);
   }
   // Calls from now on use this state instead of the model's.
@@ -324,12 +314,8 @@ class Context {
   // Waits for the last run; throws what its kernels found at fault.
   void synchronize() { check(coil_synchronize(context_.get())); }
   // After the last run, on its stream; done when they return.
-  void copy_to_device(void* device, const void* host, std::size_t bytes) {
-    check(coil_copy_to_device(context_.get(), device, host, bytes));
-  }
-  void copy_from_device(void* host, const void* device, std::size_t bytes) {
-    check(coil_copy_from_device(context_.get(), host, device, bytes));
-  }
+  void copy_to_device(void* device, const void* host, std::size_t bytes) { check(coil_copy_to_device(context_.get(), device, host, bytes)); }
+  void copy_from_device(void* host, const void* device, std::size_t bytes) { check(coil_copy_from_device(context_.get(), host, device, bytes)); }
   // Sizes, strides and dtypes of the outputs for inputs like these, without computing.
   std::vector<Tensor> infer(const std::vector<Tensor>& inputs) {
     std::vector<Tensor> outputs(static_cast<std::size_t>(coil_num_outputs(model_.get())));
@@ -350,8 +336,7 @@ class Context {
     out_.clear();
     for (const Tensor& t : inputs) in_.push_back(t.c_tensor());
     for (const Tensor& t : outputs) out_.push_back(t.data() ? t.c_tensor() : coil_tensor{});
-    check(function(context_.get(), in_.data(), static_cast<std::int32_t>(in_.size()), out_.data(),
-                   static_cast<std::int32_t>(out_.size())));
+    check(function(context_.get(), in_.data(), static_cast<std::int32_t>(in_.size()), out_.data(), static_cast<std::int32_t>(out_.size())));
     for (std::size_t i = 0; i < outputs.size(); i++) outputs[i] = Tensor(out_[i]);
   }
 

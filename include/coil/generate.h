@@ -32,18 +32,18 @@ typedef void (*coil_allow_function)(void* owner, const int64_t* tokens, int64_t 
 
 /* How the next token is chosen; the rules apply in the order of the fields, as transformers has them. Zero fields do nothing. */
 typedef struct coil_sampling {
-  uint32_t struct_bytes;       /* sizeof(coil_sampling); COIL-E402 without it */
+  uint32_t struct_bytes; /* sizeof(coil_sampling); COIL-E402 without it */
   int32_t num_biases;
-  const int64_t* bias_tokens;  /* [num_biases] */
-  const float* biases;         /* [num_biases], added to these tokens' logits */
-  float repetition_penalty;    /* positive logits of tokens that were there are divided by it, negative ones multiplied; 0 or 1: none */
-  float temperature;           /* 0: always the most likely token */
-  int64_t top_k;               /* only the k most likely ones; 0: all */
-  float top_p;                 /* only the fewest most likely ones that have this share together; 0 or 1: all */
-  float min_p;                 /* only those with at least this share of the most likely one's probability */
-  uint64_t seed;               /* the same seed gives the same text */
-  coil_allow_function allow;   /* constrained generation; NULL: everything may come */
-  void* owner;                 /* passed to allow */
+  const int64_t* bias_tokens; /* [num_biases] */
+  const float* biases;        /* [num_biases], added to these tokens' logits */
+  float repetition_penalty;   /* positive logits of tokens that were there are divided by it, negative ones multiplied; 0 or 1: none */
+  float temperature;          /* 0: always the most likely token */
+  int64_t top_k;              /* only the k most likely ones; 0: all */
+  float top_p;                /* only the fewest most likely ones that have this share together; 0 or 1: all */
+  float min_p;                /* only those with at least this share of the most likely one's probability */
+  uint64_t seed;              /* the same seed gives the same text */
+  coil_allow_function allow;  /* constrained generation; NULL: everything may come */
+  void* owner;                /* passed to allow */
 } coil_sampling;
 
 /* COIL-E105: the program is not of such a form; the text says which input or result is in the way. The generator keeps the model. Of a package

@@ -79,7 +79,8 @@ TensorKind CallableModel::describe(Call& call, nb::handle flat, size_t count, nb
     } else {
       input.set(item, name);
       if (mutated_[i] && input.read_only())
-        throw PythonError{Error{ErrorCode::input_value, "input '" + tensors[i].name + "' is read-only, and the program writes to it", "", "pass a writable copy"}};
+        throw PythonError{
+            Error{ErrorCode::input_value, "input '" + tensors[i].name + "' is read-only, and the program writes to it", "", "pass a writable copy"}};
       if (kind == TensorKind::none) {
         kind = input.kind();
         if (kind == TensorKind::other) *first = nb::borrow(item);
@@ -143,7 +144,8 @@ void CallableModel::allocate(Call& call, const std::vector<Shape>& shapes, Tenso
     if (exchange) {
       DlTensor t;
       if (exchange->describe(call.owners[i].ptr(), &t)) throw nb::python_error();
-      call.out[i] = {static_cast<char*>(t.data) + t.byte_offset, t.sizes, t.strides, t.rank, desc.dtype, model_->device().id().type, model_->device().id().index};
+      call.out[i] = {
+          static_cast<char*>(t.data) + t.byte_offset, t.sizes, t.strides, t.rank, desc.dtype, model_->device().id().type, model_->device().id().index};
     } else {
       TensorIn described;
       described.set(call.owners[i], desc.name);
@@ -181,7 +183,10 @@ nb::list CallableModel::run(nb::handle flat, const OwnedState* state) {
   Call& call = *lease;
   if (state) throw_if(call.context.use(state->state));
   if (count != call.in.size())
-    throw PythonError{Error{ErrorCode::input_count, "the program has " + std::to_string(call.in.size()) + (call.in.size() == 1 ? " input" : " inputs") + ", the caller passes " + std::to_string(count), "", ""}};
+    throw PythonError{Error{
+        ErrorCode::input_count,
+        "the program has " + std::to_string(call.in.size()) + (call.in.size() == 1 ? " input" : " inputs") + ", the caller passes " + std::to_string(count), "",
+        ""}};
   nb::object first;
   const TensorKind kind = describe(call, flat, count, &first);
   const bool fixed = model_->code().num_symbols == 0;

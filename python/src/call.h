@@ -64,11 +64,11 @@ class CallableModel {
 
   std::shared_ptr<runtime::Model> model_;
   nb::object memory_;
-  nb::object device_;              // torch.device, on CUDA
-  nb::object numpy_empty_;         // numpy.empty, and the dtypes of the outputs, once an array was passed
+  nb::object device_;       // torch.device, on CUDA
+  nb::object numpy_empty_;  // numpy.empty, and the dtypes of the outputs, once an array was passed
   std::vector<nb::object> numpy_dtypes_;
-  std::vector<Shape> fixed_;       // of programs without dynamic sizes, once inferred
-  std::vector<bool> mutated_;      // inputs that the program writes to
+  std::vector<Shape> fixed_;   // of programs without dynamic sizes, once inferred
+  std::vector<bool> mutated_;  // inputs that the program writes to
   std::mutex mutex_;
   std::vector<std::unique_ptr<Call>> idle_;
 };

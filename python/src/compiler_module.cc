@@ -161,9 +161,11 @@ nb::tuple compile_sources(F make_sources, const std::vector<std::string>& names,
     std::vector<NamedProgram> programs;
     for (size_t i = 0; i < names.size(); ++i) programs.push_back({names[i], &sources[i].graph()});
     if (output) {
-      report = value_or_throw(names.empty() ? compile_to_file(sources[0].graph(), output->name, options) : compile_programs_to_file(programs, output->name, options));
+      report = value_or_throw(names.empty() ? compile_to_file(sources[0].graph(), output->name, options)
+                                            : compile_programs_to_file(programs, output->name, options));
     } else {
-      package->bytes = value_or_throw(names.empty() ? compile_to_memory(sources[0].graph(), options, &report) : compile_programs_to_memory(programs, options, &report));
+      package->bytes =
+          value_or_throw(names.empty() ? compile_to_memory(sources[0].graph(), options, &report) : compile_programs_to_memory(programs, options, &report));
     }
     if (report.tuning && !s.compile.record.empty()) throw_if(save_record(s.compile.record, *report.tuning));
     for (const tune::Record& more : report.more_tunings) {
@@ -193,8 +195,7 @@ nb::tuple compile_archive(nb::handle archive, const std::optional<Path>& output,
                       output, settings);
 }
 
-nb::tuple compile_json(const std::string& json, const std::map<std::string, Weight>& weights, const std::optional<Path>& output,
-                       const nb::dict& settings) {
+nb::tuple compile_json(const std::string& json, const std::map<std::string, Weight>& weights, const std::optional<Path>& output, const nb::dict& settings) {
   return compile_with([&](const ReadOptions& o) { return Source::json(json, weights, o); }, output, settings);
 }
 

@@ -32,7 +32,8 @@ inline nanobind::object text_of(const std::string& text) {
 
 // The exception itself, for callers that collect several.
 inline nanobind::object exception_of(const Error& error) {
-  return nanobind::module_::import_("coil._errors").attr("make_error")(static_cast<int>(error.code), text_of(error.to_string()), text_of(error.message), text_of(error.node));
+  return nanobind::module_::import_("coil._errors")
+      .attr("make_error")(static_cast<int>(error.code), text_of(error.to_string()), text_of(error.message), text_of(error.node));
 }
 
 // Once in each module.

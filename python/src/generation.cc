@@ -32,7 +32,8 @@ class Talk {
   }
 
  public:
-  Talk(std::shared_ptr<Generator> generator, std::unique_ptr<Conversation> conversation) : generator_(std::move(generator)), conversation_(std::move(conversation)) {}
+  Talk(std::shared_ptr<Generator> generator, std::unique_ptr<Conversation> conversation)
+      : generator_(std::move(generator)), conversation_(std::move(conversation)) {}
 
   std::unique_ptr<Talk> fork() {
     auto copy = locked([&] { return conversation_->fork(); });
@@ -104,7 +105,8 @@ class Talk {
 };
 
 // `allow(tokens, allowed)`: a list of numbers, and a writable buffer of as many bytes as there are tokens in the vocabulary.
-Sampling make_sampling(float temperature, int64_t top_k, float top_p, float min_p, float repetition_penalty, uint64_t seed, std::vector<std::pair<int64_t, float>> bias, nb::object allow) {
+Sampling make_sampling(float temperature, int64_t top_k, float top_p, float min_p, float repetition_penalty, uint64_t seed,
+                       std::vector<std::pair<int64_t, float>> bias, nb::object allow) {
   Sampling s;
   s.temperature = temperature;
   s.top_k = top_k;

@@ -116,10 +116,12 @@ nb::list tensors(const std::vector<runtime::ManifestTensor>& list) {
     nb::list dims;
     for (const runtime::ManifestDim& d : t.dims) {
       const nb::object symbol = d.symbol.empty() ? nb::none() : nb::object(nb::str(d.symbol.c_str()));
-      dims.append(nb::make_tuple(symbol, d.min, d.max == INT64_MAX ? nb::none() : nb::object(nb::int_(d.max)), d.hint < 0 ? nb::none() : nb::object(nb::int_(d.hint))));
+      dims.append(
+          nb::make_tuple(symbol, d.min, d.max == INT64_MAX ? nb::none() : nb::object(nb::int_(d.max)), d.hint < 0 ? nb::none() : nb::object(nb::int_(d.hint))));
     }
     const std::string number = t.scalar ? "int" : t.number;
-    rows.append(nb::make_tuple(t.name, coil_dtype_name(t.dtype), dims, number.empty() ? nb::none() : nb::object(nb::str(number.c_str())), t.mutated, t.whole_storage, t.exact_strides));
+    rows.append(nb::make_tuple(t.name, coil_dtype_name(t.dtype), dims, number.empty() ? nb::none() : nb::object(nb::str(number.c_str())), t.mutated,
+                               t.whole_storage, t.exact_strides));
   }
   return rows;
 }
@@ -127,13 +129,15 @@ nb::list tensors(const std::vector<runtime::ManifestTensor>& list) {
 nb::dict fixed_inputs(const runtime::Manifest& manifest) {
   nb::dict rows;
   for (const runtime::FixedInput& f : manifest.fixed_inputs) {
-    const nb::object value = std::visit([](const auto& v) -> nb::object {
-      if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) {
-        return nb::none();
-      } else {
-        return nb::cast(v);
-      }
-    }, f.value);
+    const nb::object value = std::visit(
+        [](const auto& v) -> nb::object {
+          if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) {
+            return nb::none();
+          } else {
+            return nb::cast(v);
+          }
+        },
+        f.value);
     rows[nb::int_(f.position)] = nb::make_tuple(f.name, value);
   }
   return rows;

@@ -57,10 +57,18 @@ int32_t dtype_of_format(const char* format, Py_ssize_t bytes) {
     case 'e': return COIL_FLOAT16;
     case 'f': return COIL_FLOAT32;
     case 'd': return COIL_FLOAT64;
-    case 'b': case 'h': case 'i': case 'l': case 'q': case 'n':
-      return bytes == 1 ? COIL_INT8 : bytes == 2 ? COIL_INT16 : bytes == 4 ? COIL_INT32 : bytes == 8 ? COIL_INT64 : -1;
-    case 'B': case 'H': case 'I': case 'L': case 'Q': case 'N':
-      return bytes == 1 ? COIL_UINT8 : bytes == 2 ? COIL_UINT16 : bytes == 4 ? COIL_UINT32 : bytes == 8 ? COIL_UINT64 : -1;
+    case 'b':
+    case 'h':
+    case 'i':
+    case 'l':
+    case 'q':
+    case 'n': return bytes == 1 ? COIL_INT8 : bytes == 2 ? COIL_INT16 : bytes == 4 ? COIL_INT32 : bytes == 8 ? COIL_INT64 : -1;
+    case 'B':
+    case 'H':
+    case 'I':
+    case 'L':
+    case 'Q':
+    case 'N': return bytes == 1 ? COIL_UINT8 : bytes == 2 ? COIL_UINT16 : bytes == 4 ? COIL_UINT32 : bytes == 8 ? COIL_UINT64 : -1;
     default: return -1;
   }
 }
@@ -169,7 +177,9 @@ void TensorIn::take(const DlTensor& t, const char* name) {
   const bool known = t.device.type == kDlCpu || t.device.type == kDlCuda || t.device.type == kDlCudaHost || t.device.type == kDlCudaManaged;
   if (!known) refuse(ErrorCode::input_device, name, "is on a device of DLPack type " + std::to_string(t.device.type), "move it to the CPU or to CUDA");
   const int32_t dtype = dtype_number(t.dtype);
-  if (dtype < 0) refuse(ErrorCode::input_dtype, name, "has a dtype that coil does not know (DLPack code " + std::to_string(t.dtype.code) + ", " + std::to_string(t.dtype.bits) + " bits)");
+  if (dtype < 0)
+    refuse(ErrorCode::input_dtype, name,
+           "has a dtype that coil does not know (DLPack code " + std::to_string(t.dtype.code) + ", " + std::to_string(t.dtype.bits) + " bits)");
   int64_t dense = 1;
   for (int32_t d = t.rank; d-- > 0;) {
     sizes_[d] = t.sizes[d];
@@ -263,7 +273,8 @@ void TensorIn::set(nb::handle object, const char* name) {
   if (set_torch(object, name)) return;
   if (!PyBytes_Check(object.ptr()) && set_buffer(object, name)) return;
   // NumPy's extension types (bfloat16 of ml_dtypes) have no buffer format.
-  if (nb::hasattr(object, "dtype") && nb::hasattr(object, "view") && nb::cast<std::string>(nb::str(nb::handle(nb::object(object.attr("dtype"))))) == "bfloat16") {
+  if (nb::hasattr(object, "dtype") && nb::hasattr(object, "view") &&
+      nb::cast<std::string>(nb::str(nb::handle(nb::object(object.attr("dtype"))))) == "bfloat16") {
     const nb::object bits = object.attr("view")("uint16");
     if (PyObject_GetBuffer(bits.ptr(), &buffer_, PyBUF_STRIDED_RO) == 0) {
       has_buffer_ = true;
@@ -281,8 +292,7 @@ void TensorIn::set(nb::handle object, const char* name) {
 
 void TensorIn::set_number(nb::handle object, const char* name) {
   release();
-  if (PyBool_Check(object.ptr()) || !PyIndex_Check(object.ptr()))
-    refuse(ErrorCode::input_dtype, name, "is a " + kind_of(object) + ", expected an integer");
+  if (PyBool_Check(object.ptr()) || !PyIndex_Check(object.ptr())) refuse(ErrorCode::input_dtype, name, "is a " + kind_of(object) + ", expected an integer");
   number_ = PyLong_AsLongLong(nb::steal(PyNumber_Index(object.ptr())).ptr());
   if (number_ == -1 && PyErr_Occurred()) throw nb::python_error();
   point(&number_, 0, COIL_INT64, {kDlCpu, 0});

@@ -53,10 +53,10 @@ class TensorIn {
 
 // What coil takes from PyTorch when the first torch tensor comes by.
 struct Torch {
-  nb::object empty_cpu;       // (sizes, strides, dtype) -> tensor
-  nb::object empty;           // torch.empty_strided
-  nb::object dtypes[64];      // by number
-  nb::object device_class;    // torch.device
+  nb::object empty_cpu;                  // (sizes, strides, dtype) -> tensor
+  nb::object empty;                      // torch.empty_strided
+  nb::object dtypes[64];                 // by number
+  nb::object device_class;               // torch.device
   const DlExchange* exchange = nullptr;  // null: PyTorch before 2.10
 };
 // Null when PyTorch is not loaded.

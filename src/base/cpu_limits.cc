@@ -72,8 +72,7 @@ int cgroup_cpu_quota(const CpuLimitPaths& paths) {
     const std::string controllers = "," + std::string(line.substr(first + 1, second - first - 1)) + ",";
     const std::string group(line.substr(second + 1));
     if (controllers == ",,") quota = tighter(quota, enclosing_quota(paths.cgroup_root, group, group_quota_v2));
-    if (controllers.find(",cpu,") != controllers.npos)
-      quota = tighter(quota, enclosing_quota(paths.cgroup_root + "/cpu", group, group_quota_v1));
+    if (controllers.find(",cpu,") != controllers.npos) quota = tighter(quota, enclosing_quota(paths.cgroup_root + "/cpu", group, group_quota_v1));
   }
   return quota;
 }

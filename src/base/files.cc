@@ -18,8 +18,8 @@ Error read_error(const std::string& path, int error) {
   const bool absent = error == ENOENT || error == ENOTDIR;
   if (error == ENOMEM || error == EAGAIN) return {ErrorCode::out_of_memory, fmt::format("no memory to map or read '{}'", path), "", ""};
   return {absent ? ErrorCode::file_not_found : ErrorCode::file_unreadable,
-          absent ? fmt::format("'{}' does not exist", path) : fmt::format("cannot read '{}': {}", path, std::strerror(error)),
-          "", absent ? "check the path" : "check the file's permissions"};
+          absent ? fmt::format("'{}' does not exist", path) : fmt::format("cannot read '{}': {}", path, std::strerror(error)), "",
+          absent ? "check the path" : "check the file's permissions"};
 }
 
 Error write_error(const std::string& path, int error) {

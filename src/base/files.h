@@ -50,8 +50,8 @@ class AtomicFile {
   AtomicFile& operator=(AtomicFile&& other) noexcept;
   ~AtomicFile();
 
-  Status write(std::span<const uint8_t> bytes);                       // appends
-  Status write_at(uint64_t offset, std::span<const uint8_t> bytes);   // overwrites what was written before
+  Status write(std::span<const uint8_t> bytes);                      // appends
+  Status write_at(uint64_t offset, std::span<const uint8_t> bytes);  // overwrites what was written before
   uint64_t size() const { return size_; }
   // Flushes to disk and gives the file its name, replacing an existing one. The object is finished after that. flush: false for what
   // may as well be lost, or come back cut off, when the machine stops.
@@ -69,7 +69,7 @@ class AtomicFile {
     unsigned mode, owner, group;
   };
   std::optional<Former> former_;  // of the file that is replaced
-  std::string temporary_;  // empty while the file has no name
+  std::string temporary_;         // empty while the file has no name
 };
 
 Status write_file(const std::string& path, std::span<const uint8_t> bytes, bool flush = true);

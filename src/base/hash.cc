@@ -23,9 +23,7 @@ Hash128 hash128(std::span<const uint8_t> bytes) {
   const XXH128_hash_t h = XXH3_128bits(bytes.data(), bytes.size());
   return {h.high64, h.low64};
 }
-Hash128 hash128(std::string_view text) {
-  return hash128(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size()));
-}
+Hash128 hash128(std::string_view text) { return hash128(std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size())); }
 
 std::string hex(uint64_t value) { return hex_digits(value); }
 std::string hex(const Hash128& value) { return hex_digits(value.high) + hex_digits(value.low); }
@@ -35,9 +33,7 @@ StreamHash64::StreamHash64() : state_(XXH3_createState()) {
   XXH3_64bits_reset(static_cast<XXH3_state_t*>(state_));
 }
 StreamHash64::~StreamHash64() { XXH3_freeState(static_cast<XXH3_state_t*>(state_)); }
-void StreamHash64::update(std::span<const uint8_t> bytes) {
-  XXH3_64bits_update(static_cast<XXH3_state_t*>(state_), bytes.data(), bytes.size());
-}
+void StreamHash64::update(std::span<const uint8_t> bytes) { XXH3_64bits_update(static_cast<XXH3_state_t*>(state_), bytes.data(), bytes.size()); }
 uint64_t StreamHash64::digest() const { return XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state_)); }
 
 }  // namespace coil

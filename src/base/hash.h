@@ -19,8 +19,8 @@ uint64_t hash64(std::string_view text);
 Hash128 hash128(std::span<const uint8_t> bytes);
 Hash128 hash128(std::string_view text);
 
-std::string hex(uint64_t value);         // 16 lower-case digits
-std::string hex(const Hash128& value);   // 32 lower-case digits, high half first
+std::string hex(uint64_t value);        // 16 lower-case digits
+std::string hex(const Hash128& value);  // 32 lower-case digits, high half first
 
 // Hash of bytes that arrive in pieces; equals hash64 of their concatenation.
 class StreamHash64 {

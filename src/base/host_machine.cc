@@ -25,9 +25,11 @@ constexpr HostLevel kX86Levels[] = {
 
 // What clang's driver would add: the front end takes no feature for granted.
 constexpr const char* kArmFlags[] = {"-target-feature", "+v8a", "-target-feature", "+fp-armv8", "-target-feature", "+neon"};
-constexpr const char* kNeonFlags[] = {"-target-feature", "+v8a", "-target-feature", "+fp-armv8", "-target-feature", "+neon", "-DCOIL_ISA=neon", "-DCOIL_ISA_NEON=1"};
-constexpr const char* kI8mmFlags[] = {"-target-feature", "+v8.6a", "-target-feature", "+fp-armv8", "-target-feature", "+neon", "-target-feature", "+i8mm",
-                                      "-target-feature", "+bf16", "-target-feature", "+dotprod", "-DCOIL_ISA=i8mm", "-DCOIL_ISA_I8MM=1"};
+constexpr const char* kNeonFlags[] = {"-target-feature", "+v8a",  "-target-feature", "+fp-armv8",
+                                      "-target-feature", "+neon", "-DCOIL_ISA=neon", "-DCOIL_ISA_NEON=1"};
+constexpr const char* kI8mmFlags[] = {"-target-feature", "+v8.6a",          "-target-feature", "+fp-armv8",        "-target-feature",
+                                      "+neon",           "-target-feature", "+i8mm",           "-target-feature",  "+bf16",
+                                      "-target-feature", "+dotprod",        "-DCOIL_ISA=i8mm", "-DCOIL_ISA_I8MM=1"};
 constexpr HostLevel kArmLevels[] = {
     {"neon", "aarch64-neon", 1, "generic", kNeonFlags, 8},
     {"i8mm", "aarch64-i8mm", 2, "generic", kI8mmFlags, 8},
@@ -35,7 +37,15 @@ constexpr HostLevel kArmLevels[] = {
 
 constexpr HostMachine kMachines[] = {
     {"x86-64", "x86_64-unknown-linux-gnu", "", "elf_x86_64", EM_X86_64, 4096, "", {"v2", "x86-64-v2", 2, "x86-64-v2", {}, 4}, kX86Levels},
-    {"aarch64", "aarch64-unknown-linux-gnu", "aapcs", "aarch64linux", EM_AARCH64, 65536, "aarch64/kernel_levels.h", {"aarch64", "aarch64", 0, "generic", kArmFlags, 4}, kArmLevels},
+    {"aarch64",
+     "aarch64-unknown-linux-gnu",
+     "aapcs",
+     "aarch64linux",
+     EM_AARCH64,
+     65536,
+     "aarch64/kernel_levels.h",
+     {"aarch64", "aarch64", 0, "generic", kArmFlags, 4},
+     kArmLevels},
 };
 
 bool is_called(const HostLevel& level, std::string_view name) { return level.name == name || level.full_name == name; }

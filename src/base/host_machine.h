@@ -12,24 +12,24 @@ namespace coil {
 
 // An instruction set that kernels are compiled for.
 struct HostLevel {
-  std::string_view name;       // "v3": the end of the names of functions that are compiled for it; no two levels of all machines share one
-  std::string_view full_name;  // "x86-64-v3", as a loaded model names its code
-  int32_t number;              // in the machine's levels.h below device/
-  std::string_view cpu;        // of clang's -target-cpu
+  std::string_view name;               // "v3": the end of the names of functions that are compiled for it; no two levels of all machines share one
+  std::string_view full_name;          // "x86-64-v3", as a loaded model names its code
+  int32_t number;                      // in the machine's levels.h below device/
+  std::string_view cpu;                // of clang's -target-cpu
   std::span<const char* const> flags;  // more of clang's front end for it
-  int lanes;                   // floats of a vector in generated code
+  int lanes;                           // floats of a vector in generated code
 };
 
 struct HostMachine {
-  std::string_view name;       // "x86-64"
-  std::string_view triple;     // clang's
-  std::string_view abi;        // clang's -target-abi; empty: the triple's own
-  std::string_view emulation;  // of ld.lld -m
-  uint16_t elf_machine;        // EM_X86_64
-  int64_t most_page_size;      // segments of a library are laid out for it
-  std::string_view kernel_levels;  // the header below device/ that declares its kernels; empty: kernels.h does
-  HostLevel base;              // of host programs and whatever else runs on every such machine; not among the levels
-  std::span<const HostLevel> levels;  // rising
+  std::string_view name;                                // "x86-64"
+  std::string_view triple;                              // clang's
+  std::string_view abi;                                 // clang's -target-abi; empty: the triple's own
+  std::string_view emulation;                           // of ld.lld -m
+  uint16_t elf_machine;                                 // EM_X86_64
+  int64_t most_page_size;                               // segments of a library are laid out for it
+  std::string_view kernel_levels;                       // the header below device/ that declares its kernels; empty: kernels.h does
+  HostLevel base;                                       // of host programs and whatever else runs on every such machine; not among the levels
+  std::span<const HostLevel> levels;                    // rising
   const HostLevel* level(std::string_view name) const;  // by its name or full name; null: none
 };
 

@@ -74,8 +74,8 @@ class Document : public PlainDocument {
   }
 
   void read(std::string_view text) {
-    constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseNumbersAsStringsFlag | rapidjson::kParseValidateEncodingFlag |
-                                rapidjson::kParseNanAndInfFlag;
+    constexpr unsigned kFlags =
+        rapidjson::kParseIterativeFlag | rapidjson::kParseNumbersAsStringsFlag | rapidjson::kParseValidateEncodingFlag | rapidjson::kParseNanAndInfFlag;
     rapidjson::GenericReader<rapidjson::UTF8<>, rapidjson::UTF8<>, ThrowingAllocator> reader;
     rapidjson::MemoryStream bytes(text.data(), text.size());
     rapidjson::EncodedInputStream<rapidjson::UTF8<>, rapidjson::MemoryStream> stream(bytes);
@@ -201,9 +201,7 @@ Error JsonValue::error(std::string_view message) const {
   return {ErrorCode::bad_json, fmt::format("{}: {}{}{}", state_->source, at, at.empty() ? "" : ": ", message), "", ""};
 }
 
-Error JsonValue::expected(std::string_view what) const {
-  return error(fmt::format("expected {}, found {}", what, kind_name(kind())));
-}
+Error JsonValue::expected(std::string_view what) const { return error(fmt::format("expected {}, found {}", what, kind_name(kind()))); }
 
 Result<bool> JsonValue::as_bool() const {
   if (!is_bool()) return expected("a boolean");
@@ -316,8 +314,8 @@ Result<JsonDoc> JsonDoc::parse(std::string_view text, std::string source, const 
     const size_t newline = text.substr(0, at).rfind('\n');
     const auto column = at - (newline == std::string_view::npos ? 0 : newline + 1) + 1;
     const bool ends = !text.empty() && text.find_first_not_of(" \t\r\n", at) == std::string_view::npos;
-    return Error{ErrorCode::bad_json,
-                 fmt::format("{}:{}:{}: {}{}", state->source, line, column, parse_problem(read.Code()), ends ? ": the text ends" : ""), "", ""};
+    return Error{ErrorCode::bad_json, fmt::format("{}:{}:{}: {}{}", state->source, line, column, parse_problem(read.Code()), ends ? ": the text ends" : ""), "",
+                 ""};
   }
   return JsonDoc(std::move(state));
 }

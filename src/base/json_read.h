@@ -35,9 +35,9 @@ class JsonValue {
   bool is_int() const;  // a number without fraction or exponent that fits int64
 
   Result<bool> as_bool() const;
-  Result<int64_t> as_int() const;      // exact; a number with a fraction or out of range is an error
+  Result<int64_t> as_int() const;  // exact; a number with a fraction or out of range is an error
   Result<uint64_t> as_uint() const;
-  Result<double> as_double() const;    // numbers, and the strings "Infinity", "-Infinity", "NaN" as PyTorch writes them
+  Result<double> as_double() const;  // numbers, and the strings "Infinity", "-Infinity", "NaN" as PyTorch writes them
   Result<std::string_view> as_string() const;
 
   Result<JsonArray> as_array() const;

@@ -23,8 +23,7 @@ Result<Log> Log::from_env() {
   if (!text.has_value() || *text == "0") return Log();
   const bool level_ok = (*text)[0] >= '0' && (*text)[0] <= '6' && (text->size() == 1 || (*text)[1] == '@');
   if (!level_ok) {
-    return Error{ErrorCode::bad_option, fmt::format("COIL_DEBUG='{}' is not a level from 0 to 6, or level@name", *text), "",
-                 "see `coil env`"};
+    return Error{ErrorCode::bad_option, fmt::format("COIL_DEBUG='{}' is not a level from 0 to 6, or level@name", *text), "", "see `coil env`"};
   }
   return Log(static_cast<LogLevel>((*text)[0] - '0'), text->size() > 2 ? text->substr(2) : "");
 }

@@ -23,9 +23,7 @@ class Log {
   static Result<Log> from_env();
 
   // `name` is the pass, kernel or stage that the text belongs to; the filter keeps equal names, and everything when empty.
-  bool enabled(LogLevel level, std::string_view name) const {
-    return level <= level_ && (filter_.empty() || filter_ == name);
-  }
+  bool enabled(LogLevel level, std::string_view name) const { return level <= level_ && (filter_.empty() || filter_ == name); }
   template <class... Args>
   void write(LogLevel level, std::string_view name, fmt::format_string<Args...> text, Args&&... args) const {
     if (enabled(level, name)) put(level, name, fmt::vformat(text, fmt::make_format_args(args...)));

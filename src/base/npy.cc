@@ -17,13 +17,12 @@ namespace {
 
 struct TypeRow {
   int32_t dtype;
-  char kind;      // NumPy's letter
+  char kind;  // NumPy's letter
   size_t bytes;
 };
-constexpr TypeRow kTypes[] = {{COIL_BOOL, 'b', 1},  {COIL_UINT8, 'u', 1},   {COIL_INT8, 'i', 1},    {COIL_INT16, 'i', 2},  {COIL_INT32, 'i', 4},
-                              {COIL_INT64, 'i', 8}, {COIL_FLOAT16, 'f', 2}, {COIL_FLOAT32, 'f', 4}, {COIL_FLOAT64, 'f', 8},
-                              {COIL_UINT16, 'u', 2}, {COIL_UINT32, 'u', 4},  {COIL_UINT64, 'u', 8},
-                              {COIL_COMPLEX64, 'c', 8}, {COIL_COMPLEX128, 'c', 16}};
+constexpr TypeRow kTypes[] = {{COIL_BOOL, 'b', 1},   {COIL_UINT8, 'u', 1},   {COIL_INT8, 'i', 1},      {COIL_INT16, 'i', 2},      {COIL_INT32, 'i', 4},
+                              {COIL_INT64, 'i', 8},  {COIL_FLOAT16, 'f', 2}, {COIL_FLOAT32, 'f', 4},   {COIL_FLOAT64, 'f', 8},    {COIL_UINT16, 'u', 2},
+                              {COIL_UINT32, 'u', 4}, {COIL_UINT64, 'u', 8},  {COIL_COMPLEX64, 'c', 8}, {COIL_COMPLEX128, 'c', 16}};
 
 constexpr uint8_t kMagic[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 constexpr uint64_t kMaxArrayBytes = uint64_t{1} << 40;
@@ -120,8 +119,9 @@ class HeaderParser {
         }
       }
     }
-    return Error{ErrorCode::bad_array, fmt::format("arrays of type '{}' are not supported", descr), source_,
-                 "supported: bool, uint8, uint16, uint32, uint64, int8, int16, int32, int64, float16, float32, float64, complex64, complex128; convert with .astype()"};
+    return Error{
+        ErrorCode::bad_array, fmt::format("arrays of type '{}' are not supported", descr), source_,
+        "supported: bool, uint8, uint16, uint32, uint64, int8, int16, int32, int64, float16, float32, float64, complex64, complex128; convert with .astype()"};
   }
 
   Status read_shape() {
@@ -157,7 +157,8 @@ std::optional<uint64_t> array_bytes(const Header& header) {
 }
 
 void swap_items(std::vector<uint8_t>& data, size_t item) {
-  for (size_t i = 0; i + item <= data.size(); i += item) std::reverse(data.begin() + static_cast<ptrdiff_t>(i), data.begin() + static_cast<ptrdiff_t>(i + item));
+  for (size_t i = 0; i + item <= data.size(); i += item)
+    std::reverse(data.begin() + static_cast<ptrdiff_t>(i), data.begin() + static_cast<ptrdiff_t>(i + item));
 }
 
 // Column-major to row-major: walks the result in order and steps through the source by its strides.
@@ -221,8 +222,8 @@ Result<NpyArray> parse_npy(std::span<const uint8_t> bytes, const std::string& so
   if (*expected != data.size()) return bad(fmt::format("the shape asks for {} bytes of data, the file has {}", *expected, data.size()));
   NpyArray array;
   array.dtype = header.type->dtype;
-  array.data = header.fortran && header.shape.size() > 1 ? to_row_major(data, header.shape, header.type->bytes)
-                                                         : std::vector<uint8_t>(data.begin(), data.end());
+  array.data =
+      header.fortran && header.shape.size() > 1 ? to_row_major(data, header.shape, header.type->bytes) : std::vector<uint8_t>(data.begin(), data.end());
   array.shape = std::move(header.shape);
   const size_t parts = header.type->kind == 'c' ? 2 : 1;
   if (header.swap) swap_items(array.data, header.type->bytes / parts);

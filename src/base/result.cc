@@ -46,8 +46,7 @@ Error Error::with_context(std::string_view context) && {
   return std::move(*this);
 }
 
-InternalError::InternalError(const char* file, int line, std::string text)
-    : text_(fmt::format("{}:{}: {}", file, line, text)) {}
+InternalError::InternalError(const char* file, int line, std::string text) : text_(fmt::format("{}:{}: {}", file, line, text)) {}
 
 void check_failed(const char* file, int line, const char* condition, std::string_view detail) {
   throw InternalError(file, line, fmt::format("check failed: {}{}{}", condition, detail.empty() ? "" : ": ", detail));

@@ -34,9 +34,9 @@ struct Error {
   Error with_context(std::string_view context) &&;
 };
 
-std::string error_name(ErrorCode code);        // "COIL-E012"
+std::string error_name(ErrorCode code);          // "COIL-E012"
 std::string_view error_summary(ErrorCode code);  // the line of the table
-int exit_code(ErrorCode code);                 // the command's exit code
+int exit_code(ErrorCode code);                   // the command's exit code
 
 struct Unit {};
 
@@ -78,8 +78,7 @@ class InternalError : public std::exception {
 }  // namespace coil
 
 // CHECK(condition) or CHECK(condition, "detail").
-#define CHECK(condition, ...) \
-  ((condition) ? void(0) : ::coil::check_failed(__FILE__, __LINE__, #condition, ::std::string_view{__VA_ARGS__}))
+#define CHECK(condition, ...) ((condition) ? void(0) : ::coil::check_failed(__FILE__, __LINE__, #condition, ::std::string_view{__VA_ARGS__}))
 
 #define COIL_CONCAT_(a, b) a##b
 #define COIL_CONCAT(a, b) COIL_CONCAT_(a, b)
@@ -92,7 +91,7 @@ class InternalError : public std::exception {
   declaration = std::move(tmp).value()
 
 // TRY_STATUS(expression): the same for a Status or a Result whose value is not needed.
-#define TRY_STATUS(...)                                                   \
-  do {                                                                    \
+#define TRY_STATUS(...)                                                                             \
+  do {                                                                                              \
     if (auto coil_status = (__VA_ARGS__); !coil_status.ok()) return std::move(coil_status).error(); \
   } while (0)

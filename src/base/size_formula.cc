@@ -14,8 +14,7 @@ constexpr int kMostDepth = 200;  // of parentheses: texts come from files
 // By recursive descent: sums of products of primaries. `failed_` stays once it is set, and the numbers mean nothing from then on.
 class Evaluator {
  public:
-  Evaluator(std::string_view text, std::span<const std::string> names, std::span<const int64_t> values)
-      : rest_(text), names_(names), values_(values) {}
+  Evaluator(std::string_view text, std::span<const std::string> names, std::span<const int64_t> values) : rest_(text), names_(names), values_(values) {}
 
   // Parts that are used several times come first: "v0 = ...; v1 = ...; result".
   std::optional<double> run() {

@@ -10,8 +10,8 @@ namespace {
 
 // Characters without a picture that change how others are shown: directions, joins, line ends of Unicode, tags.
 bool hides(uint32_t c) {
-  constexpr std::pair<uint32_t, uint32_t> kRanges[] = {{0x80, 0x9f},     {0xad, 0xad},     {0x61c, 0x61c},   {0x180e, 0x180e},   {0x200b, 0x200f},  {0x2028, 0x202e},
-                                                       {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f}};
+  constexpr std::pair<uint32_t, uint32_t> kRanges[] = {{0x80, 0x9f},     {0xad, 0xad},     {0x61c, 0x61c},   {0x180e, 0x180e}, {0x200b, 0x200f},
+                                                       {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f}};
   return std::any_of(std::begin(kRanges), std::end(kRanges), [&](const auto& range) { return c >= range.first && c <= range.second; });
 }
 

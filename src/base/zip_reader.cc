@@ -27,9 +27,7 @@ class ZipParser {
  private:
   Error bad(std::string message) const { return {ErrorCode::bad_archive, std::move(message), reader_->name_, ""}; }
   Error limit(std::string message) const { return {ErrorCode::archive_limit, std::move(message), reader_->name_, ""}; }
-  Error unsupported(std::string message) const {
-    return {ErrorCode::unsupported_archive, std::move(message), reader_->name_, ""};
-  }
+  Error unsupported(std::string message) const { return {ErrorCode::unsupported_archive, std::move(message), reader_->name_, ""}; }
   const uint8_t* at(uint64_t offset) const { return bytes_.data() + offset; }
   bool fits(uint64_t offset, uint64_t size, uint64_t end) const { return offset <= end && size <= end - offset; }
 
@@ -122,7 +120,8 @@ class ZipParser {
       }
       inflated_ += entry.size;
       if (const uint64_t most = ZipLimits::max_inflated_bytes(reader_->file_bytes_); inflated_ > most) {
-        return Error{ErrorCode::archive_limit, fmt::format("the deflated entries hold more than {} bytes, which is the limit for a file of {}", most, reader_->file_bytes_),
+        return Error{ErrorCode::archive_limit,
+                     fmt::format("the deflated entries hold more than {} bytes, which is the limit for a file of {}", most, reader_->file_bytes_),
                      reader_->name_, "write the archive without compression (numpy.savez, not savez_compressed; zip -0)"};
       }
     }
@@ -253,8 +252,7 @@ Result<ZipReader> ZipReader::from_bytes(std::span<const uint8_t> bytes, std::str
 }
 
 const ZipEntry* ZipReader::find(std::string_view name) const {
-  const auto it = std::lower_bound(by_name_.begin(), by_name_.end(), name,
-                                   [&](uint32_t i, std::string_view wanted) { return entries_[i].name < wanted; });
+  const auto it = std::lower_bound(by_name_.begin(), by_name_.end(), name, [&](uint32_t i, std::string_view wanted) { return entries_[i].name < wanted; });
   return it != by_name_.end() && entries_[*it].name == name ? &entries_[*it] : nullptr;
 }
 
@@ -273,9 +271,7 @@ Result<std::span<const uint8_t>> ZipReader::data_span(const ZipEntry& entry) con
 
 namespace {
 
-uint32_t crc_of(std::span<const uint8_t> bytes) {
-  return static_cast<uint32_t>(crc32_z(crc32_z(0, nullptr, 0), bytes.data(), bytes.size()));
-}
+uint32_t crc_of(std::span<const uint8_t> bytes) { return static_cast<uint32_t>(crc32_z(crc32_z(0, nullptr, 0), bytes.data(), bytes.size())); }
 
 // Inflates raw deflate data into exactly `out`; false when the data does not give exactly that.
 bool inflate_into(std::span<const uint8_t> packed, std::span<uint8_t> out) {
@@ -308,8 +304,7 @@ bool inflate_into(std::span<const uint8_t> packed, std::span<uint8_t> out) {
 template <class Content>
 Result<Content> ZipReader::read_as(const ZipEntry& entry, uint64_t max_bytes) const {
   if (entry.size > max_bytes) {
-    return Error{ErrorCode::archive_limit,
-                 fmt::format("entry '{}' has {} bytes, the limit here is {}", entry.name, entry.size, max_bytes), name_, ""};
+    return Error{ErrorCode::archive_limit, fmt::format("entry '{}' has {} bytes, the limit here is {}", entry.name, entry.size, max_bytes), name_, ""};
   }
   const std::span<const uint8_t> packed = bytes_.subspan(entry.data_offset, entry.packed_size);
   Content content;
@@ -334,7 +329,8 @@ Result<std::vector<uint8_t>> ZipReader::read(const ZipEntry& entry, uint64_t max
 
 Result<std::string> ZipReader::read_text(const ZipEntry& entry, uint64_t max_bytes) const {
   if (const uint64_t most = ZipLimits::max_inflated_text(file_bytes_); entry.deflated && entry.size > most) {
-    return Error{ErrorCode::archive_limit, fmt::format("entry '{}' inflates to {} bytes of text, the limit for a file of {} is {}", entry.name, entry.size, file_bytes_, most), name_,
+    return Error{ErrorCode::archive_limit,
+                 fmt::format("entry '{}' inflates to {} bytes of text, the limit for a file of {} is {}", entry.name, entry.size, file_bytes_, most), name_,
                  "write the archive without compression (zip -0)"};
   }
   return read_as<std::string>(entry, max_bytes);

@@ -16,10 +16,10 @@
 namespace coil {
 
 struct ZipEntry {
-  std::string name;            // relative, '/'-separated, without "." and ".." parts
-  uint64_t size = 0;           // of the content
-  uint64_t packed_size = 0;    // in the file
-  uint64_t data_offset = 0;    // of the (packed) content in the file
+  std::string name;          // relative, '/'-separated, without "." and ".." parts
+  uint64_t size = 0;         // of the content
+  uint64_t packed_size = 0;  // in the file
+  uint64_t data_offset = 0;  // of the (packed) content in the file
   uint64_t header_offset = 0;
   uint32_t crc = 0;
   bool deflated = false;
@@ -46,7 +46,7 @@ class ZipReader {
 
   // In the order of the central directory; folders (names ending in '/') are left out.
   const std::vector<ZipEntry>& entries() const { return entries_; }
-  const ZipEntry* find(std::string_view name) const;   // null when there is none
+  const ZipEntry* find(std::string_view name) const;         // null when there is none
   Result<const ZipEntry*> get(std::string_view name) const;  // bad_archive when there is none
 
   // The content in place, without a copy or a checksum. Only for stored entries; unsupported_archive otherwise.
@@ -60,7 +60,7 @@ class ZipReader {
 
   std::span<const uint8_t> bytes() const { return bytes_; }
   uint64_t file_bytes() const { return file_bytes_; }  // see ZipLimits
-  const std::string& name() const { return name_; }   // the path, or the name given
+  const std::string& name() const { return name_; }    // the path, or the name given
 
  private:
   friend class ZipParser;
@@ -68,11 +68,11 @@ class ZipReader {
   template <class Content>
   Result<Content> read_as(const ZipEntry& entry, uint64_t max_bytes) const;
   uint64_t file_bytes_ = 0;
-  std::shared_ptr<const MappedFile> file_;   // null when the bytes are borrowed
+  std::shared_ptr<const MappedFile> file_;  // null when the bytes are borrowed
   std::span<const uint8_t> bytes_;
   std::string name_;
   std::vector<ZipEntry> entries_;
-  std::vector<uint32_t> by_name_;            // indices of entries_, sorted by name
+  std::vector<uint32_t> by_name_;  // indices of entries_, sorted by name
 };
 
 }  // namespace coil

@@ -11,9 +11,9 @@ namespace coil {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
-constexpr uint16_t kVersion = 45;    // zip64; the same for every entry
+constexpr uint16_t kVersion = 45;  // zip64; the same for every entry
 constexpr uint16_t kUtf8Flag = 0x0800;
-constexpr uint16_t kDate = 0x0021;   // 1980-01-01, the zero of zip: nothing of the clock gets in
+constexpr uint16_t kDate = 0x0021;  // 1980-01-01, the zero of zip: nothing of the clock gets in
 
 uint32_t clamp32(uint64_t value) { return value >= zip::kMax32 ? zip::kMax32 : static_cast<uint32_t>(value); }
 

@@ -45,12 +45,12 @@ class ZipWriter {
   Status put_at(uint64_t offset, std::span<const uint8_t> bytes);
   Status write_directory();
 
-  std::optional<AtomicFile> file_;   // empty: in memory
+  std::optional<AtomicFile> file_;  // empty: in memory
   std::vector<uint8_t> memory_;
   std::vector<Entry> entries_;
-  std::vector<std::string> names_;   // sorted
+  std::vector<std::string> names_;  // sorted
   uint64_t offset_ = 0;
-  uint64_t left_ = 0;                // of the open entry
+  uint64_t left_ = 0;  // of the open entry
   bool open_ = false;
 };
 

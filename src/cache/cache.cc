@@ -132,7 +132,8 @@ Result<std::shared_ptr<Cache>> Cache::open(const std::string& named, std::option
   if (!redis) return std::make_shared<Cache>(folder_store(place, trust), std::move(key));
   TRY(std::unique_ptr<Store> store, redis_store(place));
   if (trust == Trust::own && !key) {
-    const Error why = {ErrorCode::bad_option, fmt::format("the cache {} is not used: whoever can write to the server writes code that would run here", store->place()), "",
+    const Error why = {ErrorCode::bad_option,
+                       fmt::format("the cache {} is not used: whoever can write to the server writes code that would run here", store->place()), "",
                        "set COIL_CACHE_KEY to a key that all who use it have, or COIL_CACHE=shared:redis://... if everyone who can write there is trusted"};
     store = std::make_unique<RefusedStore>(store->place(), why);
   }
@@ -151,7 +152,8 @@ Result<std::shared_ptr<Cache>> Cache::from_env() {
 
 // Failures are told as such, places and entries that are refused as what they are. The mutex is held.
 void Cache::note(const Error& error) {
-  (error.code == ErrorCode::bad_option ? distrust_ : problem_) = error.message + (error.code == ErrorCode::bad_option && !error.hint.empty() ? "; " + error.hint : "");
+  (error.code == ErrorCode::bad_option ? distrust_ : problem_) =
+      error.message + (error.code == ErrorCode::bad_option && !error.hint.empty() ? "; " + error.hint : "");
 }
 
 std::optional<Bytes> Cache::get(const Key& key) {
@@ -214,8 +216,8 @@ std::string Cache::problem() const {
 std::string Cache::distrust() const {
   const std::lock_guard lock(mutex_);
   if (unsigned_ == 0) return distrust_;
-  return fmt::format("{} entr{} of the cache {} not used: without the code of COIL_CACHE_KEY, somebody without the key wrote {}", unsigned_, unsigned_ == 1 ? "y" : "ies",
-                     unsigned_ == 1 ? "was" : "were", unsigned_ == 1 ? "it" : "them");
+  return fmt::format("{} entr{} of the cache {} not used: without the code of COIL_CACHE_KEY, somebody without the key wrote {}", unsigned_,
+                     unsigned_ == 1 ? "y" : "ies", unsigned_ == 1 ? "was" : "were", unsigned_ == 1 ? "it" : "them");
 }
 
 Result<Totals> Cache::totals() {
@@ -263,11 +265,14 @@ Result<Totals> Cache::unpack(const ZipReader& zip, bool trusted) {
   for (const ZipEntry& entry : zip.entries()) {
     TRY(const Bytes bytes, zip.read(entry, kMostEntryBytes));
     if (!trusted && !is_signed(bytes, *key_)) {
-      return Error{ErrorCode::bad_archive, fmt::format("'{}' in it does not carry the code of COIL_CACHE_KEY: it was packed without this key, or changed since", entry.name), zip.name(),
-                   "pack it again with the key, or say --trust if it comes from someone who may run code here"};
+      return Error{ErrorCode::bad_archive,
+                   fmt::format("'{}' in it does not carry the code of COIL_CACHE_KEY: it was packed without this key, or changed since", entry.name),
+                   zip.name(), "pack it again with the key, or say --trust if it comes from someone who may run code here"};
     }
     const std::optional<Decoded> d = decode(bytes, std::nullopt);
-    if (!d) return Error{ErrorCode::bad_archive, fmt::format("'{}' in it is no entry of a cache", entry.name), zip.name(), "give a file that `coil cache pack` wrote"};
+    if (!d)
+      return Error{ErrorCode::bad_archive, fmt::format("'{}' in it is no entry of a cache", entry.name), zip.name(),
+                   "give a file that `coil cache pack` wrote"};
     const Bytes own = encode(d->key, d->payload, key_);
     TRY_STATUS(store_->put(d->key.name(), own));  // under the name of its key, whatever the archive says
     ++t.entries;

@@ -73,7 +73,7 @@ class Cache {
   // --- upkeep. file_unreadable, file_unwritable: the place does not answer.
   Result<Totals> totals();
   Result<Totals> clear();
-  Result<Totals> pack(const std::string& path);    // all good entries into a zip
+  Result<Totals> pack(const std::string& path);  // all good entries into a zip
   // Of what pack wrote; bad_archive when it holds anything else. An archive from elsewhere is as good as the code that it holds: its entries have to
   // carry the code of this cache's key, unless the user trusts the file. bad_option without either.
   Result<Totals> unpack(const ZipReader& zip, bool trusted);

@@ -181,7 +181,8 @@ Status Connection::open_tls(const std::string& host) {
   if (OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, nullptr) != 1) return failed("TLS: " + tls_problem());
   tls_ = std::make_unique<Tls>();
   tls_->context = SSL_CTX_new(TLS_client_method());
-  if (tls_->context == nullptr || SSL_CTX_set_min_proto_version(tls_->context, TLS1_2_VERSION) != 1 || !load_authorities(tls_->context)) return failed("TLS: " + tls_problem());
+  if (tls_->context == nullptr || SSL_CTX_set_min_proto_version(tls_->context, TLS1_2_VERSION) != 1 || !load_authorities(tls_->context))
+    return failed("TLS: " + tls_problem());
   SSL_CTX_set_verify(tls_->context, SSL_VERIFY_PEER, nullptr);
   tls_->ssl = SSL_new(tls_->context);
   tls_->in = BIO_new(BIO_s_mem());

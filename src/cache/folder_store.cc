@@ -100,7 +100,8 @@ class FolderStore : public Store {
       struct stat info;
       const std::string inner = path(name.substr(0, slash));
       if (::lstat(inner.c_str(), &info) != 0) break;
-      if (std::string problem = S_ISLNK(info.st_mode) ? fmt::format("'{}' is a link", inner) : writer_problem(inner, info); !problem.empty()) return refused(problem);
+      if (std::string problem = S_ISLNK(info.st_mode) ? fmt::format("'{}' is a link", inner) : writer_problem(inner, info); !problem.empty())
+        return refused(problem);
     }
     return ok_status();
   }

@@ -69,7 +69,8 @@ Result<Reply> ReplyReader::read(ReplyLimits& limits, int depth) {
   TRY(const int64_t size, number(head));
   if (size < 0) return reply;
   if (kind == '*') {
-    if (depth == kMostDepth || static_cast<uint64_t>(size) > limits.items) return bad(fmt::format("its answer has {} parts, at most {} are expected", size, limits.items));
+    if (depth == kMostDepth || static_cast<uint64_t>(size) > limits.items)
+      return bad(fmt::format("its answer has {} parts, at most {} are expected", size, limits.items));
     limits.items -= static_cast<size_t>(size);
     reply.kind = Reply::Kind::list;
     for (int64_t i = 0; i < size; ++i) {

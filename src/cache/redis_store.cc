@@ -73,7 +73,9 @@ class RedisStore : public Store {
   }
 
  private:
-  Error unexpected(const char* what) const { return Error{ErrorCode::file_unreadable, fmt::format("{}: the server's answer to {} is none that is expected", place(), what), "", ""}; }
+  Error unexpected(const char* what) const {
+    return Error{ErrorCode::file_unreadable, fmt::format("{}: the server's answer to {} is none that is expected", place(), what), "", ""};
+  }
 
   Error failed(const std::string& why) {
     broken_ = fmt::format("{}: {}", place(), why);
@@ -181,8 +183,10 @@ Result<std::unique_ptr<Store>> redis_store(const std::string& text) {
   }
   good = read_host(rest, a.endpoint) && good;
   if (!good) {  // without what may be a password
-    return Error{ErrorCode::bad_option, fmt::format("'{}://{}{}' is no address of a Redis server", a.endpoint.tls ? "rediss" : "redis", named.size() < text.size() - 9 ? "...@" : "", named), "",
-                 "write it as redis://host:port, redis://user:password@host:port/database, or rediss:// for TLS"};
+    return Error{
+        ErrorCode::bad_option,
+        fmt::format("'{}://{}{}' is no address of a Redis server", a.endpoint.tls ? "rediss" : "redis", named.size() < text.size() - 9 ? "...@" : "", named),
+        "", "write it as redis://host:port, redis://user:password@host:port/database, or rediss:// for TLS"};
   }
   return std::unique_ptr<Store>(std::make_unique<RedisStore>(std::move(a)));
 }

@@ -25,7 +25,8 @@ bool is_own_group(gid_t group) {
   struct group group_row, *found = nullptr;
   if (::getpwuid_r(::geteuid(), &user_row, user_text.data(), user_text.size(), &user) != 0 || user == nullptr || user->pw_gid != group) return false;
   if (::getgrgid_r(group, &group_row, group_text.data(), group_text.size(), &found) != 0 || found == nullptr) return false;
-  return std::strcmp(found->gr_name, user->pw_name) == 0 && (found->gr_mem[0] == nullptr || (std::strcmp(found->gr_mem[0], user->pw_name) == 0 && found->gr_mem[1] == nullptr));
+  return std::strcmp(found->gr_name, user->pw_name) == 0 &&
+         (found->gr_mem[0] == nullptr || (std::strcmp(found->gr_mem[0], user->pw_name) == 0 && found->gr_mem[1] == nullptr));
 }
 
 bool has_access_list(const std::string& path) { return ::getxattr(path.c_str(), "system.posix_acl_access", nullptr, 0) > 0; }
@@ -41,7 +42,8 @@ bool is_ours(const struct stat& info) { return info.st_uid == ::geteuid() || inf
 // A folder above: who can rename what lies in it. In a sticky one (/tmp) only the owner of what lies in it can.
 std::string parent_problem(const std::string& path, const struct stat& info) {
   if (!is_ours(info)) return fmt::format("'{}' belongs to user {}", path, info.st_uid);
-  if ((info.st_mode & S_ISVTX) == 0 && others_can_write(path, info)) return fmt::format("other users can write to '{}' (mode {:o}), and so replace what lies in it", path, info.st_mode & 07777);
+  if ((info.st_mode & S_ISVTX) == 0 && others_can_write(path, info))
+    return fmt::format("other users can write to '{}' (mode {:o}), and so replace what lies in it", path, info.st_mode & 07777);
   return "";
 }
 
@@ -84,7 +86,8 @@ std::string folder_problem(const std::string& folder) {
     }
   }
   struct stat info;
-  if (::stat(real.c_str(), &info) != 0) return errno == ENOENT || errno == ENOTDIR ? "" : fmt::format("'{}' cannot be looked at: {}", folder, std::strerror(errno));
+  if (::stat(real.c_str(), &info) != 0)
+    return errno == ENOENT || errno == ENOTDIR ? "" : fmt::format("'{}' cannot be looked at: {}", folder, std::strerror(errno));
   return writer_problem(real.string(), info);
 }
 

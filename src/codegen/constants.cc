@@ -126,8 +126,7 @@ std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& 
       return take(templates::pack_conv_weight(plain.data(), item, d.sizes[0], d.sizes[1], d.sizes[2], d.sizes[3], 1));
     case PlanConstant::Packing::conv_weight_integer:
       return take(templates::pack_integer_conv_weight(plain.data(), d.sizes[0], d.sizes[1], d.sizes[2], d.sizes[3], c.groups));
-    case PlanConstant::Packing::depthwise_weight:
-      return take(templates::pack_depthwise_weight(plain.data(), item, d.sizes[0], d.sizes[2], d.sizes[3]));
+    case PlanConstant::Packing::depthwise_weight: return take(templates::pack_depthwise_weight(plain.data(), item, d.sizes[0], d.sizes[2], d.sizes[3]));
     case PlanConstant::Packing::winograd_2x2_weight:
     case PlanConstant::Packing::winograd_4x4_weight:
       return take(templates::pack_winograd_weight(as_floats(plain, d.dtype).data(), d.sizes[0], d.sizes[1], winograd_tile(c.packing)));
@@ -154,7 +153,11 @@ void layout_constants(KernelPlan& plan) {
   for (PlanConstant& c : plan.constants) {
     const TensorData& d = plan.buffer(c.buffer).info.data;
     c.bytes = packed_size(plan, c);
-    const Key key{d.bytes.data(), d.offset, d.sizes, d.strides, static_cast<int>(c.packing) * 32 + static_cast<int>(d.dtype),
+    const Key key{d.bytes.data(),
+                  d.offset,
+                  d.sizes,
+                  d.strides,
+                  static_cast<int>(c.packing) * 32 + static_cast<int>(d.dtype),
                   {c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride, c.first}};
     const auto [it, fresh] = placed.try_emplace(key, at);
     c.offset = it->second;
@@ -175,7 +178,13 @@ void SharedConstants::place(KernelPlan& plan) {
     c.bytes = packed_size(plan, c);
     const auto [hash, unknown] = hashes.try_emplace({d.bytes.data(), d.bytes.size()});
     if (unknown) hash->second = hash128(d.bytes);
-    const Key key{hash->second.low, hash->second.high, d.bytes.size(), d.offset, d.sizes, d.strides, static_cast<int>(c.packing) * 64 + static_cast<int>(d.dtype),
+    const Key key{hash->second.low,
+                  hash->second.high,
+                  d.bytes.size(),
+                  d.offset,
+                  d.sizes,
+                  d.strides,
+                  static_cast<int>(c.packing) * 64 + static_cast<int>(d.dtype),
                   {c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride, c.first}};
     const auto [it, fresh] = placed_.try_emplace(key, at);
     c.offset = it->second;

@@ -10,9 +10,9 @@
 
 namespace coil {
 
-std::string register_type(DType dtype);              // "float", "cd::i32"
-std::string scalar_literal(Expr constant);           // "1.5f", "(cd::i64)3"
-std::string memory_type(DType dtype);                // "cd::bf16"
+std::string register_type(DType dtype);     // "float", "cd::i32"
+std::string scalar_literal(Expr constant);  // "1.5f", "(cd::i64)3"
+std::string memory_type(DType dtype);       // "cd::bf16"
 
 // Names that a kernel's text shares: buffers become p0, p1... in order of first use, headers are noted as their functions appear.
 class KernelNames {

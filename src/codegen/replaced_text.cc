@@ -67,7 +67,9 @@ std::string renamed(std::string text, const std::string& from, const std::string
 
 Result<ReplacedText> replaced_text(const KernelReplacement& r, const std::string& function, const std::string& original) {
   const std::string hint = fmt::format("begin with what `coil inspect PACKAGE --source {}` prints, and keep the function's head", function);
-  const auto wrong = [&](const std::string& what) { return Error{ErrorCode::user_source, fmt::format("the replacement of kernel '{}' {}", function, what), r.file, hint}; };
+  const auto wrong = [&](const std::string& what) {
+    return Error{ErrorCode::user_source, fmt::format("the replacement of kernel '{}' {}", function, what), r.file, hint};
+  };
   const std::string head = head_of(r.text, function), expected = head_of(original, function);
   CHECK(!expected.empty(), "a generated kernel without a head");
   if (head.empty()) return wrong("defines no kernel of this name");

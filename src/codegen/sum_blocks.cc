@@ -19,7 +19,8 @@ SumBlocks sum_blocks(const LoopKernel& kernel, int lanes, int64_t points) {
   Expr inside = pool.index(1);
   for (int a = static_cast<int>(kernel.axes.size()) - 1;; --a) {
     const Expr with = inside * steps(a);
-    if (a == kernel.num_outer || typical(with) >= kSumBlock) return {a, index_max(pool.index(1), floor_div(pool.index(kSumBlock), index_max(pool.index(1), inside)))};
+    if (a == kernel.num_outer || typical(with) >= kSumBlock)
+      return {a, index_max(pool.index(1), floor_div(pool.index(kSumBlock), index_max(pool.index(1), inside)))};
     inside = with;
   }
 }

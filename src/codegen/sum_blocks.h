@@ -6,8 +6,8 @@
 
 namespace coil {
 
-inline constexpr int64_t kSumBlock = 64;    // steps of the innermost loop
-inline constexpr int64_t kShortSum = 128;   // steps that are one block all the same
+inline constexpr int64_t kSumBlock = 64;   // steps of the innermost loop
+inline constexpr int64_t kShortSum = 128;  // steps that are one block all the same
 
 struct SumBlocks {
   int axis = -1;  // of the loop that is cut; -1: the sum is short

@@ -26,7 +26,9 @@ std::string element_type(DType dtype) {
   }
 }
 
-std::string tensor_type(DType dtype, size_t rank, bool writes) { return fmt::format("coil::Tensor<{}{}, {}>", writes ? "" : "const ", element_type(dtype), rank); }
+std::string tensor_type(DType dtype, size_t rank, bool writes) {
+  return fmt::format("coil::Tensor<{}{}, {}>", writes ? "" : "const ", element_type(dtype), rank);
+}
 
 std::string number_text(double v) {
   if (v != v) return "__builtin_nan(\"\")";
@@ -87,7 +89,8 @@ class Writer {
     }
     const std::vector<Expr> zeros(sizes.size(), plan_.pool->index(0));
     std::vector<Expr> strides;
-    for (size_t d = 0; d < sizes.size(); ++d) strides.push_back(sizes[d] == plan_.pool->index(1) ? plan_.pool->index(1) : as_affine(operand.offset, static_cast<int>(d))->coefficient);
+    for (size_t d = 0; d < sizes.size(); ++d)
+      strides.push_back(sizes[d] == plan_.pool->index(1) ? plan_.pool->index(1) : as_affine(operand.offset, static_cast<int>(d))->coefficient);
     define(name, operand.buffer, substitute_vars(operand.offset, zeros), sizes, strides, false);
   }
 
@@ -102,7 +105,8 @@ class Writer {
     auto it = std::find(text_.buffers.begin(), text_.buffers.end(), buffer);
     if (it == text_.buffers.end()) it = text_.buffers.insert(text_.buffers.end(), buffer);
     const auto number = it - text_.buffers.begin();
-    text_.arguments += fmt::format("  {} arg_{};\n  arg_{}.data = ({}{}*)a.p[{}]", tensor_type(dtype, sizes.size(), writes), name, name, writes ? "" : "const ", element_type(dtype), number);
+    text_.arguments += fmt::format("  {} arg_{};\n  arg_{}.data = ({}{}*)a.p[{}]", tensor_type(dtype, sizes.size(), writes), name, name, writes ? "" : "const ",
+                                   element_type(dtype), number);
     text_.arguments += begin == plan_.pool->index(0) ? ";\n" : fmt::format(" + {};\n", host_index(begin));
     for (size_t d = 0; d < sizes.size(); ++d) {
       text_.arguments += fmt::format("  arg_{0}.sizes[{1}] = {2};\n  arg_{0}.strides[{1}] = {3};\n", name, d, host_index(sizes[d]), host_index(strides[d]));
@@ -155,7 +159,8 @@ std::string hoisted_includes(const UserKernelCode& code) {
     at = end + 1;
     const size_t begin = line.find_first_not_of(" \t");
     if (begin == std::string::npos || line.compare(begin, 8, "#include") != 0) continue;
-    const bool own = std::any_of(code.headers.begin(), code.headers.end(), [&](const auto& h) { return line.find("\"" + h.first + "\"") != std::string::npos; });
+    const bool own =
+        std::any_of(code.headers.begin(), code.headers.end(), [&](const auto& h) { return line.find("\"" + h.first + "\"") != std::string::npos; });
     if (!own) out += line + "\n";
   }
   return out;

@@ -10,12 +10,12 @@
 namespace coil {
 
 struct UserText {
-  std::string constants;             // "#define BLOCK 64"
-  std::string source;                // with a #line before it
-  std::string undefine;              // the constants again
-  std::string arguments;             // statements that define what the call passes; they read the pointers `a.p` and the sizes `s`
-  std::string call;                  // "::fused_gelu(arg_x, arg_alpha, arg_out" and `more`
-  std::vector<BufferId> buffers;     // a.p
+  std::string constants;          // "#define BLOCK 64"
+  std::string source;             // with a #line before it
+  std::string undefine;           // the constants again
+  std::string arguments;          // statements that define what the call passes; they read the pointers `a.p` and the sizes `s`
+  std::string call;               // "::fused_gelu(arg_x, arg_alpha, arg_out" and `more`
+  std::vector<BufferId> buffers;  // a.p
 };
 
 // more: further arguments of the call. pointer: the address of buffer number i as text.

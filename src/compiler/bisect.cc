@@ -44,7 +44,8 @@ void add_choices(const CompileOptions& options, std::vector<Switch>& out) {
       if (!r.choice.empty()) text = r.text;
     }
     if (text.empty()) continue;
-    out.push_back({"choice", fmt::format("{}: {}", e.kernel, text), fmt::format("remove the rows of '{}' in the record, or tune again", e.kernel), [i](CompileOptions& o) {
+    out.push_back({"choice", fmt::format("{}: {}", e.kernel, text), fmt::format("remove the rows of '{}' in the record, or tune again", e.kernel),
+                   [i](CompileOptions& o) {
                      std::vector<tune::Row>& rows = o.tune.replay->entries[i].rows;
                      rows.resize(1);
                      rows[0].choice.clear();
@@ -57,7 +58,8 @@ void add_choices(const CompileOptions& options, std::vector<Switch>& out) {
 void add_passes(const CompileOptions& options, std::vector<Switch>& out) {
   const auto add = [&](std::string_view pass) {
     if (!can_be_skipped(pass) || has(options.skip_passes, pass)) return;
-    out.push_back({"pass", std::string(pass), fmt::format("--skip {}", pass), [name = std::string(pass)](CompileOptions& o) { o.skip_passes.push_back(name); }});
+    out.push_back(
+        {"pass", std::string(pass), fmt::format("--skip {}", pass), [name = std::string(pass)](CompileOptions& o) { o.skip_passes.push_back(name); }});
   };
   for (const Pass& p : graph_passes()) add(p.name);
   for (const LoopPass& p : loop_passes()) add(p.name);
@@ -66,7 +68,8 @@ void add_passes(const CompileOptions& options, std::vector<Switch>& out) {
 void add_steps(const CompileOptions& options, std::vector<Switch>& out) {
   for (const SchedulerStep& s : scheduler_steps()) {
     if (has(options.without, s.name)) continue;
-    out.push_back({"step of the scheduler", fmt::format("{} ({})", s.name, s.what), fmt::format("--without {}", s.name), [name = std::string(s.name)](CompileOptions& o) { o.without.push_back(name); }});
+    out.push_back({"step of the scheduler", fmt::format("{} ({})", s.name, s.what), fmt::format("--without {}", s.name),
+                   [name = std::string(s.name)](CompileOptions& o) { o.without.push_back(name); }});
   }
 }
 
@@ -77,7 +80,8 @@ std::vector<Switch> fewest(const std::vector<Switch>& all, const std::function<b
     bool smaller = false;
     const size_t size = (kept.size() + parts - 1) / parts;
     for (size_t begin = 0; begin < kept.size() && !smaller; begin += size) {
-      const auto first = kept.begin() + static_cast<std::ptrdiff_t>(begin), last = kept.begin() + static_cast<std::ptrdiff_t>(std::min(begin + size, kept.size()));
+      const auto first = kept.begin() + static_cast<std::ptrdiff_t>(begin),
+                 last = kept.begin() + static_cast<std::ptrdiff_t>(std::min(begin + size, kept.size()));
       std::vector<Switch> part(first, last), rest(kept.begin(), first);
       rest.insert(rest.end(), last, kept.end());
       if (part.size() < kept.size() && goes(part)) kept = part, smaller = true, parts = 2;
@@ -99,7 +103,8 @@ std::vector<Switch> switches_of(const CompileOptions& options) {
   add_steps(options, out);
   if (options.winograd) out.push_back({"variant", "Winograd's filtering", "--no-winograd", [](CompileOptions& o) { o.winograd = false; }});
   if (options.libraries && options.tune.replay) out.push_back({"library", "oneDNN", "--no-libraries", [](CompileOptions& o) { o.libraries = false; }});
-  if (options.opt_level > 0) out.push_back({"optimiser", fmt::format("of machine code, level {}", options.opt_level), "-O 0", [](CompileOptions& o) { o.opt_level = 0; }});
+  if (options.opt_level > 0)
+    out.push_back({"optimiser", fmt::format("of machine code, level {}", options.opt_level), "-O 0", [](CompileOptions& o) { o.opt_level = 0; }});
   const TargetChoice& target = options.targets[0];
   if (target.architectures.size() > 1) {
     const std::string lowest = target.architectures[0];
@@ -124,12 +129,14 @@ Result<std::vector<Switch>> fusion_switches(const Graph& graph, const CompileOpt
     if (!std::holds_alternative<Pointwise>(loop.def) && !std::holds_alternative<Reduction>(loop.def) && !template_name(loop.def)) continue;
     if (stored.contains(loop.outputs[0])) continue;
     const std::string step = std::string(kFusionOf) + laid.buffer(loop.outputs[0]).name;
-    out.push_back({"fusion", "of " + laid.buffer(loop.outputs[0]).name + " with what reads it", "--without " + step, [step](CompileOptions& o) { o.without.push_back(step); }});
+    out.push_back({"fusion", "of " + laid.buffer(loop.outputs[0]).name + " with what reads it", "--without " + step,
+                   [step](CompileOptions& o) { o.without.push_back(step); }});
   }
   return out;
 }
 
-Culprits find_culprits(const CompileOptions& options, const std::vector<Switch>& switches, const Shows& shows, const std::function<void(const std::string&)>& progress) {
+Culprits find_culprits(const CompileOptions& options, const std::vector<Switch>& switches, const Shows& shows,
+                       const std::function<void(const std::string&)>& progress) {
   Culprits found;
   const auto goes = [&](const std::vector<Switch>& off) {
     CompileOptions changed = options;

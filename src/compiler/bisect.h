@@ -33,7 +33,8 @@ struct Culprits {
   int compiles = 0;
 };
 // The options show it. checkpoint: called before each compile, with what it switches off.
-Culprits find_culprits(const CompileOptions& options, const std::vector<Switch>& switches, const Shows& shows, const std::function<void(const std::string&)>& progress);
+Culprits find_culprits(const CompileOptions& options, const std::vector<Switch>& switches, const Shows& shows,
+                       const std::function<void(const std::string&)>& progress);
 
 // The least time of a call, of many within some tenths of a second.
 Result<double> seconds_of_call(std::span<const uint8_t> package, std::span<const CoilTensorView> inputs, int threads);

@@ -124,7 +124,8 @@ toolchain::CompileRequest host_request(const HostMachine& machine, const std::st
   return host;
 }
 
-Result<std::vector<uint8_t>> link_model(const HostMachine& machine, std::vector<toolchain::LinkInput> inputs, const std::vector<std::string>& more_exports, std::vector<std::string>* members, bool strip) {
+Result<std::vector<uint8_t>> link_model(const HostMachine& machine, std::vector<toolchain::LinkInput> inputs, const std::vector<std::string>& more_exports,
+                                        std::vector<std::string>* members, bool strip) {
   toolchain::LinkRequest link;
   link.strip = strip;
   link.machine = &machine;
@@ -162,7 +163,8 @@ Status check_library(const HostMachine& machine, const KernelPlan& plan) {
   const std::vector<std::string> routines = library_routines(plan);
   constexpr std::string_view kSet[] = {"library"};
   if (routines.empty() || !device_library(machine, kSet).empty()) return ok_status();
-  return Error{ErrorCode::unsupported_feature, fmt::format("this coil was built without library routines for {}, of which the program needs {}", machine.name, routines[0]), "",
+  return Error{ErrorCode::unsupported_feature,
+               fmt::format("this coil was built without library routines for {}, of which the program needs {}", machine.name, routines[0]), "",
                fmt::format("build coil again after `make {}`, which installs what they are made of", machine.name)};
 }
 
@@ -235,11 +237,13 @@ Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOption
   debug.add_to(requests.back());
   for (const GeneratedSource& s : t.sources) dump.text(s.name, [&] { return s.text; }, LogLevel::code);
   const int threads = options.threads > 0 ? options.threads : allowed_cpus();
-  TRY(const std::vector<toolchain::Bytes> objects,
-      toolchain::compile_all(requests, threads, [&](size_t finished, size_t total, std::string_view name) {
-        if (options.checkpoint) options.checkpoint();
-        if (options.progress) options.progress(name, finished, total);
-      }, options.known()));
+  TRY(const std::vector<toolchain::Bytes> objects, toolchain::compile_all(
+                                                       requests, threads,
+                                                       [&](size_t finished, size_t total, std::string_view name) {
+                                                         if (options.checkpoint) options.checkpoint();
+                                                         if (options.progress) options.progress(name, finished, total);
+                                                       },
+                                                       options.known()));
   std::vector<toolchain::LinkInput> inputs;
   for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({requests[i].name, objects[i]});
   const std::vector<toolchain::LinkInput> library = library_of(*host.machine, t.plan, job.architectures, onednn);
@@ -261,9 +265,11 @@ std::vector<FixedArgument> fixed_arguments(const Graph& graph) {
   for (const GraphInput& in : graph.inputs) {
     if (in.kind != GraphInput::Kind::fixed) continue;
     nlohmann::json value;
-    std::visit([&](const auto& v) {
-      if constexpr (!std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) value = v;
-    }, in.fixed_value);
+    std::visit(
+        [&](const auto& v) {
+          if constexpr (!std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) value = v;
+        },
+        in.fixed_value);
     out.push_back({in.position, in.name, value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
   }
   return out;

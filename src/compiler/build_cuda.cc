@@ -40,7 +40,8 @@ std::vector<CudaUnit> cuda_units(const cuda::CudaProgram& program) {
   std::vector<CudaUnit> out;
   for (const cuda::CudaFunction& f : program.functions) {
     if (f.image) continue;
-    const bool large = f.user || !f.replaced.empty() || std::any_of(f.headers.begin(), f.headers.end(), [](const std::string& h) { return h == "cuda/params.h"; });
+    const bool large =
+        f.user || !f.replaced.empty() || std::any_of(f.headers.begin(), f.headers.end(), [](const std::string& h) { return h == "cuda/params.h"; });
     const auto fits = [&](const CudaUnit& u) { return !large && !u.large && u.sms == f.sms && u.bytes + f.text.size() - f.comment_bytes <= kUnitBytes; };
     auto place = std::find_if(out.begin(), out.end(), fits);
     if (place == out.end()) {
@@ -112,10 +113,13 @@ Compilation compilation_of(const cuda::CudaProgram& program, const std::vector<s
 
 Result<std::vector<toolchain::Bytes>> compile_all(const Compilation& c, const CompileOptions& options, const toolchain::Nvrtc& nvrtc) {
   const int threads = options.threads > 0 ? options.threads : allowed_cpus();
-  return nvrtc.compile_all(c.requests, threads, [&](size_t finished, size_t total, std::string_view name) {
-    if (options.checkpoint) options.checkpoint();
-    if (options.progress) options.progress(name, finished, total);
-  }, options.known());
+  return nvrtc.compile_all(
+      c.requests, threads,
+      [&](size_t finished, size_t total, std::string_view name) {
+        if (options.checkpoint) options.checkpoint();
+        if (options.progress) options.progress(name, finished, total);
+      },
+      options.known());
 }
 
 // Functions that another compiler made, each in an image of its own. PTX ends with a zero, as the driver wants it.
@@ -137,13 +141,15 @@ Status check_images(const KernelPlan& plan, const CudaArchitectures& wanted) {
     const auto* user = std::get_if<UserCallKernel>(&kernel.def);
     if (!user || user->def.kernel->cuda->images.empty()) continue;
     const std::vector<UserImage>& images = user->def.kernel->cuda->images;
-    const auto lacks = [&](int sm, bool ptx) { return std::none_of(images.begin(), images.end(), [&](const UserImage& i) { return i.config == 0 && i.sm == sm && i.ptx == ptx; }); };
+    const auto lacks = [&](int sm, bool ptx) {
+      return std::none_of(images.begin(), images.end(), [&](const UserImage& i) { return i.config == 0 && i.sm == sm && i.ptx == ptx; });
+    };
     std::string missing;
     for (const int sm : wanted.chips) missing += lacks(sm, false) ? fmt::format(" sm_{}", sm) : "";
     for (const int sm : wanted.ptx) missing += lacks(sm, true) ? fmt::format(" compute_{}", sm) : "";
     if (missing.empty()) continue;
-    return Error{ErrorCode::user_kernel, fmt::format("the kernel '{}' has no machine code for{}", user->def.kernel->name, missing), kernel.origins.empty() ? "" : kernel.origins[0].source,
-                 "compile it for the same --target"};
+    return Error{ErrorCode::user_kernel, fmt::format("the kernel '{}' has no machine code for{}", user->def.kernel->name, missing),
+                 kernel.origins.empty() ? "" : kernel.origins[0].source, "compile it for the same --target"};
   }
   return ok_status();
 }
@@ -161,8 +167,10 @@ Status check_cuda(const LoopProgram& loops) {
                    "compile the model for the CPU, or leave this operator outside of it"};
     }
     if (const auto* read = std::get_if<ReadSize>(&loop.def)) {
-      return Error{ErrorCode::unsupported_feature, fmt::format("the size '{}' depends on data ('{}'), which programs for CUDA do not support yet", loops.pool->symbol_info(read->symbol).name, where), where,
-                   "compile for the CPU, or compute the size outside of the model"};
+      return Error{
+          ErrorCode::unsupported_feature,
+          fmt::format("the size '{}' depends on data ('{}'), which programs for CUDA do not support yet", loops.pool->symbol_info(read->symbol).name, where),
+          where, "compile for the CPU, or compute the size outside of the model"};
     }
   }
   return ok_status();
@@ -201,8 +209,9 @@ Result<CudaPlan> plan_cuda(const TargetJob& job, int tuned_sm, std::function<std
   TRY(p.plan, schedule(job.loops, cuda_traits(p.settings, options, way)));
   if (p.plan.pool->num_symbols() > kMostSymbols)
     return Error{ErrorCode::unsupported_feature,
-                 fmt::format("the program has {} dynamic dimensions, and kernels for CUDA have parameters for at most {}", p.plan.pool->num_symbols() - 1, kMostSymbols - 1), "",
-                 "give dimensions that are equal one torch.export.Dim, make some of them fixed, or compile for the CPU"};
+                 fmt::format("the program has {} dynamic dimensions, and kernels for CUDA have parameters for at most {}", p.plan.pool->num_symbols() - 1,
+                             kMostSymbols - 1),
+                 "", "give dimensions that are equal one torch.export.Dim, make some of them fixed, or compile for the CPU"};
   if (options.constants) {
     options.constants->place(p.plan);
   } else {
@@ -250,7 +259,8 @@ static std::vector<size_t> last_of_launches(const cuda::CudaProgram& program) {
   return last;
 }
 
-Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const toolchain::Nvrtc& nvrtc, CudaHooks hooks, const Dump& dump, const StageDone& done) {
+Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const toolchain::Nvrtc& nvrtc, CudaHooks hooks, const Dump& dump,
+                                  const StageDone& done) {
   const CompileOptions& options = job.options;
   TargetContents t = contents_of(cuda_target(), job.architectures);
   t.needs = {"libcuda.so.1"};

@@ -21,7 +21,8 @@ std::vector<toolchain::LinkInput> device_library(const HostMachine& machine, std
 // The host program's text as a request for every such machine.
 toolchain::CompileRequest host_request(const HostMachine& machine, const std::string& text);
 // One shared object that exports a model's entry points. members: as of link_shared. strip: false keeps what debuggers read.
-Result<std::vector<uint8_t>> link_model(const HostMachine& machine, std::vector<toolchain::LinkInput> inputs, const std::vector<std::string>& more_exports = {}, std::vector<std::string>* members = nullptr, bool strip = true);
+Result<std::vector<uint8_t>> link_model(const HostMachine& machine, std::vector<toolchain::LinkInput> inputs, const std::vector<std::string>& more_exports = {},
+                                        std::vector<std::string>* members = nullptr, bool strip = true);
 
 // Non-tensor inputs whose values the export fixed, as the manifest has them.
 std::vector<FixedArgument> fixed_arguments(const Graph& graph);

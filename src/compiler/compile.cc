@@ -84,8 +84,8 @@ Result<LoopProgram> loops_for(const Turn& turn, const Graph& graph, const Compil
 }
 
 // One target's part of a program. Nothing that was done for another target has an influence on it.
-Result<TargetContents> compile_target(const Turn& turn, const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump, Stopwatch& watch,
-                                      CompileReport& report) {
+Result<TargetContents> compile_target(const Turn& turn, const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump,
+                                      Stopwatch& watch, CompileReport& report) {
   const Target& target = *turn.choice.target;
   const StageDone lap = [&](const std::string& stage) { watch.lap(stage + turn.suffix); };
   report.loops += loops.loops.size();
@@ -121,7 +121,8 @@ struct Part {
 };
 
 // One target's part of all programs: what they have in common is found when all are lowered, and before any is built.
-Status compile_parts(const TargetChoice& choice, bool first, bool last, std::vector<Part>& parts, const CompileOptions& options, const Dump& dump, Stopwatch& watch, CompileReport& report) {
+Status compile_parts(const TargetChoice& choice, bool first, bool last, std::vector<Part>& parts, const CompileOptions& options, const Dump& dump,
+                     Stopwatch& watch, CompileReport& report) {
   const std::string name(choice.target->names.name);
   std::vector<Turn> turns;
   std::vector<Graph> graphs;
@@ -173,7 +174,8 @@ Result<Part> begin_part(const NamedProgram& program, const CompileOptions& optio
 
 Result<CompileReport> compile(std::span<const NamedProgram> programs, ZipWriter& zip, const CompileOptions& options) {
   if (!is_folder_name(options.name))
-    return Error{ErrorCode::bad_option, fmt::format("'{}' cannot be the name of a package", options.name), "", "a word of at most 200 letters, digits, '_', '-' and '.'"};
+    return Error{ErrorCode::bad_option, fmt::format("'{}' cannot be the name of a package", options.name), "",
+                 "a word of at most 200 letters, digits, '_', '-' and '.'"};
   CompileReport report;
   Stopwatch watch(report, options.checkpoint);
   const Dump dump(options.dump_folder, options.log);
@@ -212,7 +214,8 @@ Status check_programs(std::span<const NamedProgram> programs, const CompileOptio
   std::sort(folders.begin(), folders.end());
   const auto twice = std::adjacent_find(folders.begin(), folders.end());
   if (twice == folders.end()) return ok_status();
-  return Error{ErrorCode::bad_option, fmt::format("a program called '{}' and another one's code for another target would have one folder", *twice), "", "rename the program: NAME=FILE.pt2"};
+  return Error{ErrorCode::bad_option, fmt::format("a program called '{}' and another one's code for another target would have one folder", *twice), "",
+               "rename the program: NAME=FILE.pt2"};
 }
 
 }  // namespace

@@ -37,28 +37,28 @@ struct TargetChoice {
 std::vector<TargetChoice> default_targets();  // the CPU with all of its levels
 
 struct CompileOptions {
-  std::string name;                             // the package's root folder; empty: "model"
+  std::string name;                                       // the package's root folder; empty: "model"
   std::vector<TargetChoice> targets = default_targets();  // in the package's order: what stock PyTorch loads is the first
-  bool libraries = true;                        // CUDA code may use cuBLASLt and cuDNN where the machine has them, what the tuner of the CPU makes oneDNN
-  bool graphs = true;                           // repeated calls of CUDA code may become CUDA graphs
-  Tf32 tf32;                                    // which factors CUDA code may round to TensorFloat-32
-  bool winograd = true;                         // 3x3 convolutions on the CPU may be computed by Winograd's filtering
-  Int4Block int4_block;                         // of weights that PyTorch packed
-  int threads = 0;                              // of the compiler; 0: as many as it may use
+  bool libraries = true;  // CUDA code may use cuBLASLt and cuDNN where the machine has them, what the tuner of the CPU makes oneDNN
+  bool graphs = true;     // repeated calls of CUDA code may become CUDA graphs
+  Tf32 tf32;              // which factors CUDA code may round to TensorFloat-32
+  bool winograd = true;   // 3x3 convolutions on the CPU may be computed by Winograd's filtering
+  Int4Block int4_block;   // of weights that PyTorch packed
+  int threads = 0;        // of the compiler; 0: as many as it may use
   int opt_level = 2;
   TuneOptions tune;
-  std::shared_ptr<cache::Cache> cache;  // of compiled kernels and tuned problems; null: none
+  std::shared_ptr<cache::Cache> cache;        // of compiled kernels and tuned problems; null: none
   std::shared_ptr<toolchain::MadeOnce> once;  // of compiles that run at the same time: what they have in common is compiled once; null: it is alone
   std::vector<std::string> skip_passes;
-  std::vector<std::string> without;             // what the scheduler leaves out: see compiler/without.h
+  std::vector<std::string> without;                // what the scheduler leaves out: see compiler/without.h
   std::vector<KernelReplacement> replace_kernels;  // edited kernels; each names one of some target
   Log log;
-  std::string dump_folder;                      // COIL_DUMP: texts of every stage; empty: none
-  std::string debug_folder;                     // --debug-info: where the generated texts lie that the code's line tables name; empty: no such tables
+  std::string dump_folder;   // COIL_DUMP: texts of every stage; empty: none
+  std::string debug_folder;  // --debug-info: where the generated texts lie that the code's line tables name; empty: no such tables
   std::function<void(std::string_view stage, size_t done, size_t total)> progress;
-  std::shared_ptr<const StateLayout> states;    // of compile_programs: where the program's states lie
-  std::shared_ptr<SharedConstants> constants;   // ... and the weights of the programs before it
-  std::function<void()> checkpoint;             // called often, by any thread; an exception from it ends the compile and comes out of it
+  std::shared_ptr<const StateLayout> states;   // of compile_programs: where the program's states lie
+  std::shared_ptr<SharedConstants> constants;  // ... and the weights of the programs before it
+  std::function<void()> checkpoint;            // called often, by any thread; an exception from it ends the compile and comes out of it
 
   toolchain::Known known() const { return {cache.get(), once.get()}; }
 };
@@ -72,8 +72,8 @@ struct CompileReport {
   std::vector<StageTime> stages;
   size_t graph_nodes = 0, loops = 0, kernels = 0, functions = 0;
   uint64_t code_bytes = 0, constants_bytes = 0, package_bytes = 0;  // of all programs and targets
-  uint64_t shared_bytes = 0;           // of weights that a later program has in common with an earlier one: not in constants_bytes
-  std::vector<tune::Record> more_tunings;  // of later programs
+  uint64_t shared_bytes = 0;                                        // of weights that a later program has in common with an earlier one: not in constants_bytes
+  std::vector<tune::Record> more_tunings;                           // of later programs
   std::string arena_formula;
   std::optional<tune::Record> tuning;  // what the tuner found
   std::vector<std::string> replaced;   // functions whose text --replace-kernel gave

@@ -9,8 +9,15 @@ namespace coil {
 
 CpuProfiler::CpuProfiler(std::shared_ptr<runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems,
                          const std::vector<SymbolValues>& points, const std::vector<std::vector<std::vector<Choice>>>& choices)
-    : model_(std::move(model)), plan_(plan), problems_(problems), points_(points), choices_(choices), context_(model_), problem_of_(plan.kernels.size(), -1),
-      numbers_(plan.kernels.size() + 1), outputs_(static_cast<size_t>(model_->code().num_outputs)) {
+    : model_(std::move(model)),
+      plan_(plan),
+      problems_(problems),
+      points_(points),
+      choices_(choices),
+      context_(model_),
+      problem_of_(plan.kernels.size(), -1),
+      numbers_(plan.kernels.size() + 1),
+      outputs_(static_cast<size_t>(model_->code().num_outputs)) {
   for (size_t p = 0; p < problems.size(); ++p) {
     for (const size_t k : problems[p].kernels) problem_of_[k] = static_cast<int>(p);
   }
@@ -20,8 +27,9 @@ CpuProfiler::~CpuProfiler() {
   if (tuning_) tuning_->hook = nullptr;
 }
 
-Result<std::unique_ptr<CpuProfiler>> CpuProfiler::make(std::shared_ptr<runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems,
-                                                       const std::vector<SymbolValues>& points, const std::vector<std::vector<std::vector<Choice>>>& choices) {
+Result<std::unique_ptr<CpuProfiler>> CpuProfiler::make(std::shared_ptr<runtime::Model> model, const KernelPlan& plan,
+                                                       const std::vector<TuningProblem>& problems, const std::vector<SymbolValues>& points,
+                                                       const std::vector<std::vector<std::vector<Choice>>>& choices) {
   std::unique_ptr<CpuProfiler> p(new CpuProfiler(std::move(model), plan, problems, points, choices));
   p->tuning_ = static_cast<CoilTuning*>(p->model_->symbol(COIL_TUNING_SYMBOL));
   CHECK(p->tuning_, "a build for tuning exports its table");
@@ -113,7 +121,8 @@ Result<tune::RunTimes> CpuProfiler::run(const Call& call) {
 }
 
 Result<std::vector<ResultSamples>> CpuProfiler::results() {
-  return *result_samples(plan_, outputs_, [](void* to, const void* from, int64_t bytes) { return std::memcpy(to, from, static_cast<size_t>(bytes)) != nullptr; });
+  return *result_samples(plan_, outputs_,
+                         [](void* to, const void* from, int64_t bytes) { return std::memcpy(to, from, static_cast<size_t>(bytes)) != nullptr; });
 }
 
 }  // namespace coil

@@ -24,8 +24,8 @@ class CpuProfiler : public ProgramProfiler {
   Result<std::vector<ResultSamples>> results() override;
 
  private:
-  CpuProfiler(std::shared_ptr<runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems, const std::vector<SymbolValues>& points,
-              const std::vector<std::vector<std::vector<Choice>>>& choices);
+  CpuProfiler(std::shared_ptr<runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems,
+              const std::vector<SymbolValues>& points, const std::vector<std::vector<std::vector<Choice>>>& choices);
   static void hook(void* owner, int32_t kernel, void* const* results);
   void begin_point(size_t point);
   void restore_inputs();
@@ -39,10 +39,10 @@ class CpuProfiler : public ProgramProfiler {
   const std::vector<std::vector<std::vector<Choice>>>& choices_;
   CoilTuning* tuning_ = nullptr;
   runtime::Context context_;
-  std::vector<int> problem_of_;                 // of each kernel; -1: none
+  std::vector<int> problem_of_;                  // of each kernel; -1: none
   std::vector<std::array<int32_t, 4>> numbers_;  // what the code reads
   std::vector<ProgramInput> inputs_;
-  std::vector<std::vector<uint8_t>> kept_;      // of inputs that the program overwrites
+  std::vector<std::vector<uint8_t>> kept_;  // of inputs that the program overwrites
   std::vector<CoilTensorView> views_, outputs_;
   size_t point_ = SIZE_MAX;
   // of the call at hand

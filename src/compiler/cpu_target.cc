@@ -39,12 +39,14 @@ constexpr TargetLevel kArmLevels[] = {{"neon", "neon"}, {"i8mm", "i8mm"}};
 }  // namespace
 
 const Target& cpu_target() {
-  static const CpuTarget target(*machine_named("x86-64"), {"cpu", "cpu", "the CPU", "cpu", "isas", kX86Levels, true, "cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4"});
+  static const CpuTarget target(*machine_named("x86-64"),
+                                {"cpu", "cpu", "the CPU", "cpu", "isas", kX86Levels, true, "cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4"});
   return target;
 }
 
 const Target& aarch64_target() {
-  static const CpuTarget target(*machine_named("aarch64"), {"aarch64", "cpu", "64-bit ARM", "cpu", "isas", kArmLevels, true, "aarch64 (all of its levels), aarch64:neon, aarch64:i8mm"});
+  static const CpuTarget target(*machine_named("aarch64"),
+                                {"aarch64", "cpu", "64-bit ARM", "cpu", "isas", kArmLevels, true, "aarch64 (all of its levels), aarch64:neon, aarch64:i8mm"});
   return target;
 }
 

@@ -13,7 +13,7 @@
 
 namespace coil {
 
-const Target& cpu_target();      // x86-64
+const Target& cpu_target();  // x86-64
 const Target& aarch64_target();
 const Target& target_for(const HostMachine& machine);
 

@@ -77,8 +77,16 @@ void StreamGate::open() {
 
 CudaProfiler::CudaProfiler(std::shared_ptr<runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems,
                            const std::vector<SymbolValues>& points, const TuningTarget::Candidates& candidates)
-    : model_(std::move(model)), device_(static_cast<const runtime::CudaDevice&>(model_->device())), plan_(plan), problems_(problems), points_(points), candidates_(candidates),
-      context_(model_), problem_of_(plan.kernels.size(), -1), numbers_(plan.kernels.size() + 1), outputs_(static_cast<size_t>(model_->code().num_outputs)) {
+    : model_(std::move(model)),
+      device_(static_cast<const runtime::CudaDevice&>(model_->device())),
+      plan_(plan),
+      problems_(problems),
+      points_(points),
+      candidates_(candidates),
+      context_(model_),
+      problem_of_(plan.kernels.size(), -1),
+      numbers_(plan.kernels.size() + 1),
+      outputs_(static_cast<size_t>(model_->code().num_outputs)) {
   for (size_t p = 0; p < problems.size(); ++p) {
     for (const size_t k : problems[p].kernels) problem_of_[k] = static_cast<int>(p);
   }
@@ -93,8 +101,9 @@ CudaProfiler::~CudaProfiler() {
   if (stream_) device_.driver().delete_stream(stream_);
 }
 
-Result<std::unique_ptr<CudaProfiler>> CudaProfiler::make(std::shared_ptr<runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems,
-                                                         const std::vector<SymbolValues>& points, const TuningTarget::Candidates& candidates) {
+Result<std::unique_ptr<CudaProfiler>> CudaProfiler::make(std::shared_ptr<runtime::Model> model, const KernelPlan& plan,
+                                                         const std::vector<TuningProblem>& problems, const std::vector<SymbolValues>& points,
+                                                         const TuningTarget::Candidates& candidates) {
   std::unique_ptr<CudaProfiler> p(new CudaProfiler(std::move(model), plan, problems, points, candidates));
   p->tuning_ = static_cast<CoilTuning*>(p->model_->symbol(COIL_TUNING_SYMBOL));
   CHECK(p->tuning_, "a build for tuning exports its table");
@@ -171,7 +180,8 @@ int32_t CudaProfiler::check(size_t kernel, void* const* results) {
     std::vector<double> samples;
     for (const SampleRun& r : sample_runs(elements, kNeighbours)) {
       bytes.resize(static_cast<size_t>(r.count * item));
-      if (const int32_t failed = device_.copy(bytes.data(), static_cast<const char*>(results[i]) + r.first * item, r.count * item, stream_, &failed_)) return failed;
+      if (const int32_t failed = device_.copy(bytes.data(), static_cast<const char*>(results[i]) + r.first * item, r.count * item, stream_, &failed_))
+        return failed;
       for (int64_t s = 0; s < r.count; ++s) samples.push_back(value_at(b.dtype, bytes.data(), s));
     }
     if (!check_.matches(b.dtype, std::move(samples)) && wrong_ < 0) wrong_ = problem_of_[kernel];
@@ -198,7 +208,8 @@ Result<tune::RunTimes> CudaProfiler::run(const Call& call) {
   }
   for (size_t i = 0, m = 0; i < inputs_.size(); ++i) {
     if (!plan_.inputs[i].buffer.valid()) continue;
-    if (inputs_[i].overwritten && device_.upload(memory_[m].data(), inputs_[i].bytes.data(), static_cast<int64_t>(inputs_[i].bytes.size()), &error)) return error_of(error);
+    if (inputs_[i].overwritten && device_.upload(memory_[m].data(), inputs_[i].bytes.data(), static_cast<int64_t>(inputs_[i].bytes.size()), &error))
+      return error_of(error);
     ++m;
   }
   if (plan_.state_bytes > 0) TRY_STATUS(model_->reset_state());  // so that every run computes the same
@@ -240,7 +251,9 @@ Result<tune::RunTimes> CudaProfiler::run(const Call& call) {
 Result<std::vector<ResultSamples>> CudaProfiler::results() {
   const cd::CudaScope scope(&device_.driver(), device_.context());
   CoilError error = {};
-  const auto read = [&](void* to, const void* from, int64_t bytes) { return device_.copy(to, from, bytes, stream_, &error) == 0 && device_.synchronise(stream_, &error) == 0; };
+  const auto read = [&](void* to, const void* from, int64_t bytes) {
+    return device_.copy(to, from, bytes, stream_, &error) == 0 && device_.synchronise(stream_, &error) == 0;
+  };
   std::optional<std::vector<ResultSamples>> samples = result_samples(plan_, outputs_, read);
   if (!samples) return error_of(error);
   return std::move(*samples);

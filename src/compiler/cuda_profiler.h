@@ -59,8 +59,8 @@ class CudaProfiler : public ProgramProfiler {
     int problem;
     size_t event;  // the first of two
   };
-  CudaProfiler(std::shared_ptr<runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems, const std::vector<SymbolValues>& points,
-               const TuningTarget::Candidates& candidates);
+  CudaProfiler(std::shared_ptr<runtime::Model> model, const KernelPlan& plan, const std::vector<TuningProblem>& problems,
+               const std::vector<SymbolValues>& points, const TuningTarget::Candidates& candidates);
   static void hook(void* owner, int32_t kernel, void* const* results);
   int32_t begin_point(size_t point, CoilError* error);
   int32_t enqueue(CoilError* error);
@@ -81,7 +81,7 @@ class CudaProfiler : public ProgramProfiler {
   std::vector<int> problem_of_;                  // of each kernel; -1: none
   std::vector<std::array<int32_t, 4>> numbers_;  // what the code reads
   std::vector<ProgramInput> inputs_;
-  std::vector<runtime::Buffer> memory_;          // of the inputs
+  std::vector<runtime::Buffer> memory_;  // of the inputs
   std::vector<CoilTensorView> views_, outputs_;
   std::vector<void*> events_;
   std::set<std::pair<size_t, std::array<int32_t, 4>>> seen_;  // kernels and choices that ran at this point

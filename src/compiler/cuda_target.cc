@@ -8,8 +8,8 @@ namespace {
 
 // As sm_90 and sm_100 are compiled some kernels run on one chip only: PTX is of earlier capabilities.
 constexpr TargetLevel kLevels[] = {
-    {"sm_121", "sm_121"}, {"sm_120", "sm_120"}, {"sm_110", "sm_110"}, {"sm_103", "sm_103"}, {"sm_100", "sm_100"},
-    {"sm_90", "sm_90"},   {"sm_89", "sm_89"},   {"sm_87", "sm_87"},   {"sm_86", "sm_86"},   {"sm_80", "sm_80"},
+    {"sm_121", "sm_121"},         {"sm_120", "sm_120"},         {"sm_110", "sm_110"},         {"sm_103", "sm_103"},         {"sm_100", "sm_100"},
+    {"sm_90", "sm_90"},           {"sm_89", "sm_89"},           {"sm_87", "sm_87"},           {"sm_86", "sm_86"},           {"sm_80", "sm_80"},
     {"compute_89", "compute_89"}, {"compute_87", "compute_87"}, {"compute_86", "compute_86"}, {"compute_80", "compute_80"},
 };
 constexpr std::string_view kHelp =

@@ -52,8 +52,8 @@ TargetTraits cuda_traits(const cuda::CudaSettings& settings, const CompileOption
 
 // Builds that are not for packages.
 struct CudaHooks {
-  std::vector<bool> timed;                        // a tuner's: HostOptions::timed
-  std::vector<size_t>* launched_with = nullptr;   // a watched one: becomes WatchedBuild::launched_with
+  std::vector<bool> timed;                       // a tuner's: HostOptions::timed
+  std::vector<size_t>* launched_with = nullptr;  // a watched one: becomes WatchedBuild::launched_with
   bool any() const { return !timed.empty() || launched_with; }
 };
 

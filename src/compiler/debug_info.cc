@@ -38,7 +38,9 @@ Status DebugInfo::write(const std::vector<GeneratedSource>& sources) const {
   if (!wanted()) return ok_status();
   std::error_code problem;
   std::filesystem::create_directories(folder_, problem);
-  if (problem) return Error{ErrorCode::file_unwritable, "cannot make the folder for the generated texts: " + problem.message(), folder_, "choose another place for the package, or for COIL_DEBUG_INFO"};
+  if (problem)
+    return Error{ErrorCode::file_unwritable, "cannot make the folder for the generated texts: " + problem.message(), folder_,
+                 "choose another place for the package, or for COIL_DEBUG_INFO"};
   for (const GeneratedSource& s : sources) TRY_STATUS(write_file(path(s.name), std::string_view(s.text)));
   return ok_status();
 }
@@ -50,7 +52,8 @@ std::string DebugInfo::placed(const GeneratedSource& source) const {
 void DebugInfo::add_to(toolchain::CompileRequest& request) const {
   if (!wanted()) return;
   request.source = placed({request.name, request.source});
-  request.flags.insert(request.flags.end(), {"-w", "-debug-info-kind=limited", "-dwarf-version=5", "-debugger-tuning=gdb", "-fdebug-compilation-dir=" + folder_});
+  request.flags.insert(request.flags.end(),
+                       {"-w", "-debug-info-kind=limited", "-dwarf-version=5", "-debugger-tuning=gdb", "-fdebug-compilation-dir=" + folder_});
 }
 
 std::string code_map_text(const toolchain::CodeMap& map) {

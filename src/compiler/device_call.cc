@@ -28,7 +28,8 @@ Result<TensorData> fetched(const runtime::Device& device, const CoilTensorView& 
   TensorData t = borrowed(result);
   const auto bytes = std::make_shared<std::vector<uint8_t>>(t.bytes.size());
   CoilError error = {};
-  if (device.synchronise_all(&error) || device.copy(bytes->data(), result.data, static_cast<int64_t>(bytes->size()), nullptr, &error)) return runtime::error_of(error);
+  if (device.synchronise_all(&error) || device.copy(bytes->data(), result.data, static_cast<int64_t>(bytes->size()), nullptr, &error))
+    return runtime::error_of(error);
   t.bytes = *bytes;
   t.owner = bytes;
   return t;

@@ -25,7 +25,12 @@ int64_t elements_of(const TensorData& t) { return element_count(t.sizes); }
 class Differ {
  public:
   Differ(const WatchedBuild& build, std::span<const CoilTensorView> inputs, const CompileOptions& compiled, const KernelDiffOptions& options)
-      : build_(build), plan_(build.plan), options_(options), lifetimes_(lifetimes(plan_)), last_writer_(plan_.buffers.size(), -1), given_(inputs),
+      : build_(build),
+        plan_(build.plan),
+        options_(options),
+        lifetimes_(lifetimes(plan_)),
+        last_writer_(plan_.buffers.size(), -1),
+        given_(inputs),
         reference_(build.loops, std::vector<int64_t>(plan_.pool->num_symbols()), {plan_.tf32, compiled.winograd}) {
     for (size_t k = 0; k < plan_.kernels.size(); ++k) {
       const bool watched = is_watched(k);
@@ -119,7 +124,8 @@ class Differ {
       const std::vector<int64_t> index = index_of(n, w.data.sizes);
       const Num a = found.at(offset_of(index, found.strides)), b = expected.at(offset_of(index, expected.strides));
       if (reference::allows(b, w.data.dtype, a.f, a.i)) {
-        if (is_float(w.data.dtype) && std::isfinite(a.f) && std::isfinite(b.f) && a.f != b.f) verdict.share = std::max(verdict.share, std::fabs(a.f - b.f) / reference::allowed_error(b, w.data.dtype));
+        if (is_float(w.data.dtype) && std::isfinite(a.f) && std::isfinite(b.f) && a.f != b.f)
+          verdict.share = std::max(verdict.share, std::fabs(a.f - b.f) / reference::allowed_error(b, w.data.dtype));
         continue;
       }
       if (d.different++ > 0) continue;
@@ -158,7 +164,8 @@ class Differ {
 
   void report(KernelDifference d) {
     for (const auto& [id, w] : kept_) {
-      if (last_writer_[static_cast<size_t>(id.index)] < static_cast<int>(d.place.kernel) && value_in(id) == id) d.given.emplace_back(plan_.buffer(id).info.name, w.data);
+      if (last_writer_[static_cast<size_t>(id.index)] < static_cast<int>(d.place.kernel) && value_in(id) == id)
+        d.given.emplace_back(plan_.buffer(id).info.name, w.data);
     }
     if (options_.others) options_.others(d);
     if (!result_.first) result_.first = std::move(d);
@@ -169,7 +176,9 @@ class Differ {
   void check_overwritten(size_t k) {
     for (auto& [id, w] : kept_) {
       const auto b = static_cast<size_t>(id.index);
-      if (done_ || plan_.buffers[b].placement.kind != Placement::Kind::arena || lifetimes_[b].last <= static_cast<int>(build_.launched_with[k]) || w.data.bytes.empty()) continue;
+      if (done_ || plan_.buffers[b].placement.kind != Placement::Kind::arena || lifetimes_[b].last <= static_cast<int>(build_.launched_with[k]) ||
+          w.data.bytes.empty())
+        continue;
       if (last_writer_[b] == static_cast<int>(k)) continue;
       std::vector<uint8_t> now(w.data.bytes.size());
       w.read_again(now.data());
@@ -203,7 +212,9 @@ class Differ {
       for (int64_t n = 0; n < d.elements; ++n) {
         const std::vector<int64_t> index = index_of(n, now.sizes);
         const int64_t at = offset_of(index, now.strides);
-        if (std::memcmp(now.bytes.data() + at * byte_size(now.dtype), before.bytes.data() + at * byte_size(now.dtype), static_cast<size_t>(byte_size(now.dtype))) == 0) continue;
+        if (std::memcmp(now.bytes.data() + at * byte_size(now.dtype), before.bytes.data() + at * byte_size(now.dtype),
+                        static_cast<size_t>(byte_size(now.dtype))) == 0)
+          continue;
         if (d.different++ > 0) continue;
         const Num x = a.at(at), y = b.at(at);
         d.index = index;
@@ -246,11 +257,11 @@ class Differ {
   const KernelPlan& plan_;
   const KernelDiffOptions& options_;
   const std::vector<Lifetime> lifetimes_;
-  std::vector<int> last_writer_;                // of each buffer, among the kernels that are watched
-  std::map<BufferId, BufferId> source_of_;      // of states and inputs that are written: the value that they get
+  std::vector<int> last_writer_;            // of each buffer, among the kernels that are watched
+  std::map<BufferId, BufferId> source_of_;  // of states and inputs that are written: the value that they get
   std::span<const CoilTensorView> given_;
   reference::Interpreter reference_;
-  std::map<BufferId, Written> kept_;            // of the first call
+  std::map<BufferId, Written> kept_;  // of the first call
   KernelDiff result_;
   bool done_ = false;
 };
@@ -262,7 +273,8 @@ KernelPlace place_of(const WatchedBuild& build, size_t kernel) {
   return {kernel, k.name, kernel < build.functions.size() ? build.functions[kernel] : "", k.ops, k.origins};
 }
 
-Result<KernelDiff> diff_kernels(const WatchedBuild& build, std::span<const CoilTensorView> inputs, const CompileOptions& compiled, const KernelDiffOptions& options) {
+Result<KernelDiff> diff_kernels(const WatchedBuild& build, std::span<const CoilTensorView> inputs, const CompileOptions& compiled,
+                                const KernelDiffOptions& options) {
   return Differ(build, inputs, compiled, options).run();
 }
 

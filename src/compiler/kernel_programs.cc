@@ -26,64 +26,68 @@ constexpr const char* kMain = R"cc(
 #include <math.h>
 #include <time.h>
 
-static unsigned char* load(const char* name, size_t bytes) {
-  unsigned char* memory = (unsigned char*)aligned_alloc(64, (bytes + 191) / 64 * 64);
-  memset(memory, 0, (bytes + 191) / 64 * 64);
-  if (!name) return memory;
-  FILE* file = fopen(name, "rb");
-  if (!file || fread(memory, 1, bytes, file) != bytes) {
-    fprintf(stderr, "cannot read %s\n", name);
-    exit(2);
+  static unsigned char* load(const char* name, size_t bytes) {
+    unsigned char* memory = (unsigned char*)aligned_alloc(64, (bytes + 191) / 64 * 64);
+    memset(memory, 0, (bytes + 191) / 64 * 64);
+    if (!name) return memory;
+    FILE* file = fopen(name, "rb");
+    if (!file || fread(memory, 1, bytes, file) != bytes) {
+      fprintf(stderr, "cannot read %s\n", name);
+      exit(2);
+    }
+    fclose(file);
+    return memory;
   }
-  fclose(file);
-  return memory;
-}
 
-static double now() {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec + t.tv_nsec * 1e-9;
-}
+  static double now() {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+  }
 
-int main() {
-  void* p[kBuffers + 1] = {};
-  int flag = 0, different = 0;
-  struct { void* const* p; const long* s; int* flag; } args = {p, kSizes, &flag};
-  double best = 1e30;
-  for (int run = 0; run < 20; ++run) {
+  int main() {
+    void* p[kBuffers + 1] = {};
+    int flag = 0, different = 0;
+    struct {
+      void* const* p;
+      const long* s;
+      int* flag;
+    } args = {p, kSizes, &flag};
+    double best = 1e30;
+    for (int run = 0; run < 20; ++run) {
+      for (int i = 0; i < kBuffers; ++i) {
+        free(p[i]);
+        p[i] = load(kFiles[i].before, kFiles[i].bytes);
+      }
+      const double begin = now();
+      KERNEL(&args, 0, kItems, 0);
+      const double seconds = now() - begin;
+      if (seconds < best) best = seconds;
+    }
+    printf("%s: %.3g us\n", kName, best * 1e6);
+    if (flag) printf("  an index is out of range\n");
     for (int i = 0; i < kBuffers; ++i) {
-      free(p[i]);
-      p[i] = load(kFiles[i].before, kFiles[i].bytes);
+      if (!kFiles[i].after) continue;
+      const unsigned char *expected = load(kFiles[i].after, kFiles[i].bytes), *found = (const unsigned char*)p[i];
+      if (memcmp(expected, found, kFiles[i].bytes) == 0) {
+        printf("  p%d %s: same as in the program\n", i, kFiles[i].value);
+        continue;
+      }
+      different = 1;
+      double most = 0;
+      size_t count = 0, first = 0;
+      const size_t size = kFiles[i].element;
+      for (size_t e = 0; e < kFiles[i].bytes / size; ++e) {
+        if (memcmp(expected + e * size, found + e * size, size) == 0) continue;
+        if (count++ == 0) first = e;
+        if (kFiles[i].floats == 4) most = fmax(most, fabs(((const float*)found)[e] - ((const float*)expected)[e]));
+        if (kFiles[i].floats == 8) most = fmax(most, fabs(((const double*)found)[e] - ((const double*)expected)[e]));
+      }
+      printf("  p%d %s: %zu elements differ, the first is number %zu", i, kFiles[i].value, count, first);
+      printf(kFiles[i].floats ? ", by at most %.6g\n" : "\n", most);
     }
-    const double begin = now();
-    KERNEL(&args, 0, kItems, 0);
-    const double seconds = now() - begin;
-    if (seconds < best) best = seconds;
+    return different;
   }
-  printf("%s: %.3g us\n", kName, best * 1e6);
-  if (flag) printf("  an index is out of range\n");
-  for (int i = 0; i < kBuffers; ++i) {
-    if (!kFiles[i].after) continue;
-    const unsigned char *expected = load(kFiles[i].after, kFiles[i].bytes), *found = (const unsigned char*)p[i];
-    if (memcmp(expected, found, kFiles[i].bytes) == 0) {
-      printf("  p%d %s: same as in the program\n", i, kFiles[i].value);
-      continue;
-    }
-    different = 1;
-    double most = 0;
-    size_t count = 0, first = 0;
-    const size_t size = kFiles[i].element;
-    for (size_t e = 0; e < kFiles[i].bytes / size; ++e) {
-      if (memcmp(expected + e * size, found + e * size, size) == 0) continue;
-      if (count++ == 0) first = e;
-      if (kFiles[i].floats == 4) most = fmax(most, fabs(((const float*)found)[e] - ((const float*)expected)[e]));
-      if (kFiles[i].floats == 8) most = fmax(most, fabs(((const double*)found)[e] - ((const double*)expected)[e]));
-    }
-    printf("  p%d %s: %zu elements differ, the first is number %zu", i, kFiles[i].value, count, first);
-    printf(kFiles[i].floats ? ", by at most %.6g\n" : "\n", most);
-  }
-  return different;
-}
 )cc";
 
 constexpr const char* kMakefile = R"mk(# make run: builds the kernel and runs it on its inputs. make package: the model with this kernel.
@@ -113,7 +117,11 @@ std::string quoted(const std::string& text) {
 class Writer {
  public:
   Writer(const WatchedBuild& build, const std::vector<std::string>& architectures, std::string model, std::string folder)
-      : build_(build), isa_(level_here(architectures).name), full_name_(level_here(architectures).full_name), model_(std::move(model)), folder_(std::move(folder)) {}
+      : build_(build),
+        isa_(level_here(architectures).name),
+        full_name_(level_here(architectures).full_name),
+        model_(std::move(model)),
+        folder_(std::move(folder)) {}
 
   Status headers() {
     if (build_.cuda) return ok_status();
@@ -189,10 +197,14 @@ class Writer {
       const BufferInfo& b = build_.plan.buffer(id).info;
       const auto before = contents_.find(id);
       const auto now = std::find_if(written.begin(), written.end(), [&](const Written& w) { return w.buffer == id; });
-      const TensorData* data = before != contents_.end() ? &before->second : b.kind == BufferInfo::Kind::constant || b.kind == BufferInfo::Kind::state ? &b.data : nullptr;
+      const TensorData* data = before != contents_.end()                                                   ? &before->second
+                               : b.kind == BufferInfo::Kind::constant || b.kind == BufferInfo::Kind::state ? &b.data
+                                                                                                           : nullptr;
       if (data) TRY_STATUS(write(at + fmt::format("p{}.bin", i), text_of(*data)));
       if (now != written.end()) TRY_STATUS(write(at + fmt::format("p{}_after.bin", i), text_of(now->data)));
-      const auto bytes = now != written.end() ? static_cast<int64_t>(now->data.bytes.size()) : data ? static_cast<int64_t>(data->bytes.size()) : bytes_of(b, size_of);
+      const auto bytes = now != written.end() ? static_cast<int64_t>(now->data.bytes.size())
+                         : data               ? static_cast<int64_t>(data->bytes.size())
+                                              : bytes_of(b, size_of);
       const std::string own = data ? fmt::format("\"p{}.bin\"", i) : "0", then = now != written.end() ? fmt::format("\"p{}_after.bin\"", i) : "0";
       const bool floats = b.dtype == DType::f32 || b.dtype == DType::f64;
       files += fmt::format("    {{{}, {}, {}, {}, {}, {}}},\n", c_string(b.name), own, then, bytes, byte_size(b.dtype), floats ? byte_size(b.dtype) : 0);
@@ -207,10 +219,12 @@ class Writer {
     for (const std::string& h : function.headers) text += "#include \"" + h + "\"\n";
     TRY_STATUS(write(at + "kernel.cc", text + "\n" + function.text));
     TRY_STATUS(write(at + "call.h", joined(call, function.name)));
-    const std::string head = "// Runs the kernel on what it was given in the program, and compares what it writes with what it wrote there.\n#include \"call.h\"\n";
+    const std::string head =
+        "// Runs the kernel on what it was given in the program, and compares what it writes with what it wrote there.\n#include \"call.h\"\n";
     TRY_STATUS(write(at + "main.cc", head + kMain));
     const std::string march = full_name_.substr(0, full_name_.size() - std::min(full_name_.size(), isa_.size()));
-    TRY_STATUS(write(at + "Makefile", fmt::format(fmt::runtime(kMakefile), fmt::arg("isa", isa_), fmt::arg("march", march), fmt::arg("model", quoted(model_)), fmt::arg("function", function.name))));
+    TRY_STATUS(write(at + "Makefile", fmt::format(fmt::runtime(kMakefile), fmt::arg("isa", isa_), fmt::arg("march", march), fmt::arg("model", quoted(model_)),
+                                                  fmt::arg("function", function.name))));
     programs_.folders.push_back(place);
     return ok_status();
   }
@@ -233,8 +247,8 @@ class Writer {
 
 }  // namespace
 
-Result<KernelPrograms> write_kernel_programs(const WatchedBuild& build, const std::vector<std::string>& architectures, std::span<const CoilTensorView> inputs, const std::string& model,
-                                             const std::string& folder) {
+Result<KernelPrograms> write_kernel_programs(const WatchedBuild& build, const std::vector<std::string>& architectures, std::span<const CoilTensorView> inputs,
+                                             const std::string& model, const std::string& folder) {
   Writer writer(build, architectures, model, folder);
   TRY_STATUS(writer.headers());
   for (size_t i = 0; i < build.plan.inputs.size(); ++i) {

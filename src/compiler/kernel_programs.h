@@ -12,9 +12,9 @@ namespace coil {
 // A kernel that has no text which runs by itself: code of the device library (with or without a generated end), of a user, of a GPU. What it computes is a part
 // of the program, which can be cut out (tools/coil/save_difference.h).
 struct KernelPart {
-  std::string name, function;        // function: empty where there is none
-  std::string folder;                // below the one that was given; not made yet
-  std::string value;                 // the buffer that it writes
+  std::string name, function;                             // function: empty where there is none
+  std::string folder;                                     // below the one that was given; not made yet
+  std::string value;                                      // the buffer that it writes
   std::vector<std::pair<std::string, TensorData>> given;  // what the kernels before it wrote, by the buffers' names
 };
 
@@ -25,7 +25,7 @@ struct KernelPrograms {
 
 // Runs the program and writes FOLDER/include and FOLDER/kernels/NNN_FUNCTION/{kernel.cc, main.cc, Makefile, *.bin}. model: its path, for the Makefiles. Errors:
 // those of a call, file_unwritable.
-Result<KernelPrograms> write_kernel_programs(const WatchedBuild& build, const std::vector<std::string>& architectures, std::span<const CoilTensorView> inputs, const std::string& model,
-                                             const std::string& folder);
+Result<KernelPrograms> write_kernel_programs(const WatchedBuild& build, const std::vector<std::string>& architectures, std::span<const CoilTensorView> inputs,
+                                             const std::string& model, const std::string& folder);
 
 }  // namespace coil

@@ -44,8 +44,7 @@ Result<double> duration(const std::string& text) {
   double value = -1;
   try {
     value = std::stod(text, &end);
-  } catch (const std::exception&) {
-  }
+  } catch (const std::exception&) {}
   const std::string unit = text.substr(std::min(end, text.size()));
   const double factor = unit == "ms" ? 1e-3 : unit == "s" || unit.empty() ? 1 : unit == "m" ? 60 : -1;
   if (!(value > 0) || factor < 0 || !(value * factor < 1e7)) return bad(fmt::format("'{}' is no duration", text), "write it like 30s, 2m or 500ms");
@@ -102,7 +101,8 @@ Status read_tuning(const CompileSettings& s, CompileOptions& options) {
   if (!tunes && (!s.tune_budget.empty() || !s.warm.empty() || !s.record.empty() || !s.tune_memory.empty() || s.tune_threads > 0))
     return bad("a tuning budget, threads, memory, sizes to warm or a record to write need a tuner", "add --tune fast or --tune max");
   if (tunes && !s.replay.empty()) return bad("a record is replayed without tuning", "leave out --tune or --replay");
-  if (s.tune_threads < 0 || s.tune_threads > kMostThreads) return bad(fmt::format("the number of threads is {}, expected 1 to {}", s.tune_threads, kMostThreads));
+  if (s.tune_threads < 0 || s.tune_threads > kMostThreads)
+    return bad(fmt::format("the number of threads is {}, expected 1 to {}", s.tune_threads, kMostThreads));
   t.threads = s.tune_threads;
   if (!s.tune_budget.empty()) {
     TRY(t.seconds, duration(s.tune_budget));
@@ -146,7 +146,8 @@ Status save_record(const std::string& path, tune::Record record) {
 Result<UserKernels> user_kernels(const std::vector<std::string>& registrations, const std::vector<std::string>& paths) {
   UserKernels out;
   const auto nothing = [](const std::string& file) -> Result<std::string> {
-    return Error{ErrorCode::user_kernel, fmt::format("'{}': this registration holds its texts itself, it names no files", file), "", "give the text as \"text\""};
+    return Error{ErrorCode::user_kernel, fmt::format("'{}': this registration holds its texts itself, it names no files", file), "",
+                 "give the text as \"text\""};
   };
   const auto add = [&](Result<UserKernels> found) -> Status {
     if (!found.ok()) return std::move(found).error();

@@ -94,7 +94,9 @@ Result<NamedTensors> values_of_program(const Graph& graph, const CompileOptions&
 
 namespace {
 
-Result<LoopProgram> lowered_with_all(const Graph& graph, const Target& target, const CompileOptions& options) { return lower(with_all_results(graph), target.lowering(options)); }
+Result<LoopProgram> lowered_with_all(const Graph& graph, const Target& target, const CompileOptions& options) {
+  return lower(with_all_results(graph), target.lowering(options));
+}
 
 }  // namespace
 
@@ -145,7 +147,8 @@ Result<NamedTensors> inputs_of(const ProgramDocument& document, const NamedTenso
   for (const std::string& name : document.inputs()) {
     const auto value = values.find(name);
     const auto given = called.find(name);
-    if (value == values.end() && given == called.end()) return Error{ErrorCode::unsupported_feature, fmt::format("the contents of '{}' are not known", shown(name)), "", ""};
+    if (value == values.end() && given == called.end())
+      return Error{ErrorCode::unsupported_feature, fmt::format("the contents of '{}' are not known", shown(name)), "", ""};
     out[name] = value != values.end() ? value->second : given->second;
   }
   return out;

@@ -33,14 +33,18 @@ Result<int> function_of(const KernelReplacement& r, const Functions& functions, 
   }
   if (found.size() == 1) return *found.begin();
   if (found.empty() && !named) return -1;
-  if (found.empty()) return Error{ErrorCode::bad_option, fmt::format("kernel '{}' is code of the device library: it has no text that could be replaced", shown(r.kernel)), "", ""};
+  if (found.empty())
+    return Error{ErrorCode::bad_option, fmt::format("kernel '{}' is code of the device library: it has no text that could be replaced", shown(r.kernel)), "",
+                 ""};
   std::vector<std::string> names;
   for (const int f : found) names.push_back(functions[static_cast<size_t>(f)].name);
-  return Error{ErrorCode::bad_option, fmt::format("'{}' is the name of several functions", shown(r.kernel)), "", fmt::format("name one of them: {}", fmt::join(names, ", "))};
+  return Error{ErrorCode::bad_option, fmt::format("'{}' is the name of several functions", shown(r.kernel)), "",
+               fmt::format("name one of them: {}", fmt::join(names, ", "))};
 }
 
 template <class Functions>
-Result<std::vector<TargetContents::Replaced>> replace(Functions& functions, const FunctionsOf& uses, const KernelPlan& plan, const std::vector<KernelReplacement>& replacements) {
+Result<std::vector<TargetContents::Replaced>> replace(Functions& functions, const FunctionsOf& uses, const KernelPlan& plan,
+                                                      const std::vector<KernelReplacement>& replacements) {
   std::vector<TargetContents::Replaced> files;
   for (const KernelReplacement& r : replacements) {
     TRY(const int found, function_of(r, functions, uses, plan));
@@ -81,7 +85,8 @@ Result<std::vector<TargetContents::Replaced>> replace(Functions& functions, cons
 
 }  // namespace
 
-Result<std::vector<TargetContents::Replaced>> replace_kernels(cpu::CpuProgram& program, const KernelPlan& plan, const std::vector<KernelReplacement>& replacements) {
+Result<std::vector<TargetContents::Replaced>> replace_kernels(cpu::CpuProgram& program, const KernelPlan& plan,
+                                                              const std::vector<KernelReplacement>& replacements) {
   FunctionsOf uses(plan.kernels.size());
   for (size_t k = 0; k < uses.size(); ++k) {
     uses[k].push_back(&program.launches[k].function);
@@ -90,7 +95,8 @@ Result<std::vector<TargetContents::Replaced>> replace_kernels(cpu::CpuProgram& p
   return replace(program.functions, uses, plan, replacements);
 }
 
-Result<std::vector<TargetContents::Replaced>> replace_kernels(cuda::CudaProgram& program, const KernelPlan& plan, const std::vector<KernelReplacement>& replacements) {
+Result<std::vector<TargetContents::Replaced>> replace_kernels(cuda::CudaProgram& program, const KernelPlan& plan,
+                                                              const std::vector<KernelReplacement>& replacements) {
   FunctionsOf uses(plan.kernels.size());
   for (size_t k = 0; k < uses.size(); ++k) {
     for (cuda::CudaLaunch& l : program.calls[k].launches) uses[k].push_back(&l.function);

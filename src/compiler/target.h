@@ -24,14 +24,14 @@ struct TargetLevel {
 };
 
 struct TargetNames {
-  std::string_view name;               // "cpu": in --target, of stages, and of the target's folders in a package of several
-  std::string_view device;             // "cpu", "cuda": the kind of device that runs it, as the manifest and PyTorch call it
-  std::string_view label;              // "the CPU", "CUDA": in messages
-  std::string_view source;             // "cpu", "cuda": the source that a user's kernel needs for it, as its registration calls it
-  std::string_view architectures;      // "isas", "architectures": the manifest's word for its list of them
-  std::span<const TargetLevel> levels; // in the order that a package has them
-  bool all_levels;                     // the name alone stands for all levels; otherwise one has to be named
-  std::string_view help;               // "cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4"
+  std::string_view name;                // "cpu": in --target, of stages, and of the target's folders in a package of several
+  std::string_view device;              // "cpu", "cuda": the kind of device that runs it, as the manifest and PyTorch call it
+  std::string_view label;               // "the CPU", "CUDA": in messages
+  std::string_view source;              // "cpu", "cuda": the source that a user's kernel needs for it, as its registration calls it
+  std::string_view architectures;       // "isas", "architectures": the manifest's word for its list of them
+  std::span<const TargetLevel> levels;  // in the order that a package has them
+  bool all_levels;                      // the name alone stands for all levels; otherwise one has to be named
+  std::string_view help;                // "cpu (all of its levels), cpu:x86-64-v3, cpu:x86-64-v4"
 };
 
 // Called when a stage ends: "schedule", "generate", "build".

@@ -55,8 +55,13 @@ Result<std::shared_ptr<runtime::Model>> load_build(CpuPlan plan, const std::vect
 class CpuTuningTarget : public TuningTarget {
  public:
   CpuTuningTarget(CpuPlan plan, const TargetJob& job)
-      : plan_(std::move(plan)), problems_(problems_of(problem_texts(plan_))), job_(job), options_(job.options), isa_(isa_of(job.architectures)),
-        onednn_(onednn_version(options_)), threads_(threads_of(options_.tune)) {
+      : plan_(std::move(plan)),
+        problems_(problems_of(problem_texts(plan_))),
+        job_(job),
+        options_(job.options),
+        isa_(isa_of(job.architectures)),
+        onednn_(onednn_version(options_)),
+        threads_(threads_of(options_.tune)) {
     find_onednn();
   }
 

@@ -14,15 +14,13 @@
 namespace coil {
 namespace {
 
-constexpr double kBuildSeconds = 0.5;   // NVRTC's for one template kernel on one thread, roughly
-constexpr double kLoopSeconds = 0.1;    // and for one loop
-constexpr int kBuildThreads = 4;        // more of them bring nothing: on 16 a kernel was finished every 0.13 s
-constexpr double kBuildShare = 0.5;     // of the time left that building may take
-constexpr double kReadySeconds = 0.5;   // for the program's own kernels, on several threads
+constexpr double kBuildSeconds = 0.5;  // NVRTC's for one template kernel on one thread, roughly
+constexpr double kLoopSeconds = 0.1;   // and for one loop
+constexpr int kBuildThreads = 4;       // more of them bring nothing: on 16 a kernel was finished every 0.13 s
+constexpr double kBuildShare = 0.5;    // of the time left that building may take
+constexpr double kReadySeconds = 0.5;  // for the program's own kernels, on several threads
 
-Choice library_choice() {
-  return choice_of(templates::CudaWay{.kind = templates::kLibraryCall});
-}
+Choice library_choice() { return choice_of(templates::CudaWay{.kind = templates::kLibraryCall}); }
 
 struct TunedDevice {
   tune::Hardware hardware;
@@ -46,7 +44,8 @@ Result<TunedDevice> find_device(const std::vector<int>& chips) {
     if (std::find(chips.begin(), chips.end(), d.sm) != chips.end()) d.ordinal = static_cast<int>(i);
   }
   if (d.ordinal < 0) {
-    return Error{ErrorCode::wrong_machine, fmt::format("the tuner times kernels on this machine's {}, which is sm_{}: the target has no code for it", d.hardware.processor, d.sm), "",
+    return Error{ErrorCode::wrong_machine,
+                 fmt::format("the tuner times kernels on this machine's {}, which is sm_{}: the target has no code for it", d.hardware.processor, d.sm), "",
                  fmt::format("add cuda:sm_{} to --target, tune on a machine of the target, or take a record of one by --replay", d.sm)};
   }
   return d;
@@ -55,8 +54,13 @@ Result<TunedDevice> find_device(const std::vector<int>& chips) {
 class CudaTuningTarget : public TuningTarget {
  public:
   CudaTuningTarget(CudaPlan plan, const TunedDevice& device, const TargetJob& job)
-      : plan_(std::move(plan)), problems_(problems_of(problem_texts(plan_))), device_(device), graph_(job.graph), options_(job.options),
-        architectures_{fmt::format("sm_{}", device.sm)}, job_{job.loops, job.graph, job.options, architectures_} {}
+      : plan_(std::move(plan)),
+        problems_(problems_of(problem_texts(plan_))),
+        device_(device),
+        graph_(job.graph),
+        options_(job.options),
+        architectures_{fmt::format("sm_{}", device.sm)},
+        job_{job.loops, job.graph, job.options, architectures_} {}
 
   const KernelPlan& plan() const override { return plan_.plan; }
   const std::vector<TuningProblem>& problems() const override { return problems_; }
@@ -75,7 +79,9 @@ class CudaTuningTarget : public TuningTarget {
     return out;
   }
 
-  std::vector<cache::Field> cache_fields() const override { return {{"libraries", options_.libraries ? "yes" : "no"}, {"tf32", std::string(name(options_.tf32))}}; }
+  std::vector<cache::Field> cache_fields() const override {
+    return {{"libraries", options_.libraries ? "yes" : "no"}, {"tf32", std::string(name(options_.tf32))}};
+  }
 
   double ready_seconds() const override { return kReadySeconds + load_seconds(plan()); }
 

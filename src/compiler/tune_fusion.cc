@@ -10,7 +10,7 @@ namespace coil {
 namespace {
 
 constexpr double kBudgetPart = 0.25, kMaxSeconds = 60;  // of the whole budget; the default budget of the mode `max`
-constexpr double kBuildPart = 0.75;  // of that: for the builds
+constexpr double kBuildPart = 0.75;                     // of that: for the builds
 constexpr int kSamples = 20;
 constexpr size_t kMostPoints = 2;
 constexpr uint64_t kMostConstants = uint64_t{512} << 20;  // bytes
@@ -43,8 +43,13 @@ std::string text_of(int number) { return number > 0 ? way_of(number)->text : "de
 
 cache::Key cache_key(const std::string& problem, const TuningTarget& target, const CompileOptions& options) {
   const tune::Hardware h = target.hardware();
-  cache::Key key = {"tuning", problem,
-                    {{"processor", h.processor}, {"instruction set", h.isa}, {"threads", std::to_string(h.units)}, {"memory", std::to_string(options.tune.memory)}, {"coil", COIL_VERSION}}};
+  cache::Key key = {"tuning",
+                    problem,
+                    {{"processor", h.processor},
+                     {"instruction set", h.isa},
+                     {"threads", std::to_string(h.units)},
+                     {"memory", std::to_string(options.tune.memory)},
+                     {"coil", COIL_VERSION}}};
   for (auto& field : target.cache_fields()) key.fields.push_back(std::move(field));
   return key;
 }
@@ -192,8 +197,8 @@ Result<const FusionWay*> recorded_way(const tune::Record& record, const LoopProg
   if (!entry) return static_cast<const FusionWay*>(nullptr);
   const int number = number_of(*entry);
   if (number < 0) {
-    return Error{ErrorCode::tuning_record, fmt::format("the tuning record's choice for '{}' is not one that this version of coil has", entry->problem), record.name,
-                 "tune the program again with --tune and --record"};
+    return Error{ErrorCode::tuning_record, fmt::format("the tuning record's choice for '{}' is not one that this version of coil has", entry->problem),
+                 record.name, "tune the program again with --tune and --record"};
   }
   return way_of(number);
 }

@@ -67,7 +67,8 @@ Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& giv
   const TargetChoice& choice = options.targets[0];
   const bool cuda = choice.target == &cuda_target();
   if (!cuda && choice.target != &target_for(this_machine()))
-    return Error{ErrorCode::bad_option, fmt::format("kernels are compared one by one on this machine's processor or GPU, not for {}", choice.target->names.label), "",
+    return Error{ErrorCode::bad_option,
+                 fmt::format("kernels are compared one by one on this machine's processor or GPU, not for {}", choice.target->names.label), "",
                  "leave out --target, or name a level of this machine's CPU"};
   options.without.emplace_back("images");
   WatchedBuild build;
@@ -124,7 +125,9 @@ class Watcher {
  public:
   Watcher(const WatchedBuild& build, const runtime::Device& device, const AfterKernel& after) : build_(build), device_(device), after_(after) {}
 
-  static void hook(void* owner, int32_t kernel, void* const* results, const long* symbols) { static_cast<Watcher*>(owner)->see(static_cast<size_t>(kernel), results, symbols); }
+  static void hook(void* owner, int32_t kernel, void* const* results, const long* symbols) {
+    static_cast<Watcher*>(owner)->see(static_cast<size_t>(kernel), results, symbols);
+  }
 
   // An exception must not pass through generated code.
   void see(size_t kernel, void* const* results, const long* symbols) {
@@ -205,7 +208,8 @@ Status run_watched(const WatchedBuild& build, std::span<const CoilTensorView> in
   std::vector<CoilTensorView> outputs(static_cast<size_t>(model->code().num_outputs));
   CoilError error = {};
   TRY(const DeviceTensors there, DeviceTensors::make(*model, inputs));
-  const int32_t code = context.run(there.views().data(), static_cast<int32_t>(there.views().size()), outputs.data(), static_cast<int32_t>(outputs.size()), &error);
+  const int32_t code =
+      context.run(there.views().data(), static_cast<int32_t>(there.views().size()), outputs.data(), static_cast<int32_t>(outputs.size()), &error);
   table->hook = nullptr;
   TRY_STATUS(watcher.problem());
   if (code != 0) return Error{static_cast<ErrorCode>(code), error.message, "", ""};

@@ -15,8 +15,8 @@
 namespace coil {
 
 struct WatchedBuild {
-  Graph graph;                         // after the passes
-  LoopProgram loops;                   // as it was fused: its buffers are the plan's first ones
+  Graph graph;        // after the passes
+  LoopProgram loops;  // as it was fused: its buffers are the plan's first ones
   KernelPlan plan;
   std::vector<std::string> functions;  // of each kernel; empty: none
   std::vector<size_t> launched_with;   // of each kernel, the last one that its launch computes: itself, or on CUDA one of those beside it

@@ -90,7 +90,8 @@ double default_tolerance(DType dtype) {
   }
 }
 
-Result<std::vector<CallResult>> call_package(std::span<const uint8_t> package, std::span<const CoilTensorView> inputs, int threads, const std::string& program) {
+Result<std::vector<CallResult>> call_package(std::span<const uint8_t> package, std::span<const CoilTensorView> inputs, int threads,
+                                             const std::string& program) {
   runtime::ModelOptions options;
   options.program = program;
   options.num_threads = threads;
@@ -100,7 +101,8 @@ Result<std::vector<CallResult>> call_package(std::span<const uint8_t> package, s
   runtime::Context context(model);
   std::vector<CoilTensorView> outputs(static_cast<size_t>(model->code().num_outputs));
   CoilError error = {};
-  const int32_t code = context.run(there.views().data(), static_cast<int32_t>(there.views().size()), outputs.data(), static_cast<int32_t>(outputs.size()), &error);
+  const int32_t code =
+      context.run(there.views().data(), static_cast<int32_t>(there.views().size()), outputs.data(), static_cast<int32_t>(outputs.size()), &error);
   if (code != 0) return Error{static_cast<ErrorCode>(code), error.message, "", ""};
   std::vector<CallResult> results;
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -155,14 +157,15 @@ Result<std::vector<ResultDiff>> WholeReference::diff(const std::vector<CallResul
   return out;
 }
 
-Result<std::vector<ResultDiff>> diff_with_reference(const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs, const std::vector<CallResult>& found,
-                                                    double tolerance) {
+Result<std::vector<ResultDiff>> diff_with_reference(const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs,
+                                                    const std::vector<CallResult>& found, double tolerance) {
   TRY(const WholeReference reference, WholeReference::make(graph, options, inputs));
   return reference.diff(found, tolerance);
 }
 
 Result<std::vector<ResultDiff>> diff_results(const std::vector<CallResult>& expected, const std::vector<CallResult>& found, double tolerance) {
-  if (expected.size() != found.size()) return Error{ErrorCode::output_mismatch, fmt::format("there are {} results, and {} to compare with", found.size(), expected.size()), "", ""};
+  if (expected.size() != found.size())
+    return Error{ErrorCode::output_mismatch, fmt::format("there are {} results, and {} to compare with", found.size(), expected.size()), "", ""};
   std::vector<ResultDiff> out;
   for (size_t i = 0; i < found.size(); ++i) {
     const reference::Tensor t = reference::exact(expected[i].data);

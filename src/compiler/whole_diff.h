@@ -17,8 +17,10 @@ struct CallResult {
   TensorData data;  // complex numbers as pairs of their parts
 };
 
-// Runs a package on copies of the inputs, on the first of its targets' devices that this machine has. program: which one of a package of several; empty: the first.
-Result<std::vector<CallResult>> call_package(std::span<const uint8_t> package, std::span<const CoilTensorView> inputs, int threads, const std::string& program = "");
+// Runs a package on copies of the inputs, on the first of its targets' devices that this machine has. program: which one of a package of several; empty: the
+// first.
+Result<std::vector<CallResult>> call_package(std::span<const uint8_t> package, std::span<const CoilTensorView> inputs, int threads,
+                                             const std::string& program = "");
 
 struct ResultDiff {
   size_t result = 0;
@@ -27,7 +29,7 @@ struct ResultDiff {
   int64_t elements = 0, different = 0;
   std::vector<int64_t> index;  // of the first element that differs
   double found = 0, expected = 0, bound = 0;
-  double worst = 0;            // the largest difference of finite numbers, relative to the largest number
+  double worst = 0;  // the largest difference of finite numbers, relative to the largest number
 };
 
 // The part of a result's largest number that differences may come to: by the type of the result.
@@ -47,8 +49,8 @@ class WholeReference {
 // With the program as it was read, without the passes that may be left out, in float64. An element differs where it leaves the bound of the whole
 // program's arithmetic, or tolerance (0: 1e-2, 5e-2 for 16-bit types) times the result's largest number. Errors: unsupported_feature where the program
 // has no reference.
-Result<std::vector<ResultDiff>> diff_with_reference(const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs, const std::vector<CallResult>& found,
-                                                    double tolerance);
+Result<std::vector<ResultDiff>> diff_with_reference(const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs,
+                                                    const std::vector<CallResult>& found, double tolerance);
 // With the results of another package, or of PyTorch.
 Result<std::vector<ResultDiff>> diff_results(const std::vector<CallResult>& expected, const std::vector<CallResult>& found, double tolerance);
 

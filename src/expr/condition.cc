@@ -35,17 +35,12 @@ Condition Condition::join(Kind kind, std::vector<Condition> parts) {
 
 Condition negated(const Condition& c) {
   switch (c.kind) {
-    case Kind::less:
-      return Condition::compare(Kind::less_equal, c.b, c.a);
-    case Kind::less_equal:
-      return Condition::compare(Kind::less, c.b, c.a);
-    case Kind::equal:
-      return Condition::compare(Kind::not_equal, c.a, c.b);
-    case Kind::not_equal:
-      return Condition::compare(Kind::equal, c.a, c.b);
+    case Kind::less: return Condition::compare(Kind::less_equal, c.b, c.a);
+    case Kind::less_equal: return Condition::compare(Kind::less, c.b, c.a);
+    case Kind::equal: return Condition::compare(Kind::not_equal, c.a, c.b);
+    case Kind::not_equal: return Condition::compare(Kind::equal, c.a, c.b);
     case Kind::all:
-    case Kind::any:
-      break;
+    case Kind::any: break;
   }
   std::vector<Condition> parts;
   for (const Condition& part : c.parts) parts.push_back(negated(part));
@@ -59,17 +54,12 @@ bool depends_on_data(const Condition& c) {
 
 Truth truth(const Condition& c) {
   switch (c.kind) {
-    case Kind::less:
-      return less(c.a, c.b);
-    case Kind::less_equal:
-      return opposite(less(c.b, c.a));
-    case Kind::equal:
-      return equal(c.a, c.b);
-    case Kind::not_equal:
-      return opposite(equal(c.a, c.b));
+    case Kind::less: return less(c.a, c.b);
+    case Kind::less_equal: return opposite(less(c.b, c.a));
+    case Kind::equal: return equal(c.a, c.b);
+    case Kind::not_equal: return opposite(equal(c.a, c.b));
     case Kind::all:
-    case Kind::any:
-      break;
+    case Kind::any: break;
   }
   const Truth absorbing = c.kind == Kind::any ? Truth::yes : Truth::no;
   Truth whole = opposite(absorbing);
@@ -87,17 +77,12 @@ Expr holds(ExprPool& pool, const Condition& c) {
     return index_min(index_max(difference + 1, pool.index(0)), pool.index(1));
   };
   switch (c.kind) {
-    case Kind::less:
-      return at_least(c.b - c.a - 1);
-    case Kind::less_equal:
-      return at_least(c.b - c.a);
-    case Kind::equal:
-      return index_min(at_least(c.b - c.a), at_least(c.a - c.b));
-    case Kind::not_equal:
-      return index_max(at_least(c.b - c.a - 1), at_least(c.a - c.b - 1));
+    case Kind::less: return at_least(c.b - c.a - 1);
+    case Kind::less_equal: return at_least(c.b - c.a);
+    case Kind::equal: return index_min(at_least(c.b - c.a), at_least(c.a - c.b));
+    case Kind::not_equal: return index_max(at_least(c.b - c.a - 1), at_least(c.a - c.b - 1));
     case Kind::all:
-    case Kind::any:
-      break;
+    case Kind::any: break;
   }
   Expr whole = pool.index(c.kind == Kind::all ? 1 : 0);
   for (const Condition& part : c.parts) {

@@ -35,8 +35,8 @@ bool depends_on_data(const Condition& c);
 // A condition over sizes without which a program must not run, or not run on, where a size is read from data.
 struct SizeCheck {
   Condition condition;
-  std::string message;  // of the program's assertion; empty: the export assumed the condition (a guard)
-  std::string where;    // "model.py:7 in forward: ...", possibly empty
+  std::string message;         // of the program's assertion; empty: the export assumed the condition (a guard)
+  std::string where;           // "model.py:7 in forward: ...", possibly empty
   bool also_asserted = false;  // a loop asserts it as well: to be checked here only where the sizes in it are read
 };
 

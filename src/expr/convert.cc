@@ -32,33 +32,22 @@ double round_to_f16(float f) {
 
 int64_t wrap(int64_t v, DType dtype) {
   switch (dtype) {
-    case DType::boolean:
-      return v != 0;
-    case DType::u8:
-      return static_cast<uint8_t>(v);
-    case DType::i8:
-      return static_cast<int8_t>(v);
-    case DType::i16:
-      return static_cast<int16_t>(v);
-    case DType::i32:
-      return static_cast<int32_t>(v);
-    default:
-      return v;
+    case DType::boolean: return v != 0;
+    case DType::u8: return static_cast<uint8_t>(v);
+    case DType::i8: return static_cast<int8_t>(v);
+    case DType::i16: return static_cast<int16_t>(v);
+    case DType::i32: return static_cast<int32_t>(v);
+    default: return v;
   }
 }
 
 double round_to(double x, DType to) {
   switch (to) {
-    case DType::f64:
-      return x;
-    case DType::f32:
-      return static_cast<float>(x);
-    case DType::bf16:
-      return round_to_bf16(static_cast<float>(x));
-    case DType::f16:
-      return round_to_f16(static_cast<float>(x));
-    default:
-      break;
+    case DType::f64: return x;
+    case DType::f32: return static_cast<float>(x);
+    case DType::bf16: return round_to_bf16(static_cast<float>(x));
+    case DType::f16: return round_to_f16(static_cast<float>(x));
+    default: break;
   }
   CHECK(false, "not a floating type");
   return 0;

@@ -16,26 +16,13 @@ double estimate_index(Expr e, const std::function<double(SymbolId)>& symbol) {
   double value = args[0];
   for (size_t i = 1; i < args.size(); ++i) {
     switch (e->op) {
-      case ScalarOp::iadd:
-        value += args[i];
-        break;
-      case ScalarOp::imul:
-        value *= args[i];
-        break;
-      case ScalarOp::idiv:
-        value = std::floor(value / args[i]);
-        break;
-      case ScalarOp::imod:
-        value -= std::floor(value / args[i]) * args[i];
-        break;
-      case ScalarOp::imin:
-        value = std::min(value, args[i]);
-        break;
-      case ScalarOp::imax:
-        value = std::max(value, args[i]);
-        break;
-      default:
-        CHECK(false, "not an operation of indices");
+      case ScalarOp::iadd: value += args[i]; break;
+      case ScalarOp::imul: value *= args[i]; break;
+      case ScalarOp::idiv: value = std::floor(value / args[i]); break;
+      case ScalarOp::imod: value -= std::floor(value / args[i]) * args[i]; break;
+      case ScalarOp::imin: value = std::min(value, args[i]); break;
+      case ScalarOp::imax: value = std::max(value, args[i]); break;
+      default: CHECK(false, "not an operation of indices");
     }
   }
   return value;

@@ -45,11 +45,8 @@ class Evaluator {
 
   Value compute(Expr e) const {
     switch (e->kind) {
-      case ExprKind::constant:
-        return is_float(e->dtype) ? Value{.f = e->as_double()} : Value{.i = e->bits};
-      case ExprKind::symbol:
-        CHECK(context_.symbol != nullptr, "no values for symbols");
-        return {.i = context_.symbol(SymbolId(e->id))};
+      case ExprKind::constant: return is_float(e->dtype) ? Value{.f = e->as_double()} : Value{.i = e->bits};
+      case ExprKind::symbol: CHECK(context_.symbol != nullptr, "no values for symbols"); return {.i = context_.symbol(SymbolId(e->id))};
       case ExprKind::var:
         CHECK(static_cast<size_t>(e->id) < context_.vars.size(), "no value for a variable");
         return {.i = context_.vars[static_cast<size_t>(e->id)]};
@@ -59,11 +56,8 @@ class Evaluator {
         for (Expr a : e->args) coordinates.push_back(values_.at(a.node()).i);
         return context_.load(BufferId(e->id), coordinates);
       }
-      case ExprKind::temp:
-        CHECK(context_.temp != nullptr, "no values for temporaries");
-        return context_.temp(TempId(e->id));
-      case ExprKind::op:
-        return compute_op(e);
+      case ExprKind::temp: CHECK(context_.temp != nullptr, "no values for temporaries"); return context_.temp(TempId(e->id));
+      case ExprKind::op: return compute_op(e);
     }
     CHECK(false, "unknown kind");
     return {};

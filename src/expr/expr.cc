@@ -41,8 +41,7 @@ size_t ExprPool::NodeHash::operator()(const ExprNode* n) const {
 }
 
 bool ExprPool::NodeEqual::operator()(const ExprNode* a, const ExprNode* b) const {
-  return a->kind == b->kind && a->op == b->op && a->dtype == b->dtype && a->id == b->id && a->bits == b->bits &&
-         a->args == b->args;
+  return a->kind == b->kind && a->op == b->op && a->dtype == b->dtype && a->id == b->id && a->bits == b->bits && a->args == b->args;
 }
 
 Expr ExprPool::make(ExprNode node) {

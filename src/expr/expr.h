@@ -53,10 +53,10 @@ class Expr {
 
 struct ExprNode {
   ExprKind kind;
-  ScalarOp op;     // kind == op
+  ScalarOp op;  // kind == op
   DType dtype;
-  int32_t id;      // symbol, variable number, buffer or temp
-  int64_t bits;    // constant: the integer, or the double's bits
+  int32_t id;    // symbol, variable number, buffer or temp
+  int64_t bits;  // constant: the integer, or the double's bits
   std::vector<Expr> args;
   ExprPool* pool;
   int32_t serial;  // order of creation in the pool; gives canonical orders
@@ -195,7 +195,7 @@ struct VarRanges {
   std::span<const Expr> sizes;
 };
 bool provably_nonnegative(Expr e, const VarRanges& ranges = {});
-bool provably_less(Expr a, Expr b, const VarRanges& ranges = {});   // a < b
+bool provably_less(Expr a, Expr b, const VarRanges& ranges = {});  // a < b
 bool provably_equal(Expr a, Expr b);
 // Divisions, remainders, minima and maxima that the ranges decide are removed.
 Expr simplify_index(Expr e, const VarRanges& ranges);

@@ -16,9 +16,7 @@ using enum ScalarOp;
 
 Value value_of(Expr c) { return is_float(c->dtype) ? Value{.f = c->as_double()} : Value{.i = c->bits}; }
 
-Expr make_constant(ExprPool& pool, Value v, DType dtype) {
-  return is_float(dtype) ? pool.constant(v.f, dtype) : pool.constant_int(v.i, dtype);
-}
+Expr make_constant(ExprPool& pool, Value v, DType dtype) { return is_float(dtype) ? pool.constant(v.f, dtype) : pool.constant_int(v.i, dtype); }
 
 Expr make_op(ExprPool& pool, ScalarOp op, DType dtype, std::vector<Expr> args) {
   ExprNode node{};
@@ -36,13 +34,11 @@ bool is_value(Expr e, double x) {
 }
 
 // Every bit set: -1, 255 of u8, true.
-bool is_all_ones(Expr e) {
-  return e->is_constant() && !is_float(e->dtype) && e->bits == convert({.i = -1}, DType::i64, e->dtype).i;
-}
+bool is_all_ones(Expr e) { return e->is_constant() && !is_float(e->dtype) && e->bits == convert({.i = -1}, DType::i64, e->dtype).i; }
 
 bool is_commutative(ScalarOp op) {
-  return op == add || op == mul || op == eq || op == ne || op == logical_and || op == logical_or || op == logical_xor ||
-         op == bit_and || op == bit_or || op == bit_xor;
+  return op == add || op == mul || op == eq || op == ne || op == logical_and || op == logical_or || op == logical_xor || op == bit_and || op == bit_or ||
+         op == bit_xor;
 }
 
 // The integer of a float's size, and the other way round.
@@ -63,28 +59,19 @@ Expr index_form(ScalarOp op, const std::vector<Expr>& args) {
       for (size_t i = 1; i < args.size(); ++i) r = op == iadd ? r + args[i] : r * args[i];
       return r;
     }
-    case add:
-      return args[0] + args[1];
-    case sub:
-      return args[0] - args[1];
-    case mul:
-      return args[0] * args[1];
-    case neg:
-      return args[0] * -1;
+    case add: return args[0] + args[1];
+    case sub: return args[0] - args[1];
+    case mul: return args[0] * args[1];
+    case neg: return args[0] * -1;
     case idiv:
-    case floor_div:
-      return coil::floor_div(args[0], args[1]);
+    case floor_div: return coil::floor_div(args[0], args[1]);
     case imod:
-    case remainder:
-      return floor_mod(args[0], args[1]);
+    case remainder: return floor_mod(args[0], args[1]);
     case imin:
-    case minimum:
-      return index_min(args[0], args[1]);
+    case minimum: return index_min(args[0], args[1]);
     case imax:
-    case maximum:
-      return index_max(args[0], args[1]);
-    default:
-      return Expr();
+    case maximum: return index_max(args[0], args[1]);
+    default: return Expr();
   }
 }
 
@@ -111,36 +98,24 @@ Expr fold_with_constant(ScalarOp op, Expr x, Expr c) {
   const DType type = x->dtype;
   const bool exact = !is_float(type) && !is_bool(type);
   switch (op) {
-    case add:
-      return is_value(c, is_float(type) ? -0.0 : 0) ? x : Expr();
-    case sub:
-      return is_value(c, 0.0) ? x : Expr();
+    case add: return is_value(c, is_float(type) ? -0.0 : 0) ? x : Expr();
+    case sub: return is_value(c, 0.0) ? x : Expr();
     case mul:
       if (is_value(c, 1)) return x;
       return exact && is_value(c, 0) ? c : Expr();
-    case div:
-      return is_value(c, 1) ? x : Expr();
+    case div: return is_value(c, 1) ? x : Expr();
     case floor_div:
-    case trunc_div:
-      return exact && is_value(c, 1) ? x : Expr();
+    case trunc_div: return exact && is_value(c, 1) ? x : Expr();
     case remainder:
-    case fmod:
-      return exact && is_value(c, 1) ? pool.constant_int(0, type) : Expr();
-    case logical_and:
-      return !is_bool(type) ? Expr() : c->bits != 0 ? x : c;
-    case logical_or:
-      return !is_bool(type) ? Expr() : c->bits != 0 ? c : x;
-    case logical_xor:
-      return !is_bool(type) ? Expr() : c->bits != 0 ? pool.op(logical_not, {x}) : x;
-    case bit_and:
-      return is_value(c, 0) ? c : is_all_ones(c) ? x : Expr();
-    case bit_or:
-      return is_value(c, 0) ? x : is_all_ones(c) ? c : Expr();
-    case bit_xor:
-      return is_value(c, 0) ? x : is_all_ones(c) ? pool.op(bit_not, {x}) : Expr();
+    case fmod: return exact && is_value(c, 1) ? pool.constant_int(0, type) : Expr();
+    case logical_and: return !is_bool(type) ? Expr() : c->bits != 0 ? x : c;
+    case logical_or: return !is_bool(type) ? Expr() : c->bits != 0 ? c : x;
+    case logical_xor: return !is_bool(type) ? Expr() : c->bits != 0 ? pool.op(logical_not, {x}) : x;
+    case bit_and: return is_value(c, 0) ? c : is_all_ones(c) ? x : Expr();
+    case bit_or: return is_value(c, 0) ? x : is_all_ones(c) ? c : Expr();
+    case bit_xor: return is_value(c, 0) ? x : is_all_ones(c) ? pool.op(bit_not, {x}) : Expr();
     case shl:
-    case shr:
-      return is_value(c, 0) ? x : Expr();
+    case shr: return is_value(c, 0) ? x : Expr();
     case eq:
     case ne:
       if (!is_bool(type)) return Expr();
@@ -148,8 +123,7 @@ Expr fold_with_constant(ScalarOp op, Expr x, Expr c) {
     case pow:
       if (is_value(c, 1)) return x;
       return is_value(c, 2) ? pool.op(mul, {x, x}) : Expr();
-    default:
-      return Expr();
+    default: return Expr();
   }
 }
 
@@ -163,39 +137,28 @@ Expr fold_same(ScalarOp op, Expr x) {
     case fmax:
     case fmin:
     case bit_and:
-    case bit_or:
-      return x;
+    case bit_or: return x;
     case logical_and:
-    case logical_or:
-      return is_bool(x->dtype) ? x : Expr();
+    case logical_or: return is_bool(x->dtype) ? x : Expr();
     case sub:
-    case bit_xor:
-      return floating ? Expr() : pool.constant_int(0, x->dtype);
+    case bit_xor: return floating ? Expr() : pool.constant_int(0, x->dtype);
     case lt:
-    case gt:
-      return pool.boolean(false);
-    case ne:
-      return floating ? Expr() : pool.boolean(false);
+    case gt: return pool.boolean(false);
+    case ne: return floating ? Expr() : pool.boolean(false);
     case eq:
     case le:
-    case ge:
-      return floating ? Expr() : pool.boolean(true);
-    default:
-      return Expr();
+    case ge: return floating ? Expr() : pool.boolean(true);
+    default: return Expr();
   }
 }
 
 Expr fold_unary(ScalarOp op, Expr x) {
   ExprPool& pool = *x->pool;
   switch (op) {
-    case neg:
-      return x->is_op(neg) ? x->args[0] : Expr();
-    case abs:
-      return x->is_op(abs) ? x : x->is_op(neg) ? pool.op(abs, {x->args[0]}) : Expr();
-    case bit_not:
-      return x->is_op(bit_not) ? x->args[0] : is_bool(x->dtype) ? pool.op(logical_not, {x}) : Expr();
-    case logical_not:
-      return is_bool(x->dtype) && x->is_op(logical_not) ? x->args[0] : Expr();
+    case neg: return x->is_op(neg) ? x->args[0] : Expr();
+    case abs: return x->is_op(abs) ? x : x->is_op(neg) ? pool.op(abs, {x->args[0]}) : Expr();
+    case bit_not: return x->is_op(bit_not) ? x->args[0] : is_bool(x->dtype) ? pool.op(logical_not, {x}) : Expr();
+    case logical_not: return is_bool(x->dtype) && x->is_op(logical_not) ? x->args[0] : Expr();
     case floor:
     case ceil:
     case trunc:
@@ -203,10 +166,8 @@ Expr fold_unary(ScalarOp op, Expr x) {
       if (!is_float(x->dtype)) return x;
       return x->is_op(floor) || x->is_op(ceil) || x->is_op(trunc) || x->is_op(round) ? x : Expr();
     case isnan:
-    case isinf:
-      return is_float(x->dtype) ? Expr() : pool.boolean(false);
-    default:
-      return Expr();
+    case isinf: return is_float(x->dtype) ? Expr() : pool.boolean(false);
+    default: return Expr();
   }
 }
 

@@ -26,8 +26,9 @@ class FormulaParser {
 
  private:
   Error error(const std::string& problem) const {
-    return {ErrorCode::user_kernel, fmt::format("the formula '{}': {}", text_, problem), "",
-            "whole numbers, + - * // % ( ), cdiv(a, b), min(a, b), max(a, b), constants of the configuration, integer arguments, x.size(0), x.numel(), x.dim()"};
+    return {
+        ErrorCode::user_kernel, fmt::format("the formula '{}': {}", text_, problem), "",
+        "whole numbers, + - * // % ( ), cdiv(a, b), min(a, b), max(a, b), constants of the configuration, integer arguments, x.size(0), x.numel(), x.dim()"};
   }
 
   void skip_space() {
@@ -113,7 +114,8 @@ class FormulaParser {
     if (accept(".")) return member(word);
     const auto it = names_.numbers.find(word);
     if (it != names_.numbers.end()) return it->second;
-    return error(fmt::format("'{}' is {}", word, names_.tensors.contains(word) ? "a tensor: write its .size(0) or .numel()" : "no constant and no integer argument"));
+    return error(
+        fmt::format("'{}' is {}", word, names_.tensors.contains(word) ? "a tensor: write its .size(0) or .numel()" : "no constant and no integer argument"));
   }
 
   Result<Expr> number() {

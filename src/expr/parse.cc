@@ -54,8 +54,7 @@ class Parser {
 
  private:
   Error error(std::string_view what) const {
-    return {ErrorCode::bad_program, "expression, column " + std::to_string(at_ + 1) + ": " + std::string(what),
-            std::string(text_.substr(0, 200)), ""};
+    return {ErrorCode::bad_program, "expression, column " + std::to_string(at_ + 1) + ": " + std::string(what), std::string(text_.substr(0, 200)), ""};
   }
 
   void skip_space() {
@@ -257,8 +256,7 @@ class Parser {
       if (!named || *named != compute_type(*named)) return error("unknown type");
       dtype = *named;
     }
-    if (is_float(dtype))
-      return dtype == DType::f32 ? floating_constant<float>(digits, dtype) : floating_constant<double>(digits, dtype);
+    if (is_float(dtype)) return dtype == DType::f32 ? floating_constant<float>(digits, dtype) : floating_constant<double>(digits, dtype);
     int64_t value = 0;
     const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (failed != std::errc() || end != digits.data() + digits.size()) return error("not an integer");
@@ -283,8 +281,6 @@ class Parser {
 
 }  // namespace
 
-Result<Expr> parse_expr(ExprPool& pool, std::string_view text, const ParseNames& names) {
-  return Parser(pool, text, names).run();
-}
+Result<Expr> parse_expr(ExprPool& pool, std::string_view text, const ParseNames& names) { return Parser(pool, text, names).run(); }
 
 }  // namespace coil

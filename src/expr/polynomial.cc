@@ -12,18 +12,12 @@ namespace {
 
 int rank(const ExprNode& n) {
   switch (n.kind) {
-    case ExprKind::var:
-      return 0;
-    case ExprKind::symbol:
-      return 1;
-    case ExprKind::op:
-      return 2;
-    case ExprKind::load:
-      return 3;
-    case ExprKind::temp:
-      return 4;
-    case ExprKind::constant:
-      return 5;
+    case ExprKind::var: return 0;
+    case ExprKind::symbol: return 1;
+    case ExprKind::op: return 2;
+    case ExprKind::load: return 3;
+    case ExprKind::temp: return 4;
+    case ExprKind::constant: return 5;
   }
   return 6;
 }
@@ -85,8 +79,7 @@ Monomial multiply(const Monomial& a, const Monomial& b) {
 
 Monomial common_factor(const Monomial& a, const Monomial& b) {
   Monomial result;
-  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(result),
-                        [](Expr x, Expr y) { return compare(x, y) < 0; });
+  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(result), [](Expr x, Expr y) { return compare(x, y) < 0; });
   return result;
 }
 
@@ -117,13 +110,10 @@ Polynomial::Polynomial(Expr e) {
   }
 }
 
-int64_t Polynomial::constant_part() const {
-  return !terms_.empty() && terms_.back().atoms.empty() ? terms_.back().coefficient : 0;
-}
+int64_t Polynomial::constant_part() const { return !terms_.empty() && terms_.back().atoms.empty() ? terms_.back().coefficient : 0; }
 
 bool Polynomial::contains(Expr atom) const {
-  return std::any_of(terms_.begin(), terms_.end(),
-                     [&](const Term& t) { return std::find(t.atoms.begin(), t.atoms.end(), atom) != t.atoms.end(); });
+  return std::any_of(terms_.begin(), terms_.end(), [&](const Term& t) { return std::find(t.atoms.begin(), t.atoms.end(), atom) != t.atoms.end(); });
 }
 
 int Polynomial::degree_in(Expr atom) const {

@@ -36,16 +36,11 @@ std::string shortest(T x) {
 
 std::string constant_text(Expr e) {
   switch (e->dtype) {
-    case DType::boolean:
-      return e->bits != 0 ? "true" : "false";
-    case DType::index:
-      return std::to_string(e->bits);
-    case DType::f32:
-      return shortest(static_cast<float>(e->as_double()));
-    case DType::f64:
-      return shortest(e->as_double()) + ":f64";
-    default:
-      return std::to_string(e->bits) + ":" + std::string(name(e->dtype));
+    case DType::boolean: return e->bits != 0 ? "true" : "false";
+    case DType::index: return std::to_string(e->bits);
+    case DType::f32: return shortest(static_cast<float>(e->as_double()));
+    case DType::f64: return shortest(e->as_double()) + ":f64";
+    default: return std::to_string(e->bits) + ":" + std::string(name(e->dtype));
   }
 }
 
@@ -104,18 +99,14 @@ class Printer {
         const Precedence p = text[0] == '-' ? kUnary : kPrimary;
         return {std::move(text), p};
       }
-      case ExprKind::symbol:
-        return {e->pool->symbol_info(SymbolId(e->id)).label, kPrimary};
-      case ExprKind::var:
-        return {names_.var ? names_.var(e->id) : "i" + std::to_string(e->id), kPrimary};
-      case ExprKind::temp:
-        return {"t" + std::to_string(e->id), kPrimary};
+      case ExprKind::symbol: return {e->pool->symbol_info(SymbolId(e->id)).label, kPrimary};
+      case ExprKind::var: return {names_.var ? names_.var(e->id) : "i" + std::to_string(e->id), kPrimary};
+      case ExprKind::temp: return {"t" + std::to_string(e->id), kPrimary};
       case ExprKind::load: {
         std::string head = "load(" + (names_.buffer ? names_.buffer(BufferId(e->id)) : "b" + std::to_string(e->id));
         return {call(head + (e->args.empty() ? "" : ", "), e->args), kPrimary};
       }
-      case ExprKind::op:
-        return op_text(e);
+      case ExprKind::op: return op_text(e);
     }
     return {};
   }

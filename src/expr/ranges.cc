@@ -53,8 +53,7 @@ class Prover {
   Bound eliminate_atom(const Polynomial& p, Expr atom, int depth);
   Bound eliminate_div(const Polynomial& base, const Polynomial& k, Expr atom, int sign, int depth);
   Bound eliminate_symbols(const Polynomial& p, int depth);
-  Bound at_ends(const Polynomial& base, const Polynomial& k, const Polynomial& low, const std::optional<Polynomial>& high,
-                int sign, int depth);
+  Bound at_ends(const Polynomial& base, const Polynomial& k, const Polynomial& low, const std::optional<Polynomial>& high, int sign, int depth);
   // 1: k >= 0 wherever it has a value, -1: k <= 0, 0: unknown.
   int sign_of(const Polynomial& k, int depth);
   Expr free_var(const Polynomial& p) const;
@@ -132,8 +131,7 @@ Bound Prover::lower(const Polynomial& p, int depth) {
 }
 
 // base + k * x with low <= x <= high (no high: unbounded).
-Bound Prover::at_ends(const Polynomial& base, const Polynomial& k, const Polynomial& low, const std::optional<Polynomial>& high,
-                      int sign, int depth) {
+Bound Prover::at_ends(const Polynomial& base, const Polynomial& k, const Polynomial& low, const std::optional<Polynomial>& high, int sign, int depth) {
   if (sign > 0) return lower(base + k * low, depth + 1);
   if (!high) return std::nullopt;
   if (sign < 0) return lower(base + k * *high, depth + 1);
@@ -170,10 +168,8 @@ Bound Prover::eliminate_atom(const Polynomial& p, Expr atom, int depth) {
     const Polynomial b(atom->op == ScalarOp::checked_index ? Polynomial() : Polynomial(atom->args[0]));
     const Polynomial d(atom->args[1]);
     switch (atom->op) {
-      case ScalarOp::idiv:
-        return eliminate_div(base, k, atom, sign, depth);
-      case ScalarOp::checked_index:
-        return at_ends(base, k, Polynomial(), d - Polynomial(1), sign, depth);
+      case ScalarOp::idiv: return eliminate_div(base, k, atom, sign, depth);
+      case ScalarOp::checked_index: return at_ends(base, k, Polynomial(), d - Polynomial(1), sign, depth);
       case ScalarOp::imod: {
         Bound result = at_ends(base, k, Polynomial(), d - Polynomial(1), sign, depth);
         // x % d <= x where x >= 0
@@ -190,28 +186,20 @@ Bound Prover::eliminate_atom(const Polynomial& p, Expr atom, int depth) {
         const bool either = atom->op == ScalarOp::imin ? sign < 0 : sign > 0;
         return either ? larger(first, second) : smaller(first, second);
       }
-      default:
-        return std::nullopt;
+      default: return std::nullopt;
     }
   }
   if (atom->is_op(ScalarOp::select)) {
-    return smaller(lower(base + k * Polynomial(atom->args[1]), depth + 1),
-                   lower(base + k * Polynomial(atom->args[2]), depth + 1));
+    return smaller(lower(base + k * Polynomial(atom->args[1]), depth + 1), lower(base + k * Polynomial(atom->args[2]), depth + 1));
   }
   if (atom->is_op(ScalarOp::cast)) {
     switch (atom->args[0]->dtype) {
-      case DType::boolean:
-        return at_ends(base, k, Polynomial(), Polynomial(1), sign, depth);
-      case DType::u8:
-        return at_ends(base, k, Polynomial(), Polynomial(255), sign, depth);
-      case DType::i8:
-        return at_ends(base, k, Polynomial(-128), Polynomial(127), sign, depth);
-      case DType::i16:
-        return at_ends(base, k, Polynomial(-32768), Polynomial(32767), sign, depth);
-      case DType::i32:
-        return at_ends(base, k, Polynomial(INT32_MIN), Polynomial(INT32_MAX), sign, depth);
-      default:
-        return std::nullopt;
+      case DType::boolean: return at_ends(base, k, Polynomial(), Polynomial(1), sign, depth);
+      case DType::u8: return at_ends(base, k, Polynomial(), Polynomial(255), sign, depth);
+      case DType::i8: return at_ends(base, k, Polynomial(-128), Polynomial(127), sign, depth);
+      case DType::i16: return at_ends(base, k, Polynomial(-32768), Polynomial(32767), sign, depth);
+      case DType::i32: return at_ends(base, k, Polynomial(INT32_MIN), Polynomial(INT32_MAX), sign, depth);
+      default: return std::nullopt;
     }
   }
   return std::nullopt;
@@ -226,8 +214,7 @@ Bound Prover::eliminate_div(const Polynomial& base, const Polynomial& k, Expr at
     const Polynomial whole = d * base + k * dq;
     if (d.is_constant()) {
       Bound b = lower(whole, depth + 1);
-      return b && *b != INT64_MIN ? Bound(-expr::floor_div_int(-*b, d.constant_part()))
-                                  : std::nullopt;  // up: the value is an integer
+      return b && *b != INT64_MIN ? Bound(-expr::floor_div_int(-*b, d.constant_part())) : std::nullopt;  // up: the value is an integer
     }
     // d * value > -d  =>  value >= 0
     Bound b = lower(whole + d - Polynomial(1), depth + 1);
@@ -267,8 +254,7 @@ Bound Prover::eliminate_symbols(const Polynomial& p, int depth) {
   }
   if (shifted.overflow()) return std::nullopt;
   const auto negative = [](const Polynomial& q) {
-    return std::find_if(q.terms().begin(), q.terms().end(),
-                        [](const Term& t) { return t.coefficient < 0 && !t.atoms.empty(); });
+    return std::find_if(q.terms().begin(), q.terms().end(), [](const Term& t) { return t.coefficient < 0 && !t.atoms.empty(); });
   };
   // Takes a bounded symbol out of the first negative term, at both of its ends.
   const auto solve = [&](const auto& self, const Polynomial& q, int level) -> Bound {

@@ -94,21 +94,14 @@ Expr Simplifier::node(Expr x, std::vector<Expr> args, bool changed) {
     return pool_.make(std::move(copy));
   }
   switch (x->op) {
-    case ScalarOp::iadd:
-      return recombine(changed ? pool_.op(x->op, std::move(args)) : x);
-    case ScalarOp::idiv:
-      return divide(args[0], args[1]);
-    case ScalarOp::imod:
-      return remainder(args[0], args[1]);
+    case ScalarOp::iadd: return recombine(changed ? pool_.op(x->op, std::move(args)) : x);
+    case ScalarOp::idiv: return divide(args[0], args[1]);
+    case ScalarOp::imod: return remainder(args[0], args[1]);
     case ScalarOp::imin:
-    case ScalarOp::imax:
-      return extremum(x->op, args[0], args[1]);
-    case ScalarOp::cast:
-      return changed ? pool_.cast(args[0], x->dtype) : x;
-    case ScalarOp::checked_index:
-      return changed ? pool_.checked_index(args[0], args[1]) : x;
-    default:
-      break;
+    case ScalarOp::imax: return extremum(x->op, args[0], args[1]);
+    case ScalarOp::cast: return changed ? pool_.cast(args[0], x->dtype) : x;
+    case ScalarOp::checked_index: return changed ? pool_.checked_index(args[0], args[1]) : x;
+    default: break;
   }
   if (info(x->op).result == ResultRule::boolean && args.size() == 2 && args[0]->dtype == DType::index) {
     return comparison(x->op, args[0], args[1]);
@@ -241,21 +234,17 @@ Expr Simplifier::comparison(ScalarOp op, Expr a, Expr b) {
     case ScalarOp::le:
       if (after) return pool_.boolean(false);
       return nonnegative(b - a) ? pool_.boolean(true) : plain;
-    case ScalarOp::eq:
-      return before || after ? pool_.boolean(false) : plain;
-    case ScalarOp::ne:
-      return before || after ? pool_.boolean(true) : plain;
-    default:
-      return plain;
+    case ScalarOp::eq: return before || after ? pool_.boolean(false) : plain;
+    case ScalarOp::ne: return before || after ? pool_.boolean(true) : plain;
+    default: return plain;
   }
 }
 
 Expr Simplifier::recombine(Expr sum) {
-  const bool has_remainder =
-      sum->is_op(ScalarOp::iadd) && std::any_of(sum->args.begin(), sum->args.end(), [](Expr t) {
-        const auto is_mod = [](Expr f) { return f->is_op(ScalarOp::imod); };
-        return is_mod(t) || (t->is_op(ScalarOp::imul) && std::any_of(t->args.begin(), t->args.end(), is_mod));
-      });
+  const bool has_remainder = sum->is_op(ScalarOp::iadd) && std::any_of(sum->args.begin(), sum->args.end(), [](Expr t) {
+                               const auto is_mod = [](Expr f) { return f->is_op(ScalarOp::imod); };
+                               return is_mod(t) || (t->is_op(ScalarOp::imul) && std::any_of(t->args.begin(), t->args.end(), is_mod));
+                             });
   if (!has_remainder) return sum;
   Polynomial p(sum);
   bool changed = false;

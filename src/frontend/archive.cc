@@ -11,8 +11,7 @@ ProgramArchive::ProgramArchive(const ZipReader& zip) : zip_(std::make_shared<con
   size_t slash = first.find('/');
   if (slash == std::string::npos) return;
   std::string root = first.substr(0, slash + 1);
-  bool shared =
-      std::all_of(zip_->entries().begin(), zip_->entries().end(), [&](const ZipEntry& e) { return e.name.starts_with(root); });
+  bool shared = std::all_of(zip_->entries().begin(), zip_->entries().end(), [&](const ZipEntry& e) { return e.name.starts_with(root); });
   if (shared) root_ = std::move(root);
 }
 

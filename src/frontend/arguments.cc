@@ -51,8 +51,7 @@ Result<bool> read_sym_bool(ArgumentSource& source, Json json) {
   TRY(Condition condition, source.sym_bool(name));
   const Truth known = truth(condition);
   if (known == Truth::depends)
-    return unsupported(fmt::format("the condition '{}' ({}) depends on a dynamic size, which is not supported", name,
-                                   to_string(condition)));
+    return unsupported(fmt::format("the condition '{}' ({}) depends on a dynamic size, which is not supported", name, to_string(condition)));
   return known == Truth::yes;
 }
 
@@ -115,8 +114,7 @@ constexpr Row kRows[] = {
        });
      }},
     {"as_sym_int", [](ArgumentSource& s, Json j) { return read_symbolic(s, j, read_sym_int); }},
-    {"as_sym_ints",
-     [](ArgumentSource& s, Json j) { return read_list<Expr>(j, [&](Json item) { return read_sym_int(s, item); }); }},
+    {"as_sym_ints", [](ArgumentSource& s, Json j) { return read_list<Expr>(j, [&](Json item) { return read_sym_int(s, item); }); }},
     {"as_float", [](ArgumentSource&, Json j) { return wrap(j.as_double()); }},
     {"as_floats", [](ArgumentSource&, Json j) { return read_list<double>(j, [&](Json item) { return item.as_double(); }); }},
     {"as_bool", [](ArgumentSource&, Json j) { return wrap(j.as_bool()); }},
@@ -133,8 +131,7 @@ constexpr Row kRows[] = {
        TRY(ValueId v, read_optional_tensor(s, j));
        return v.valid() ? Argument(v) : Argument(NoneArg{});
      }},
-    {"as_optional_tensors",
-     [](ArgumentSource& s, Json j) { return read_list<ValueId>(j, [&](Json item) { return read_optional_tensor(s, item); }); }},
+    {"as_optional_tensors", [](ArgumentSource& s, Json j) { return read_list<ValueId>(j, [&](Json item) { return read_optional_tensor(s, item); }); }},
     {"as_string",
      [](ArgumentSource&, Json j) -> Result<Argument> {
        TRY(std::string_view text, j.as_string());
@@ -176,11 +173,9 @@ constexpr Row kRows[] = {
        return wrap(s.subgraph(graph));
      }},
     {"as_sym_float", [](ArgumentSource& s, Json j) { return read_symbolic(s, j, read_sym_float); }},
-    {"as_sym_floats",
-     [](ArgumentSource& s, Json j) { return read_list<double>(j, [&](Json item) { return read_sym_float(s, item); }); }},
+    {"as_sym_floats", [](ArgumentSource& s, Json j) { return read_list<double>(j, [&](Json item) { return read_sym_float(s, item); }); }},
     {"as_sym_bool", [](ArgumentSource& s, Json j) { return read_symbolic(s, j, read_sym_bool); }},
-    {"as_sym_bools",
-     [](ArgumentSource& s, Json j) { return read_list<bool>(j, [&](Json item) { return read_sym_bool(s, item); }); }},
+    {"as_sym_bools", [](ArgumentSource& s, Json j) { return read_list<bool>(j, [&](Json item) { return read_sym_bool(s, item); }); }},
     {"as_strings", nullptr},
     {"as_nested_tensors", nullptr},
     {"as_int_lists", nullptr},
@@ -200,17 +195,15 @@ Result<Argument> read_argument(ArgumentSource& source, Json json) {
 }
 
 Result<DType> read_dtype(int64_t export_number) {
-  std::optional<DType> d =
-      export_number >= 0 && export_number < 1000 ? dtype_from_export_number(static_cast<int>(export_number)) : std::nullopt;
+  std::optional<DType> d = export_number >= 0 && export_number < 1000 ? dtype_from_export_number(static_cast<int>(export_number)) : std::nullopt;
   if (d) return *d;
   struct Name {
     int number;
     std::string_view name;
   };
-  static constexpr Name kNames[] = {{9, "complex32"},        {28, "uint16"}, {34, "uint32"}, {35, "uint64"}};
+  static constexpr Name kNames[] = {{9, "complex32"}, {28, "uint16"}, {34, "uint32"}, {35, "uint64"}};
   for (const Name& n : kNames) {
-    if (n.number == export_number)
-      return Error{ErrorCode::unsupported_dtype, fmt::format("dtype {} is not supported", n.name), {}, {}};
+    if (n.number == export_number) return Error{ErrorCode::unsupported_dtype, fmt::format("dtype {} is not supported", n.name), {}, {}};
   }
   return Error{ErrorCode::unsupported_dtype, fmt::format("dtype number {} is not known", export_number), {}, {}};
 }

@@ -65,8 +65,7 @@ Result<Argument> coerce_list(ExprPool& pool, Argument a, const SchemaArg& schema
       if (empty) return Argument(std::vector<ValueId>{});
       if (values) return a;
       break;
-    default:
-      return a;
+    default: return a;
   }
   (void)pool;
   return bad(fmt::format("argument '{}' is {} instead of a list", schema.name, kind_name(a)));
@@ -74,16 +73,11 @@ Result<Argument> coerce_list(ExprPool& pool, Argument a, const SchemaArg& schema
 
 Result<Argument> coerce_single(ExprPool& pool, Argument a, const SchemaArg& schema) {
   auto* e = std::get_if<Expr>(&a);
-  bool is_number = e || std::holds_alternative<double>(a) || std::holds_alternative<bool>(a) ||
-                   std::holds_alternative<std::complex<double>>(a);
+  bool is_number = e || std::holds_alternative<double>(a) || std::holds_alternative<bool>(a) || std::holds_alternative<std::complex<double>>(a);
   bool fits = true;
   switch (schema.type) {
-    case SchemaType::tensor:
-      fits = is_number || std::holds_alternative<ValueId>(a);
-      break;
-    case SchemaType::scalar:
-      fits = is_number || std::holds_alternative<ValueId>(a);
-      break;
+    case SchemaType::tensor: fits = is_number || std::holds_alternative<ValueId>(a); break;
+    case SchemaType::scalar: fits = is_number || std::holds_alternative<ValueId>(a); break;
     case SchemaType::integer:
       if (auto* b = std::get_if<bool>(&a)) return Argument(pool.index(*b ? 1 : 0));
       fits = e != nullptr;
@@ -97,24 +91,13 @@ Result<Argument> coerce_single(ExprPool& pool, Argument a, const SchemaArg& sche
       if (e && (*e)->is_constant()) return Argument((*e)->as_int() != 0);
       fits = std::holds_alternative<bool>(a);
       break;
-    case SchemaType::string:
-      fits = std::holds_alternative<std::string>(a);
-      break;
-    case SchemaType::dtype:
-      fits = std::holds_alternative<DType>(a);
-      break;
-    case SchemaType::memory_format:
-      fits = std::holds_alternative<MemoryFormat>(a);
-      break;
-    case SchemaType::layout:
-      fits = std::holds_alternative<LayoutArg>(a);
-      break;
-    case SchemaType::device:
-      fits = std::holds_alternative<DeviceArg>(a);
-      break;
+    case SchemaType::string: fits = std::holds_alternative<std::string>(a); break;
+    case SchemaType::dtype: fits = std::holds_alternative<DType>(a); break;
+    case SchemaType::memory_format: fits = std::holds_alternative<MemoryFormat>(a); break;
+    case SchemaType::layout: fits = std::holds_alternative<LayoutArg>(a); break;
+    case SchemaType::device: fits = std::holds_alternative<DeviceArg>(a); break;
     case SchemaType::generator:
-    case SchemaType::other:
-      break;
+    case SchemaType::other: break;
   }
   if (!fits) return bad(fmt::format("argument '{}' is {}, which the operator does not take", schema.name, kind_name(a)));
   return a;
@@ -153,8 +136,7 @@ Result<Argument> default_literal(ExprPool& pool, std::string_view text, const Sc
     return Error{ErrorCode::unsupported_dtype, fmt::format("the default dtype of '{}' is not supported", schema.name), {}, {}};
   }
   if (schema.type == SchemaType::memory_format) {
-    static constexpr MemoryFormat kFormats[] = {MemoryFormat::contiguous, MemoryFormat::preserve, MemoryFormat::channels_last,
-                                                MemoryFormat::channels_last_3d};
+    static constexpr MemoryFormat kFormats[] = {MemoryFormat::contiguous, MemoryFormat::preserve, MemoryFormat::channels_last, MemoryFormat::channels_last_3d};
     if (*number < 0 || *number > 3) return bad("unknown memory format");
     return Argument(kFormats[static_cast<int>(*number)]);
   }

@@ -89,8 +89,7 @@ Result<ValueId> DataNumbers::read(ValueId tensor, DType dtype, std::string name)
     return Error{ErrorCode::bad_program, fmt::format("item() of '{}', which has not exactly one element", info.name), {}, {}};
   const DType from = info.tensor().dtype;
   ValueId source = tensor;
-  if (!info.tensor().sizes.empty())
-    source = add("aten.reshape.default", {{"self", tensor}, {"shape", std::vector<Expr>{}}}, from, name + "_element");
+  if (!info.tensor().sizes.empty()) source = add("aten.reshape.default", {{"self", tensor}, {"shape", std::vector<Expr>{}}}, from, name + "_element");
   return add("prims.convert_element_type.default", {{"a", source}, {"dtype", dtype}}, dtype, std::move(name));
 }
 
@@ -104,8 +103,7 @@ Result<ValueId> DataNumbers::compute(std::string_view python, const std::vector<
   if (python == "torch.sym_float" && operands.size() == 1) return number(operands[0], DType::f64);
   if (python == "torch.sym_ite" && operands.size() == 3) {
     const ValueId condition = number(operands[0], DType::boolean);
-    return add("aten.where.self",
-               {{"condition", condition}, {"self", number(operands[1], dtype)}, {"other", number(operands[2], dtype)}}, dtype,
+    return add("aten.where.self", {{"condition", condition}, {"self", number(operands[1], dtype)}, {"other", number(operands[2], dtype)}}, dtype,
                std::move(name));
   }
   const auto row = std::find_if(rows().begin(), rows().end(), [&](const Row& r) { return r.python == python; });
@@ -126,8 +124,7 @@ Result<ValueId> DataNumbers::compute(std::string_view python, const std::vector<
     args.emplace_back(row->args[i], number(operands[i], type));
   }
   if (row->aten == "aten.add.Tensor" || row->aten == "aten.sub.Tensor") args.emplace_back("alpha", graph_.pool->index(1));
-  return add(std::string(row->aten), std::move(args), row->operands == Operands::common && !is_comparison ? common : dtype,
-             std::move(name));
+  return add(std::string(row->aten), std::move(args), row->operands == Operands::common && !is_comparison ? common : dtype, std::move(name));
 }
 
 void DataNumbers::assert_true(Argument condition, std::string message) {

@@ -9,9 +9,7 @@
 namespace coil {
 namespace {
 
-Error bad(std::string message, std::string hint = {}) {
-  return Error{ErrorCode::bad_dimension, std::move(message), {}, std::move(hint)};
-}
+Error bad(std::string message, std::string hint = {}) { return Error{ErrorCode::bad_dimension, std::move(message), {}, std::move(hint)}; }
 
 std::string known_dimensions(const Graph& graph) {
   std::string text;
@@ -33,8 +31,7 @@ Result<SymbolId> resolve(const Graph& graph, const std::string& key) {
     size_t dim = sizes.size();
     const char* end = key.data() + key.size();
     auto [stop, error] = std::from_chars(key.data() + colon + 1, end, dim);
-    if (error != std::errc() || stop != end || dim >= sizes.size())
-      return bad(fmt::format("'{}': input '{}' has {} dimensions", key, input, sizes.size()));
+    if (error != std::errc() || stop != end || dim >= sizes.size()) return bad(fmt::format("'{}': input '{}' has {} dimensions", key, input, sizes.size()));
     return sizes[dim]->kind == ExprKind::symbol ? SymbolId(sizes[dim]->id) : SymbolId();
   }
   std::string tensors;
@@ -65,7 +62,8 @@ Status apply_dim_names(Graph& graph, const std::map<std::string, std::string>& n
     }
     if (!id.value().valid()) continue;
     if (!is_dimension_name(label))
-      return bad(fmt::format("'{}' cannot name a dimension", clipped(label, 100)), "use letters, digits and underscores, and another word than a formula has a meaning for (workers, i0)");
+      return bad(fmt::format("'{}' cannot name a dimension", clipped(label, 100)),
+                 "use letters, digits and underscores, and another word than a formula has a meaning for (workers, i0)");
     for (size_t i = 0; i < graph.pool->num_symbols(); ++i) {
       if (SymbolId(i) != id.value() && graph.pool->symbol_info(SymbolId(i)).label == label) {
         return bad(fmt::format("two different dimensions would be named '{}'", label));

@@ -97,8 +97,8 @@ Status GraphReader::read_range_assertion(Json json, const Node& node) {
     TRY(Argument limit, read_argument(*this, *bound));
     const Expr* e = std::get_if<Expr>(&limit);
     if (!e) continue;  // None
-    const std::string message = fmt::format("a number is {} {}, {} that the program allows", is_min ? "less than" : "greater than",
-                                            to_string(*e), is_min ? "the least" : "the greatest");
+    const std::string message = fmt::format("a number is {} {}, {} that the program allows", is_min ? "less than" : "greater than", to_string(*e),
+                                            is_min ? "the least" : "the greatest");
     if (std::holds_alternative<ValueId>(number)) {
       DataNumbers data(graph_, node);
       TRY(ValueId holds, data.compute(is_min ? "_operator.ge" : "_operator.le", {number, limit}, DType::boolean, node.name + "_holds"));
@@ -180,7 +180,8 @@ bool mentions(Expr e, SymbolId symbol) {
 }
 
 bool mentions(const Condition& c, SymbolId symbol) {
-  return mentions(c.a, symbol) || mentions(c.b, symbol) || std::any_of(c.parts.begin(), c.parts.end(), [&](const Condition& part) { return mentions(part, symbol); });
+  return mentions(c.a, symbol) || mentions(c.b, symbol) ||
+         std::any_of(c.parts.begin(), c.parts.end(), [&](const Condition& part) { return mentions(part, symbol); });
 }
 
 bool mentions(const Argument& a, SymbolId symbol) {
@@ -298,7 +299,9 @@ Result<Argument> GraphReader::known_number(Argument argument, const SchemaArg& s
     TRY(Expr known, sym_int(name));  // its assertion leaves one value, or the error says where it is read
     return Argument(known);
   }
-  return Error{ErrorCode::unsupported_feature, fmt::format("argument '{}' depends on the values of a tensor", schema.name), {},
+  return Error{ErrorCode::unsupported_feature,
+               fmt::format("argument '{}' depends on the values of a tensor", schema.name),
+               {},
                "compute it outside of the model and pass it as an input"};
 }
 

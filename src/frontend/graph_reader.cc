@@ -23,9 +23,7 @@ Error at(Error error, const Node& node) {
   if (error.where.empty()) error.where = where(node);
   if (error.node.empty()) error.node = node.name;
   std::string op = node.target;
-  return error.message.starts_with(op)
-             ? error
-             : std::move(error).with_context(node.name.empty() || node.name == op ? op : op + " '" + node.name + "'");
+  return error.message.starts_with(op) ? error : std::move(error).with_context(node.name.empty() || node.name == op ? op : op + " '" + node.name + "'");
 }
 
 Result<std::unordered_map<std::string_view, Json>> read_table(Json graph, std::string_view key) {
@@ -76,8 +74,7 @@ void GraphReader::note_input(std::string_view name) {
 Result<TensorType> GraphReader::tensor_type(Json meta, std::string_view name) {
   TensorType type;
   TRY(int64_t layout, meta.get_int("layout"));
-  if (layout != 7)
-    return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is not a dense (strided) tensor", name), {}, {}, std::string(name)};
+  if (layout != 7) return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is not a dense (strided) tensor", name), {}, {}, std::string(name)};
   TRY(int64_t dtype, meta.get_int("dtype"));
   TRY(type.dtype, read_dtype(dtype));
   TRY(Json device, meta.get("device"));
@@ -85,8 +82,7 @@ Result<TensorType> GraphReader::tensor_type(Json meta, std::string_view name) {
   type.device = d.type;
   TRY(auto sizes, meta.get_array("sizes"));
   TRY(auto strides, meta.get_array("strides"));
-  if (sizes.size() > 64 || sizes.size() != strides.size())
-    return bad(fmt::format("'{}' has {} sizes and {} strides", name, sizes.size(), strides.size()));
+  if (sizes.size() > 64 || sizes.size() != strides.size()) return bad(fmt::format("'{}' has {} sizes and {} strides", name, sizes.size(), strides.size()));
   int64_t elements = 1;
   auto read = [&](JsonArray list, std::vector<Expr>& out, bool is_size) -> Status {
     for (Json item : list) {
@@ -129,10 +125,8 @@ Result<ValueId> GraphReader::value(std::string_view name) {
     TRY(Expr e, sym_int(name));
     return defined_[name] = graph_.add_value({std::string(name), e, NodeId()});
   }
-  if (sym_floats_.contains(name))
-    return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is a float that depends on sizes or data", name), {}, {}};
-  return bad(fmt::format("'{}' is {}", name.substr(0, 200),
-                         tensors_.contains(name) ? "used before it is computed" : "not a value of the graph"));
+  if (sym_floats_.contains(name)) return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is a float that depends on sizes or data", name), {}, {}};
+  return bad(fmt::format("'{}' is {}", name.substr(0, 200), tensors_.contains(name) ? "used before it is computed" : "not a value of the graph"));
 }
 
 Result<Expr> GraphReader::sym_int(std::string_view name) {
@@ -261,7 +255,9 @@ Status GraphReader::read_functionalized(Json json, Node& node) {
     } else if (name.starts_with("_") && name.ends_with("_base_index")) {
       if (const Expr* e = std::get_if<Expr>(&a); e && (*e)->is_constant()) bases.emplace(name.substr(1, name.size() - 12), (*e)->as_int());
     } else if (name.starts_with("_")) {
-      return Error{ErrorCode::unsupported_feature, fmt::format("{} writes to a view of a tensor ({})", user->name, name), {},
+      return Error{ErrorCode::unsupported_feature,
+                   fmt::format("{} writes to a view of a tensor ({})", user->name, name),
+                   {},
                    "save the program without run_decompositions(), or pass .clone() of the view and copy the result back"};
     } else {
       names.push_back(name);
@@ -272,8 +268,12 @@ Status GraphReader::read_functionalized(Json json, Node& node) {
   for (const UserKernelArg& a : user->args) {
     if (!a.written) continue;
     const auto base = bases.find(a.name);
-    if (base == bases.end() || base->second < 0 || static_cast<size_t>(base->second) >= all.size() || std::count(order.begin(), order.end(), static_cast<size_t>(base->second)) > 0)
-      return Error{ErrorCode::unsupported_feature, fmt::format("{} writes to '{}', which shares its memory", user->name, a.name), {}, "give the operator tensors of their own"};
+    if (base == bases.end() || base->second < 0 || static_cast<size_t>(base->second) >= all.size() ||
+        std::count(order.begin(), order.end(), static_cast<size_t>(base->second)) > 0)
+      return Error{ErrorCode::unsupported_feature,
+                   fmt::format("{} writes to '{}', which shares its memory", user->name, a.name),
+                   {},
+                   "give the operator tensors of their own"};
     order.push_back(static_cast<size_t>(base->second));
     names.push_back(a.name);
     given.emplace_back(all[order.back()]);
@@ -320,7 +320,8 @@ Status GraphReader::bind_arguments(Node& node, const Schema* schema, std::vector
       TRY(given[i], known_number(std::move(given[i]), s));
     }
     // Autograd's formulas pass tensors that are not there, of which their schemas say nothing.
-    const bool undefined = s.type == SchemaType::tensor && !s.list && i < names.size() && std::holds_alternative<NoneArg>(given[i]) && node.target.find("_backward.") != std::string::npos;
+    const bool undefined = s.type == SchemaType::tensor && !s.list && i < names.size() && std::holds_alternative<NoneArg>(given[i]) &&
+                           node.target.find("_backward.") != std::string::npos;
     const bool is_position = s.name == "index" && std::holds_alternative<ValueId>(i < names.size() ? given[i] : Argument());
     Result<Argument> a = is_position || undefined ? given[i] : i < names.size() ? coerce(pool(), given[i], s) : default_argument(pool(), s);
     if (!a.ok()) return std::move(a).error();
@@ -341,8 +342,7 @@ Status GraphReader::read_outputs(Json json, Node& node, size_t skipped) {
   auto define = [&](Json tensor) -> Status {
     TRY(std::string_view name, tensor.get_string("name"));
     // Older files list symbolic integers among the tensors of a higher-order operator.
-    if (!tensors_.contains(name) && sym_ints_.contains(name))
-      return bad(fmt::format("result '{}' is a symbolic integer", name.substr(0, 200)));
+    if (!tensors_.contains(name) && sym_ints_.contains(name)) return bad(fmt::format("result '{}' is a symbolic integer", name.substr(0, 200)));
     TRY(ValueId v, define_tensor(name, id));
     node.outputs.push_back(v);
     return ok_status();
@@ -358,11 +358,9 @@ Status GraphReader::read_outputs(Json json, Node& node, size_t skipped) {
       for (Json t : list) TRY_STATUS(define(t));
     } else if (u.key == "as_none" || u.key == "as_sym_int") {
       // Keeps the positions of what follows. The integer's value is its expression.
-      node.outputs.push_back(
-          graph_.add_value({fmt::format("{}_none_{}", node.name, node.outputs.size()), std::monostate(), id}));
+      node.outputs.push_back(graph_.add_value({fmt::format("{}_none_{}", node.name, node.outputs.size()), std::monostate(), id}));
     } else {
-      return Error{
-          ErrorCode::unsupported_feature, fmt::format("a result of kind '{}' is not supported", u.key.substr(0, 64)), {}, {}};
+      return Error{ErrorCode::unsupported_feature, fmt::format("a result of kind '{}' is not supported", u.key.substr(0, 64)), {}, {}};
     }
   }
   return ok_status();
@@ -377,8 +375,7 @@ Result<Graph> GraphReader::read_nested(ReaderContext& context, Json json, int de
     GraphInput in;
     in.position = static_cast<int>(reader.graph_.inputs.size());
     if (u.key != "as_tensor" && u.key != "as_sym_int") {
-      return Error{
-          ErrorCode::unsupported_feature, fmt::format("a nested graph has an input of kind '{}'", u.key.substr(0, 64)), {}, {}};
+      return Error{ErrorCode::unsupported_feature, fmt::format("a nested graph has an input of kind '{}'", u.key.substr(0, 64)), {}, {}};
     }
     TRY(std::string_view name, u.value.get_string(u.key == "as_tensor" ? "name" : "as_name"));
     TRY(in.value, reader.define_input(name));
@@ -420,8 +417,7 @@ Result<GraphOutput> read_result(GraphReader& reader, Json argument) {
   } else if (auto* s = std::get_if<std::string>(&a)) {
     out.value = std::move(*s);
   } else {
-    return Error{
-        ErrorCode::unsupported_feature, fmt::format("an output of kind '{}' is not supported", u.key.substr(0, 64)), {}, {}};
+    return Error{ErrorCode::unsupported_feature, fmt::format("an output of kind '{}' is not supported", u.key.substr(0, 64)), {}, {}};
   }
   return out;
 }

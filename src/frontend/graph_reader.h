@@ -40,7 +40,7 @@ class GraphReader : public ArgumentSource {
   void note_input(std::string_view name);               // for each input of the program, before any is defined: which symbols are sizes
   Result<ValueId> define_input(std::string_view name);  // for each input
   Status read_nodes();
-  Status settle_data_sizes();                           // last: which numbers that are read from data are sizes
+  Status settle_data_sizes();  // last: which numbers that are read from data are sizes
   Graph& graph() { return graph_; }
   Json json() const { return json_; }
 

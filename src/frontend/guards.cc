@@ -94,9 +94,7 @@ class Translator {
     return text_.substr(start, at_ - start);
   }
 
-  static std::string call(std::string_view head, const std::string& a, const std::string& b) {
-    return fmt::format("{}({}, {})", head, a, b);
-  }
+  static std::string call(std::string_view head, const std::string& a, const std::string& b) { return fmt::format("{}({}, {})", head, a, b); }
   static std::string minus(const std::string& a) { return "Mul(Integer(-1), " + a + ")"; }
 
   Text disjunction() {
@@ -131,8 +129,8 @@ class Translator {
   }
   // a < b <= c: every neighbouring pair.
   Text comparison() {
-    static constexpr std::pair<std::string_view, std::string_view> kSigns[] = {
-        {"<=", "LessThan"}, {">=", "GreaterThan"}, {"==", "Equality"}, {"!=", "Unequality"}, {"<", "StrictLessThan"}, {">", "StrictGreaterThan"}};
+    static constexpr std::pair<std::string_view, std::string_view> kSigns[] = {{"<=", "LessThan"},   {">=", "GreaterThan"},   {"==", "Equality"},
+                                                                               {"!=", "Unequality"}, {"<", "StrictLessThan"}, {">", "StrictGreaterThan"}};
     Text left = sum(), whole;
     for (;;) {
       std::string_view head;
@@ -282,8 +280,7 @@ void assume_ones(ExprPool& pool, const Condition& c) {
 
 Status read_guards(Graph& graph, Json guards) {
   TRY(JsonArray list, guards.as_array());
-  if (list.size() > kMaxGuards)
-    return Error{ErrorCode::unsupported_feature, fmt::format("the program has more than {} guards", kMaxGuards), {}, {}};
+  if (list.size() > kMaxGuards) return Error{ErrorCode::unsupported_feature, fmt::format("the program has more than {} guards", kMaxGuards), {}, {}};
   const InputSizes inputs(graph);
   for (Json item : list) {
     TRY(std::string_view text, item.as_string());
@@ -292,11 +289,11 @@ Status read_guards(Graph& graph, Json guards) {
     const std::optional<std::string> srepr = translator.run();
     if (!srepr) return cannot_check(text, translator.is_too_deep() ? " (it is nested too deeply)" : "");
     const SreprContext context{*graph.pool, [&](std::string_view name) -> Result<Expr> {
-      size_t i = translator.sizes().size();
-      if (name.starts_with("g")) std::from_chars(name.data() + 1, name.data() + name.size(), i);
-      if (i >= translator.sizes().size()) return cannot_check(text);  // a call of something named Symbol
-      return translator.sizes()[i];
-    }};
+                                 size_t i = translator.sizes().size();
+                                 if (name.starts_with("g")) std::from_chars(name.data() + 1, name.data() + name.size(), i);
+                                 if (i >= translator.sizes().size()) return cannot_check(text);  // a call of something named Symbol
+                                 return translator.sizes()[i];
+                               }};
     const Result<Condition> condition = parse_condition_srepr(context, *srepr);
     if (!condition.ok()) return cannot_check(text);
     const Truth known = truth(condition.value());

@@ -14,8 +14,8 @@ void names_in(const OrderedJson& json, std::vector<std::string>& out);
 
 struct ProgramDocument::Contents {
   OrderedJson program;
-  std::map<std::string, TensorData> weights;  // by their names in the model
-  std::map<std::string, std::string> kinds;   // of those: "parameter", "buffer", "tensor_constant"
+  std::map<std::string, TensorData> weights;     // by their names in the model
+  std::map<std::string, std::string> kinds;      // of those: "parameter", "buffer", "tensor_constant"
   std::map<std::string, std::string> weight_of;  // the name of an input value -> that in the model
 
   OrderedJson& graph() { return program["graph_module"]["graph"]; }

@@ -72,8 +72,11 @@ Result<ProgramDocument> ProgramDocument::open(const ZipReader& zip, const Graph&
   ProgramDocument document;
   Contents& c = *document.contents_;
   c.program = OrderedJson::parse(text, nullptr, false);
-  if (c.program.is_discarded() || !c.program.contains("graph_module")) return Error{ErrorCode::bad_json, "the program's entry is no JSON object of a program", entry, ""};
-  const auto kind_of = [](GraphInput::Kind kind) { return kind == GraphInput::Kind::parameter ? "parameter" : kind == GraphInput::Kind::buffer ? "buffer" : "tensor_constant"; };
+  if (c.program.is_discarded() || !c.program.contains("graph_module"))
+    return Error{ErrorCode::bad_json, "the program's entry is no JSON object of a program", entry, ""};
+  const auto kind_of = [](GraphInput::Kind kind) {
+    return kind == GraphInput::Kind::parameter ? "parameter" : kind == GraphInput::Kind::buffer ? "buffer" : "tensor_constant";
+  };
   for (const GraphInput& in : graph.inputs) {
     if (in.kind != GraphInput::Kind::parameter && in.kind != GraphInput::Kind::buffer && in.kind != GraphInput::Kind::constant) continue;
     c.weights[in.name] = in.data;
@@ -177,7 +180,8 @@ Result<ProgramDocument> ProgramDocument::cut(const std::vector<std::string>& out
   Contents& to = *out.contents_;
   to.program = c.program;
   to.weights = {};
-  OrderedJson kept = OrderedJson::array(), graph_inputs = OrderedJson::array(), input_specs = OrderedJson::array(), graph_outputs = OrderedJson::array(), output_specs = OrderedJson::array();
+  OrderedJson kept = OrderedJson::array(), graph_inputs = OrderedJson::array(), input_specs = OrderedJson::array(), graph_outputs = OrderedJson::array(),
+              output_specs = OrderedJson::array();
   for (size_t row : slice.rows) kept.push_back(nodes[row]);
   // Weights first, then the inputs that the program has anyway, in its order, then what was cut.
   std::vector<std::string> callers;
@@ -218,8 +222,12 @@ Result<ProgramDocument> ProgramDocument::cut(const std::vector<std::string>& out
   OrderedJson call = {{"type", "builtins.tuple"}, {"context", "null"}, {"children_spec", OrderedJson::array({tuple_of(callers.size()), none})}};
   module["module_call_graph"] = OrderedJson::array();
   module["module_call_graph"].push_back({{"fqn", ""},
-                                         {"signature", {{"inputs", OrderedJson::array()}, {"outputs", OrderedJson::array()}, {"in_spec", tree_text(call)},
-                                                        {"out_spec", tree_text(outputs.size() == 1 ? leaf() : tuple_of(outputs.size()))}, {"forward_arg_names", callers}}}});
+                                         {"signature",
+                                          {{"inputs", OrderedJson::array()},
+                                           {"outputs", OrderedJson::array()},
+                                           {"in_spec", tree_text(call)},
+                                           {"out_spec", tree_text(outputs.size() == 1 ? leaf() : tuple_of(outputs.size()))},
+                                           {"forward_arg_names", callers}}}});
   // Types of values that are gone.
   std::set<std::string> alive = slice.taken;
   for (size_t row : slice.rows) {
@@ -302,7 +310,8 @@ Status ProgramDocument::write(const std::string& path) const {
   TRY(ZipWriter zip, ZipWriter::create(path));
   std::string root = path.substr(path.find_last_of('/') + 1);
   root = root.substr(0, root.find('.'));
-  const bool plain = !root.empty() && std::all_of(root.begin(), root.end(), [](char ch) { return std::isalnum(static_cast<unsigned char>(ch)) || ch == '_' || ch == '-'; });
+  const bool plain =
+      !root.empty() && std::all_of(root.begin(), root.end(), [](char ch) { return std::isalnum(static_cast<unsigned char>(ch)) || ch == '_' || ch == '-'; });
   if (!plain) root = "model";
   const auto add = [&](const std::string& name, std::string_view content) { return zip.add(root + "/" + name, content); };
   TRY_STATUS(add("archive_format", "pt2"));
@@ -321,8 +330,13 @@ Status ProgramDocument::write(const std::string& path) const {
                                               {"is_param", c.kinds.at(name) == "parameter"},
                                               {"use_pickle", false},
                                               {"tensor_meta",
-                                               {{"dtype", info(w.dtype).export_number}, {"sizes", sym_ints(w.sizes)}, {"requires_grad", false}, {"device", {{"type", "cpu"}, {"index", nullptr}}},
-                                                {"strides", sym_ints(strides)}, {"storage_offset", {{"as_int", 0}}}, {"layout", 7}}}};
+                                               {{"dtype", info(w.dtype).export_number},
+                                                {"sizes", sym_ints(w.sizes)},
+                                                {"requires_grad", false},
+                                                {"device", {{"type", "cpu"}, {"index", nullptr}}},
+                                                {"strides", sym_ints(strides)},
+                                                {"storage_offset", {{"as_int", 0}}},
+                                                {"layout", 7}}}};
     const std::vector<uint8_t> bytes = dense(w);
     TRY_STATUS(zip.add(fmt::format("{}/data/{}/{}", root, constant ? "constants" : "weights", file), std::span<const uint8_t>(bytes)));
   }

@@ -21,9 +21,7 @@ constexpr std::string_view kSupported = "coil reads schema 7.x and 8.x (PyTorch 
 
 bool is_read(int64_t major) { return major == 7 || major == 8; }
 
-Error unsupported_archive(std::string message, std::string hint) {
-  return Error{ErrorCode::unsupported_archive, std::move(message), {}, std::move(hint)};
-}
+Error unsupported_archive(std::string message, std::string hint) { return Error{ErrorCode::unsupported_archive, std::move(message), {}, std::move(hint)}; }
 
 // "models/model.json" -> "model"
 std::vector<std::string> models_of(const ProgramArchive& archive) {
@@ -67,21 +65,17 @@ Status check_layout(const ProgramArchive& archive) {
     }
     if (archive.has("archive_version")) {
       TRY(std::string version, archive.text("archive_version", 64));
-      if (version != "0")
-        return unsupported_archive(fmt::format("the archive's version is '{}'; coil reads version 0", version), "");
+      if (version != "0") return unsupported_archive(fmt::format("the archive's version is '{}'; coil reads version 0", version), "");
     }
     if (archive.has("byteorder")) {
       TRY(std::string order, archive.text("byteorder", 64));
-      if (order != "little")
-        return unsupported_archive(fmt::format("the archive's byte order is '{}'; coil reads little", order), "");
+      if (order != "little") return unsupported_archive(fmt::format("the archive's byte order is '{}'; coil reads little", order), "");
     }
     return ok_status();
   }
   if (!archive.list("data/aotinductor/").empty())
-    return unsupported_archive("this is a compiled package, not an exported program",
-                               "run it, or compile the program it was made from");
-  if (archive.has("constants.pkl"))
-    return unsupported_archive("this is a TorchScript archive", "export the model with torch.export");
+    return unsupported_archive("this is a compiled package, not an exported program", "run it, or compile the program it was made from");
+  if (archive.has("constants.pkl")) return unsupported_archive("this is a TorchScript archive", "export the model with torch.export");
   if (archive.has("data.pkl"))
     return unsupported_archive("this is a file of torch.save (pickled objects), not an exported program",
                                "export the model with torch.export.export and torch.export.save");
@@ -106,12 +100,11 @@ Status check_version(Json program, Graph& graph) {
   TRY(int64_t minor, version.get_int("minor"));
   graph.schema_version = fmt::format("{}.{}", major, minor);
   if (is_read(major)) return ok_status();
-  return Error{
-      ErrorCode::unsupported_schema,
-      fmt::format("the program was saved by PyTorch {} with schema {}; {}",
-                  graph.torch_version.empty() ? "of unknown version" : graph.torch_version, graph.schema_version, kSupported),
-      {},
-      major < 7 ? "export it again with PyTorch 2.9 or later" : "use a newer coil, or export with an older PyTorch"};
+  return Error{ErrorCode::unsupported_schema,
+               fmt::format("the program was saved by PyTorch {} with schema {}; {}", graph.torch_version.empty() ? "of unknown version" : graph.torch_version,
+                           graph.schema_version, kSupported),
+               {},
+               major < 7 ? "export it again with PyTorch 2.9 or later" : "use a newer coil, or export with an older PyTorch"};
 }
 
 Status name_dimensions(Graph& graph, const ProgramArchive& archive) {

@@ -11,8 +11,9 @@ using SizeMap = std::map<int64_t, int64_t>;
 
 // Arguments of operators that are sizes, or places that go along with sizes.
 bool says_sizes(const std::string& argument) {
-  static const std::set<std::string> kNames = {"size", "shape", "sizes", "normalized_shape", "split_size", "split_sizes", "start", "end", "length", "num_classes", "num_weights", "input_sizes", "self_sym_sizes",
-                                               "input_size", "N", "C", "HxW", "groups", "new_shape"};
+  static const std::set<std::string> kNames = {"size", "shape",  "sizes",       "normalized_shape", "split_size",  "split_sizes",    "start",
+                                               "end",  "length", "num_classes", "num_weights",      "input_sizes", "self_sym_sizes", "input_size",
+                                               "N",    "C",      "HxW",         "groups",           "new_shape"};
   return kNames.contains(argument);
 }
 

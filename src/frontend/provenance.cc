@@ -10,9 +10,8 @@ struct Frame {
 };
 
 bool is_pytorch_file(std::string_view path) {
-  for (std::string_view part :
-       {"site-packages/torch/", "dist-packages/torch/", "/torch/nn/", "/torch/_", "/torch/fx/", "/torch/utils/",
-        "/torch/functional.py", "/torch/ao/", "/torch/export/", "/torch/autograd/", "/torch/amp/"}) {
+  for (std::string_view part : {"site-packages/torch/", "dist-packages/torch/", "/torch/nn/", "/torch/_", "/torch/fx/", "/torch/utils/", "/torch/functional.py",
+                                "/torch/ao/", "/torch/export/", "/torch/autograd/", "/torch/amp/"}) {
     if (path.find(part) != std::string_view::npos) return true;
   }
   return path.starts_with("torch/");

@@ -154,8 +154,7 @@ std::optional<Schema> parse_schema(std::string_view line) {
 }
 
 std::optional<Schema> find_schema(std::string_view target) {
-  auto it = std::lower_bound(std::begin(kSchemas), std::end(kSchemas), target,
-                             [](const char* line, std::string_view name) { return name_of(line) < name; });
+  auto it = std::lower_bound(std::begin(kSchemas), std::end(kSchemas), target, [](const char* line, std::string_view name) { return name_of(line) < name; });
   if (it == std::end(kSchemas) || name_of(*it) != target) return std::nullopt;
   return parse_schema(*it);
 }

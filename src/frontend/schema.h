@@ -8,20 +8,7 @@
 namespace coil {
 
 // The schema language's types, without what makes no difference to a compiler (SymInt and int are one).
-enum class SchemaType : uint8_t {
-  tensor,
-  integer,
-  scalar,
-  floating,
-  boolean,
-  string,
-  dtype,
-  memory_format,
-  layout,
-  device,
-  generator,
-  other
-};
+enum class SchemaType : uint8_t { tensor, integer, scalar, floating, boolean, string, dtype, memory_format, layout, device, generator, other };
 
 struct SchemaArg {
   std::string_view name;
@@ -30,7 +17,7 @@ struct SchemaArg {
   bool optional = false;  // the argument itself may be None
   int list_size = 0;      // the 2 of int[2]: one integer stands for two; 0: none given
   bool keyword_only = false;
-  bool written = false;   // Tensor(a!)
+  bool written = false;                          // Tensor(a!)
   std::optional<std::string_view> default_text;  // as written in the schema: "[1, 1]", "None", "1.", "\"none\""
 };
 

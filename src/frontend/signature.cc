@@ -5,21 +5,18 @@
 namespace coil {
 namespace {
 
-Error unsupported(std::string message, std::string hint = {}) {
-  return Error{ErrorCode::unsupported_feature, std::move(message), {}, std::move(hint)};
-}
+Error unsupported(std::string message, std::string hint = {}) { return Error{ErrorCode::unsupported_feature, std::move(message), {}, std::move(hint)}; }
 Error bad(std::string message) { return Error{ErrorCode::bad_program, std::move(message), {}, {}}; }
 
 // The stored tensor must be the one that the graph was traced with.
 Status check_data(const Graph& graph, const GraphInput& in) {
   const TensorType& type = graph.value(in.value).tensor();
   bool same = type.dtype == in.data.dtype && type.sizes.size() == in.data.sizes.size();
-  for (size_t i = 0; same && i < type.sizes.size(); ++i)
-    same = type.sizes[i]->is_constant() && type.sizes[i]->as_int() == in.data.sizes[i];
+  for (size_t i = 0; same && i < type.sizes.size(); ++i) same = type.sizes[i]->is_constant() && type.sizes[i]->as_int() == in.data.sizes[i];
   if (same) return ok_status();
   return Error{ErrorCode::bad_weights,
-               fmt::format("weight '{}' is stored as {}[{}], but the program uses it as {}", in.name, name(in.data.dtype),
-                           fmt::join(in.data.sizes, ", "), to_string(graph, type)),
+               fmt::format("weight '{}' is stored as {}[{}], but the program uses it as {}", in.name, name(in.data.dtype), fmt::join(in.data.sizes, ", "),
+                           to_string(graph, type)),
                {},
                {}};
 }
@@ -56,8 +53,7 @@ Status add_fixed(GraphReader& reader, std::string_view name, int position, JsonU
     TRY(std::string_view v, value.value.as_string());
     in.fixed_value = std::string(v);
   } else if (value.key != "as_none") {
-    return unsupported(
-        fmt::format("input '{}' is of kind '{}', which is not supported", name.substr(0, 200), value.key.substr(0, 64)));
+    return unsupported(fmt::format("input '{}' is of kind '{}', which is not supported", name.substr(0, 200), value.key.substr(0, 64)));
   }
   reader.graph().inputs.push_back(std::move(in));
   return ok_status();
@@ -102,8 +98,7 @@ Status add_output(GraphReader& reader, JsonUnion spec, Json graph_output) {
       TRY(std::string_view target, spec.value.get_string(k.target_key));
       out.target = target;
       auto* v = std::get_if<ValueId>(&out.value);
-      if (!v || !reader.graph().value(*v).is_tensor())
-        return bad(fmt::format("the new value of '{}' is not a tensor", target.substr(0, 200)));
+      if (!v || !reader.graph().value(*v).is_tensor()) return bad(fmt::format("the new value of '{}' is not a tensor", target.substr(0, 200)));
     }
     reader.graph().outputs.push_back(std::move(out));
     return ok_status();
@@ -118,8 +113,7 @@ Status add_output(GraphReader& reader, JsonUnion spec, Json graph_output) {
 Status read_input_specs(GraphReader& reader, Json signature, WeightStore& weights) {
   TRY(JsonArray specs, signature.get_array("input_specs"));
   TRY(JsonArray inputs, reader.json().get_array("inputs"));
-  if (specs.size() != inputs.size())
-    return bad(fmt::format("the graph has {} inputs and the signature {}", inputs.size(), specs.size()));
+  if (specs.size() != inputs.size()) return bad(fmt::format("the graph has {} inputs and the signature {}", inputs.size(), specs.size()));
   for (Json item : specs) {
     if (const auto spec = item.find("user_input")) note_user_input(reader, *spec);
   }
@@ -153,8 +147,7 @@ Status read_input_specs(GraphReader& reader, Json signature, WeightStore& weight
 Status read_output_specs(GraphReader& reader, Json signature) {
   TRY(JsonArray specs, signature.get_array("output_specs"));
   TRY(JsonArray outputs, reader.json().get_array("outputs"));
-  if (specs.size() != outputs.size())
-    return bad(fmt::format("the graph has {} outputs and the signature {}", outputs.size(), specs.size()));
+  if (specs.size() != outputs.size()) return bad(fmt::format("the graph has {} outputs and the signature {}", outputs.size(), specs.size()));
   for (size_t i = 0; i < specs.size(); ++i) {
     TRY(JsonUnion spec, as_union(specs[i]));
     TRY_STATUS(add_output(reader, spec, outputs[i]));

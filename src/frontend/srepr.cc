@@ -58,12 +58,9 @@ class Meaning {
   ExprPool& pool() { return context_.pool; }
 
   Error unsupported(std::string_view head) {
-    return Error{
-        ErrorCode::unsupported_feature, fmt::format("a size uses '{}', which is not supported: {}", head, text_), {}, {}};
+    return Error{ErrorCode::unsupported_feature, fmt::format("a size uses '{}', which is not supported: {}", head, text_), {}, {}};
   }
-  Error too_large() {
-    return Error{ErrorCode::unsupported_feature, fmt::format("a size expression is too large: {}", text_), {}, {}};
-  }
+  Error too_large() { return Error{ErrorCode::unsupported_feature, fmt::format("a size expression is too large: {}", text_), {}, {}}; }
 
   Result<Condition> junction(const SympyTree& t) {
     std::vector<Condition> parts;
@@ -85,10 +82,10 @@ class Meaning {
   Result<Fraction> checked(Fraction f) {
     if (f.terms > kMaxTerms || f.weight > kMaxCoefficient || f.den > (int64_t{1} << 31)) return too_large();
     if (context_.budget && (context_.budget->terms -= f.terms) < 0) {
-      return Error{ErrorCode::archive_limit, fmt::format("the program's size expressions have too many terms together; the limit was reached at {}", text_), {}, {}};
+      return Error{
+          ErrorCode::archive_limit, fmt::format("the program's size expressions have too many terms together; the limit was reached at {}", text_), {}, {}};
     }
-    if (f.den > 1 && f.num->is_constant() && f.num->as_int() % f.den == 0)
-      return Fraction{pool().index(f.num->as_int() / f.den), 1, 1, f.weight};
+    if (f.den > 1 && f.num->is_constant() && f.num->as_int() % f.den == 0) return Fraction{pool().index(f.num->as_int() / f.den), 1, 1, f.weight};
     return f;
   }
 
@@ -140,9 +137,7 @@ class Meaning {
       Fraction next;
       next.terms = is_sum ? total.terms + f.terms : total.terms * f.terms;
       next.weight = is_sum ? total.weight * scale_a + f.weight * scale_b : total.weight * f.weight;
-      if (next.terms > kMaxTerms || next.weight > kMaxCoefficient ||
-          static_cast<double>(total.den) * static_cast<double>(f.den) > 1e9)
-        return too_large();
+      if (next.terms > kMaxTerms || next.weight > kMaxCoefficient || static_cast<double>(total.den) * static_cast<double>(f.den) > 1e9) return too_large();
       if (is_sum && total.den == f.den) {
         next.num = total.num + f.num;
         next.den = f.den;
@@ -187,8 +182,7 @@ class Meaning {
   Result<Fraction> quotient(const SympyTree& t) {
     TRY(Fraction a, fraction(t.args[0]));
     TRY(Fraction b, fraction(t.args[1]));
-    if (b.num->is_constant() && b.num->as_int() > 0 &&
-        static_cast<double>(a.den) * static_cast<double>(b.num->as_int()) < 1e9 &&
+    if (b.num->is_constant() && b.num->as_int() > 0 && static_cast<double>(a.den) * static_cast<double>(b.num->as_int()) < 1e9 &&
         a.weight * static_cast<double>(b.den) < kMaxCoefficient) {
       return checked({a.num * b.den, a.den * b.num->as_int(), a.terms, a.weight * static_cast<double>(b.den)});
     }
@@ -223,9 +217,7 @@ class Meaning {
     // floor(n / d / b) = floor(n / (d * b)) for constants.
     Expr a = numerator.num;
     if (numerator.den > 1) {
-      if (!b->is_constant() || static_cast<double>(b->as_int()) * static_cast<double>(numerator.den) > 1e9 ||
-          t.head != "FloorDiv")
-        return unsupported(t.head);
+      if (!b->is_constant() || static_cast<double>(b->as_int()) * static_cast<double>(numerator.den) > 1e9 || t.head != "FloorDiv") return unsupported(t.head);
       return Fraction{floor_div(a, pool().index(b->as_int() * numerator.den)), 1, 1, numerator.weight};
     }
     auto atom = [&](Expr e) { return Fraction{e, 1, numerator.terms, numerator.weight}; };

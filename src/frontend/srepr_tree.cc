@@ -202,7 +202,10 @@ class StrParser {
     const std::string_view word = this->word();
     if (word.empty()) return std::nullopt;
     if (std::isdigit(static_cast<unsigned char>(word[0]))) return word.find('.') == word.npos ? integer(word) : SympyTree{"Float", word, {}};
-    if (!eat("(")) return word == "True" || word == "true" ? SympyTree{"true", "true", {}} : word == "False" || word == "false" ? SympyTree{"false", "false", {}} : SympyTree{"Symbol", word, {}};
+    if (!eat("("))
+      return word == "True" || word == "true"     ? SympyTree{"true", "true", {}}
+             : word == "False" || word == "false" ? SympyTree{"false", "false", {}}
+                                                  : SympyTree{"Symbol", word, {}};
     SympyTree call{name_of(word), {}, {}};
     do {
       Maybe arg = either(depth + 1);
@@ -218,7 +221,7 @@ class StrParser {
     return text_.substr(start, at_ - start);
   }
   static std::string_view name_of(std::string_view function) {
-    static constexpr std::pair<std::string_view, std::string_view> kNames[] = {{"Eq", "Equality"}, {"Ne", "Unequality"}, {"Lt", "StrictLessThan"},
+    static constexpr std::pair<std::string_view, std::string_view> kNames[] = {{"Eq", "Equality"}, {"Ne", "Unequality"},        {"Lt", "StrictLessThan"},
                                                                                {"Le", "LessThan"}, {"Gt", "StrictGreaterThan"}, {"Ge", "GreaterThan"}};
     for (const auto& [text, name] : kNames) {
       if (text == function) return name;
@@ -249,9 +252,12 @@ Result<SympyTree> parse_sympy(std::string_view text) {
   const bool is_repr = is_srepr(text);
   std::optional<SympyTree> tree = is_repr ? srepr.run() : str.run();
   if (!tree && (srepr.exceeded() || str.exceeded()))
-    return Error{ErrorCode::bad_program, fmt::format("a size expression is nested more than {} deep or has more than {} parts, the limits of an expression: {}", kMaxDepth, kMaxNodes, text.substr(0, 200)), {}, {}};
-  if (!tree)
-    return Error{ErrorCode::bad_program, fmt::format("a size expression cannot be read: {}", text.substr(0, 200)), {}, {}};
+    return Error{ErrorCode::bad_program,
+                 fmt::format("a size expression is nested more than {} deep or has more than {} parts, the limits of an expression: {}", kMaxDepth, kMaxNodes,
+                             text.substr(0, 200)),
+                 {},
+                 {}};
+  if (!tree) return Error{ErrorCode::bad_program, fmt::format("a size expression cannot be read: {}", text.substr(0, 200)), {}, {}};
   return std::move(*tree);
 }
 

@@ -39,8 +39,7 @@ Status SymbolTable::read_ranges(Json constraints) {
     if (unbacked) r.min = std::clamp(*r.min, -kMaxSize, kMaxSize), r.max = std::clamp(r.max, -kMaxSize, kMaxSize);
     if (r.max > kMaxSize) r.max = INT64_MAX;
     if (!unbacked && r.min && *r.min > r.max)
-      return Error{
-          ErrorCode::bad_program, fmt::format("the range of dimension {} is empty: {} to {}", name, *r.min, r.max), {}, {}};
+      return Error{ErrorCode::bad_program, fmt::format("the range of dimension {} is empty: {} to {}", name, *r.min, r.max), {}, {}};
     ranges_[name] = r;
   }
   return ok_status();
@@ -71,7 +70,10 @@ Result<Expr> SymbolTable::symbol(std::string_view name) {
   if (is_unbacked_float(name)) return unknown_number(name);
   if (const auto it = known_.find(name); it != known_.end()) return pool_->symbol(it->second);
   if (pool_->num_symbols() >= kMaxSymbols)
-    return Error{ErrorCode::bad_program, fmt::format("the program has more than {} dynamic dimensions", kMaxSymbols), {}, "give dimensions that are equal one torch.export.Dim"};
+    return Error{ErrorCode::bad_program,
+                 fmt::format("the program has more than {} dynamic dimensions", kMaxSymbols),
+                 {},
+                 "give dimensions that are equal one torch.export.Dim"};
   if (!is_dimension_name(name))  // it stands in formulas, and coil has symbols of its own
     return Error{ErrorCode::bad_program, fmt::format("'{}' cannot name a dynamic dimension", clipped(name, 100)), {}, {}};
   Symbol s;
@@ -133,10 +135,7 @@ Result<double> SymbolTable::sym_float(Json v) {
   if (text.starts_with(kFloat)) return std::strtod(std::string(text.substr(kFloat.size())).c_str(), nullptr);
   TRY(Expr e, parse_srepr(context(), text));
   if (e->is_constant()) return static_cast<double>(e->as_int());
-  return Error{ErrorCode::unsupported_feature,
-               fmt::format("a float depends on a dynamic size, which is not supported: {}", text.substr(0, 400)),
-               {},
-               {}};
+  return Error{ErrorCode::unsupported_feature, fmt::format("a float depends on a dynamic size, which is not supported: {}", text.substr(0, 400)), {}, {}};
 }
 
 std::string_view SymbolTable::symbol_name(Json v) {

@@ -59,7 +59,7 @@ class SymbolTable {
   std::shared_ptr<ExprPool> pool_;
   SreprBudget budget_;
   std::unordered_map<std::string_view, Range> ranges_;
-  std::unordered_map<std::string_view, Expr> parsed_;  // by srepr text, which the JSON document keeps alive
+  std::unordered_map<std::string_view, Expr> parsed_;   // by srepr text, which the JSON document keeps alive
   std::map<std::string, SymbolId, std::less<>> known_;  // the pool's symbols by name
   std::map<std::string, std::string, std::less<>> unbacked_;
   std::set<std::string, std::less<>> integers_, sizes_;

@@ -15,7 +15,7 @@ using Ref = uint32_t;
 struct Object {
   enum class Kind : uint8_t { none, mark, boolean, integer, text, global, sequence, dictionary, storage, tensor };
   Kind kind = Kind::none;
-  uint32_t place = 0;     // of sequence and dictionary: in lists_; of storage and tensor: in tensors_
+  uint32_t place = 0;  // of sequence and dictionary: in lists_; of storage and tensor: in tensors_
   int64_t integer = 0;
   std::string_view text;  // of text and global ("torch FloatStorage")
 };
@@ -30,11 +30,10 @@ struct StorageType {
   DType dtype;
 };
 constexpr StorageType kStorageTypes[] = {
-    {"torch FloatStorage", DType::f32},    {"torch DoubleStorage", DType::f64},    {"torch HalfStorage", DType::f16},
-    {"torch LongStorage", DType::i64},     {"torch BFloat16Storage", DType::bf16}, {"torch IntStorage", DType::i32},
-    {"torch ShortStorage", DType::i16},    {"torch CharStorage", DType::i8},       {"torch ByteStorage", DType::u8},
-    {"torch BoolStorage", DType::boolean}, {"torch ComplexFloatStorage", DType::c64},
-    {"torch ComplexDoubleStorage", DType::c128},
+    {"torch FloatStorage", DType::f32},    {"torch DoubleStorage", DType::f64},       {"torch HalfStorage", DType::f16},
+    {"torch LongStorage", DType::i64},     {"torch BFloat16Storage", DType::bf16},    {"torch IntStorage", DType::i32},
+    {"torch ShortStorage", DType::i16},    {"torch CharStorage", DType::i8},          {"torch ByteStorage", DType::u8},
+    {"torch BoolStorage", DType::boolean}, {"torch ComplexFloatStorage", DType::c64}, {"torch ComplexDoubleStorage", DType::c128},
 };
 
 class Unpickler {
@@ -65,7 +64,8 @@ class Unpickler {
   Status spend(uint64_t bytes) {
     if (bytes > left_) {
       return Error{ErrorCode::archive_limit,
-                   fmt::format("the pickled weights in {} make objects of more than {} bytes, the limit for {} bytes of pickle", name_, budget_of(code_.size()), code_.size()),
+                   fmt::format("the pickled weights in {} make objects of more than {} bytes, the limit for {} bytes of pickle", name_, budget_of(code_.size()),
+                               code_.size()),
                    {},
                    "export the program again with PyTorch 2.9 or later"};
     }
@@ -167,8 +167,7 @@ class Unpickler {
     return push_sequence(std::move(items));
   }
   Status add_items(const std::vector<Ref>& items) {
-    if (stack_.empty() || objects_[stack_.back()].kind != Kind::dictionary || items.size() % 2)
-      return bad("items without a dictionary");
+    if (stack_.empty() || objects_[stack_.back()].kind != Kind::dictionary || items.size() % 2) return bad("items without a dictionary");
     TRY_STATUS(spend(2 * items.size() * sizeof(Ref)));
     std::vector<Ref>& into = lists_[objects_[stack_.back()].place];
     into.insert(into.end(), items.begin(), items.end());
@@ -188,27 +187,17 @@ class Unpickler {
 
   Status step(char op) {
     switch (op) {
-      case '\x80':
-        return number(1).ok() ? ok_status() : bad("it ends early");
-      case '}':
-        return push_list(Kind::dictionary, {});
+      case '\x80': return number(1).ok() ? ok_status() : bad("it ends early");
+      case '}': return push_list(Kind::dictionary, {});
       case ')':
-      case ']':
-        return push_sequence({});
-      case '(':
-        return push_integer(0, Kind::mark);
-      case 'N':
-        return push_integer(0, Kind::none);
-      case '\x88':
-        return push_integer(1, Kind::boolean);
-      case '\x89':
-        return push_integer(0, Kind::boolean);
-      case '\x85':
-        return push_last(1);
-      case '\x86':
-        return push_last(2);
-      case '\x87':
-        return push_last(3);
+      case ']': return push_sequence({});
+      case '(': return push_integer(0, Kind::mark);
+      case 'N': return push_integer(0, Kind::none);
+      case '\x88': return push_integer(1, Kind::boolean);
+      case '\x89': return push_integer(0, Kind::boolean);
+      case '\x85': return push_last(1);
+      case '\x86': return push_last(2);
+      case '\x87': return push_last(3);
       case 't': {
         TRY(std::vector<Ref> items, pop_to_mark());
         return push_sequence(std::move(items));
@@ -222,16 +211,11 @@ class Unpickler {
         TRY(Ref key, pop());
         return add_items({key, value});
       }
-      case 'b':
-        return pop().ok() ? ok_status() : bad("its stack is empty");  // attributes of a dictionary: not ours
-      case 'c':
-        return global();
-      case 'R':
-        return reduce();
-      case 'Q':
-        return storage();
-      default:
-        return literal(op);
+      case 'b': return pop().ok() ? ok_status() : bad("its stack is empty");  // attributes of a dictionary: not ours
+      case 'c': return global();
+      case 'R': return reduce();
+      case 'Q': return storage();
+      default: return literal(op);
     }
   }
 
@@ -277,8 +261,7 @@ class Unpickler {
         TRY(uint64_t slot, number(4));
         return recall(slot);
       }
-      default:
-        return bad(fmt::format("it uses the operation 0x{:02x}, which tensors do not need", static_cast<uint8_t>(op)));
+      default: return bad(fmt::format("it uses the operation 0x{:02x}, which tensors do not need", static_cast<uint8_t>(op)));
     }
   }
 
@@ -336,8 +319,7 @@ class Unpickler {
     if (id.kind != Kind::sequence || items(id).size() != 5) return bad("a bad storage");
     const Object& type = objects_[items(id)[1]];
     const Object& key = objects_[items(id)[2]];
-    if (objects_[items(id)[0]].text != "storage" || type.kind != Kind::global || key.kind != Kind::text)
-      return bad("a bad storage");
+    if (objects_[items(id)[0]].text != "storage" || type.kind != Kind::global || key.kind != Kind::text) return bad("a bad storage");
     TensorData made;
     bool known = false;
     for (const StorageType& t : kStorageTypes) {
@@ -345,11 +327,7 @@ class Unpickler {
       made.dtype = t.dtype;
       known = true;
     }
-    if (!known)
-      return Error{ErrorCode::unsupported_dtype,
-                   fmt::format("the weights in {} hold a '{}', which is not supported", name_, type.text),
-                   {},
-                   {}};
+    if (!known) return Error{ErrorCode::unsupported_dtype, fmt::format("the weights in {} hold a '{}', which is not supported", name_, type.text), {}, {}};
     // Once each: a deflated one is inflated into memory, and three bytes of pickle name it again.
     auto known_bytes = storages_.find(key.text);
     if (known_bytes == storages_.end()) {
@@ -366,7 +344,7 @@ class Unpickler {
   const ProgramArchive& files_;
   const std::string& name_;
   size_t at_ = 0;
-  uint64_t left_;               // of the budget
+  uint64_t left_;  // of the budget
   // Deques do not move their elements.
   std::deque<Object> objects_;
   std::deque<std::vector<Ref>> lists_;  // keys and values in turn of a dictionary
@@ -393,8 +371,7 @@ Result<Tensors> read_tensor_pickle(const ProgramArchive::Bytes& content, const s
   TRY(std::string code, files.text("data.pkl", uint64_t{1} << 30));
   if (files.has("byteorder")) {
     TRY(std::string order, files.text("byteorder", 64));
-    if (order != "little")
-      return Error{ErrorCode::bad_weights, fmt::format("the weights in {} have the byte order '{}'", name, order), {}, {}};
+    if (order != "little") return Error{ErrorCode::bad_weights, fmt::format("the weights in {} have the byte order '{}'", name, order), {}, {}};
   }
   TRY(Tensors tensors, Unpickler(code, files, name).run());
   for (auto& [fqn, data] : tensors) data.owner = std::make_shared<const Holder>(Holder{content.owner, data.owner});

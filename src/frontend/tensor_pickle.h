@@ -14,7 +14,6 @@ namespace coil {
 
 // `content`: the zip that torch.save wrote. The tensors are views of it; their sizes are not checked against their storages
 // yet. Errors: bad_archive, bad_weights, unsupported_dtype.
-Result<std::map<std::string, TensorData, std::less<>>> read_tensor_pickle(const ProgramArchive::Bytes& content,
-                                                                          const std::string& name);
+Result<std::map<std::string, TensorData, std::less<>>> read_tensor_pickle(const ProgramArchive::Bytes& content, const std::string& name);
 
 }  // namespace coil

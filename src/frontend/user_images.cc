@@ -18,17 +18,18 @@ constexpr size_t kMostParams = 46;  // kMaxCudaParams of device/cuda_host.h, les
 constexpr int kMostThreads = 1024, kMostCluster = 16;
 constexpr int64_t kMostShared = int64_t{1} << 20;
 constexpr std::array<std::pair<std::string_view, Param::Kind>, 9> kKinds = {{{"ptr", Param::Kind::pointer},
-                                                                            {"i1", Param::Kind::i1},
-                                                                            {"i8", Param::Kind::i8},
-                                                                            {"i16", Param::Kind::i16},
-                                                                            {"i32", Param::Kind::i32},
-                                                                            {"i64", Param::Kind::i64},
-                                                                            {"fp32", Param::Kind::f32},
-                                                                            {"fp64", Param::Kind::f64},
-                                                                            {"null", Param::Kind::null}}};
+                                                                             {"i1", Param::Kind::i1},
+                                                                             {"i8", Param::Kind::i8},
+                                                                             {"i16", Param::Kind::i16},
+                                                                             {"i32", Param::Kind::i32},
+                                                                             {"i64", Param::Kind::i64},
+                                                                             {"fp32", Param::Kind::f32},
+                                                                             {"fp64", Param::Kind::f64},
+                                                                             {"null", Param::Kind::null}}};
 
 Error wrong(const std::string& name, const std::string& problem) {
-  return {ErrorCode::user_kernel, fmt::format("user kernel '{}': {}", name, problem), "", "coil's Python package makes such registrations of Triton's kernels: docs/triton.md"};
+  return {ErrorCode::user_kernel, fmt::format("user kernel '{}': {}", name, problem), "",
+          "coil's Python package makes such registrations of Triton's kernels: docs/triton.md"};
 }
 
 Result<std::string> text_of(Json object, std::string_view key) {
@@ -68,9 +69,11 @@ Result<UserImage> parse_image(Json json, const std::string& name) {
   std::optional<std::string> code = from_base64(text);
   if (!code || code->empty()) return wrong(name, "the code of an image is no base64");
   image.code = std::move(*code);
-  if (config < 0 || sm < 1 || sm > 1000 || threads < 1 || threads > kMostThreads || cluster < 1 || cluster > kMostCluster || image.shared < 0 || image.shared > kMostShared)
+  if (config < 0 || sm < 1 || sm > 1000 || threads < 1 || threads > kMostThreads || cluster < 1 || cluster > kMostCluster || image.shared < 0 ||
+      image.shared > kMostShared)
     return wrong(name, "a number of an image is out of its range");
-  image.config = static_cast<size_t>(config), image.sm = static_cast<int>(sm), image.threads = static_cast<int>(threads), image.cluster = static_cast<int>(cluster);
+  image.config = static_cast<size_t>(config), image.sm = static_cast<int>(sm), image.threads = static_cast<int>(threads),
+  image.cluster = static_cast<int>(cluster);
   for (const auto& [key, flag] : {std::pair{"ptx", &image.ptx}, std::pair{"aligned", &image.aligned}}) {
     TRY(const Json value, json.get(key));
     TRY(*flag, value.as_bool());
@@ -166,7 +169,8 @@ Status check_images(const UserKernel& k) {
     for (const std::string& a : image.divisible) {
       if (!is_integer(k, a)) return wrong(k.name, fmt::format("there is no integer '{}'", a));
     }
-    const auto last = std::find_if(c.images.rbegin(), c.images.rend(), [&](const UserImage& other) { return other.config == image.config && other.sm == image.sm && other.ptx == image.ptx; });
+    const auto last = std::find_if(c.images.rbegin(), c.images.rend(),
+                                   [&](const UserImage& other) { return other.config == image.config && other.sm == image.sm && other.ptx == image.ptx; });
     if (last->aligned || !last->divisible.empty()) return wrong(k.name, fmt::format("no image for sm_{} takes arguments of any alignment", image.sm));
   }
   return ok_status();

@@ -21,8 +21,9 @@ constexpr int kMostConfigs = 1000;
 constexpr uint64_t kMostBytes = uint64_t{1} << 24;  // of a source or a registration
 constexpr std::string_view kReserved[] = {"aten", "prim", "prims", "coil", "higher_order", "quantized_decomposed", "torchvision"};
 // What the text around a source needs.
-constexpr std::string_view kNotForConstants[] = {"coil", "cd", "a", "begin", "end", "context", "worker", "float", "double", "int", "long", "short", "char", "bool", "void", "const",
-                                                 "if", "for", "while", "return", "struct", "template", "class", "auto", "static", "inline", "namespace", "using", "extern", "unsigned", "signed"};
+constexpr std::string_view kNotForConstants[] = {
+    "coil", "cd",  "a",     "begin",  "end",    "context",  "worker", "float", "double", "int",    "long",      "short", "char",   "bool",     "void",  "const",
+    "if",   "for", "while", "return", "struct", "template", "class",  "auto",  "static", "inline", "namespace", "using", "extern", "unsigned", "signed"};
 
 bool is_identifier(std::string_view s) {
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
@@ -76,7 +77,8 @@ class Checker {
     k_.args.clear();
     std::set<std::string_view> names;
     for (const SchemaArg& a : schema->args) {
-      if (!is_identifier(a.name) || !names.insert(a.name).second || is_result_name(a.name)) return wrong(k_.name, fmt::format("the argument '{}' of the signature has no name of its own", a.name), hint);
+      if (!is_identifier(a.name) || !names.insert(a.name).second || is_result_name(a.name))
+        return wrong(k_.name, fmt::format("the argument '{}' of the signature has no name of its own", a.name), hint);
       TRY(UserKernelArg arg, read_arg(a));
       k_.args.push_back(std::move(arg));
     }
@@ -85,7 +87,8 @@ class Checker {
       if (r.written) return wrong(k_.name, "a result is an argument that is written to", "return nothing or new tensors; Tensor(a!) arguments change in place");
     }
     k_.returns = static_cast<int>(schema->returns.size());
-    if (given.find("->") != std::string::npos && k_.returns == 0 && given.substr(given.find("->")).find("()") == std::string::npos) return wrong(k_.name, "the signature's results cannot be read", hint);
+    if (given.find("->") != std::string::npos && k_.returns == 0 && given.substr(given.find("->")).find("()") == std::string::npos)
+      return wrong(k_.name, "the signature's results cannot be read", hint);
     if (k_.returns == 0 && k_.num_written() == 0) return wrong(k_.name, "it gives no result and writes to no argument", hint);
     return ok_status();
   }
@@ -106,7 +109,9 @@ class Checker {
       case SchemaType::integer: arg.kind = a.list ? Kind::integers : Kind::integer; break;
       case SchemaType::floating: arg.kind = Kind::number; break;
       case SchemaType::boolean: arg.kind = Kind::boolean; break;
-      default: return wrong(k_.name, what + " has a type that user kernels do not take", "Tensor, Tensor?, int, int[], float, bool; make a dtype or a string an operator of its own");
+      default:
+        return wrong(k_.name, what + " has a type that user kernels do not take",
+                     "Tensor, Tensor?, int, int[], float, bool; make a dtype or a string an operator of its own");
     }
     if (a.list && arg.kind != Kind::integers) return wrong(k_.name, what + " is a list of something else than integers", "pass tensors one by one");
     if (a.optional && arg.kind != Kind::tensor) return wrong(k_.name, what + " is optional and no tensor", "give it a default instead");
@@ -121,14 +126,16 @@ class Checker {
     for (const UserKernel::Config& c : k_.configs) {
       const auto same_name = [](const auto& x, const auto& y) { return x.first == y.first; };
       if (!std::equal(c.begin(), c.end(), k_.configs[0].begin(), k_.configs[0].end(), same_name))
-        return wrong(k_.name, fmt::format("the configuration {} has other constants than {}", config_text(c), config_text(k_.configs[0])), "every configuration gives all constants a value");
+        return wrong(k_.name, fmt::format("the configuration {} has other constants than {}", config_text(c), config_text(k_.configs[0])),
+                     "every configuration gives all constants a value");
       if (std::count(k_.configs.begin(), k_.configs.end(), c) > 1) return wrong(k_.name, fmt::format("the configuration {} is there twice", config_text(c)));
     }
     for (const auto& [name, value] : k_.configs[0]) {
       const bool taken = std::any_of(k_.args.begin(), k_.args.end(), [&, &n = name](const UserKernelArg& a) { return a.name == n; }) || is_result_name(name);
       const bool entry = (k_.cpu && k_.cpu->entry == name) || (k_.cuda && k_.cuda->entry == name);
       if (!is_identifier(name) || taken || entry || among(name, kNotForConstants) || name.find("__") != std::string::npos)
-        return wrong(k_.name, fmt::format("'{}' cannot be the name of a constant", name), "an identifier that is neither an argument's name nor a word of C++, e.g. BLOCK");
+        return wrong(k_.name, fmt::format("'{}' cannot be the name of a constant", name),
+                     "an identifier that is neither an argument's name nor a word of C++, e.g. BLOCK");
     }
     return ok_status();
   }
@@ -184,7 +191,8 @@ class Checker {
       return ok_status();
     }
     TRY_STATUS(check_source("CUDA", c));
-    if (c.grid.empty() || c.grid.size() > 3) return wrong(k_.name, "cuda.grid is missing", "blocks along one to three axes, e.g. [\"cdiv(out.numel(), BLOCK)\"]");
+    if (c.grid.empty() || c.grid.size() > 3)
+      return wrong(k_.name, "cuda.grid is missing", "blocks along one to three axes, e.g. [\"cdiv(out.numel(), BLOCK)\"]");
     for (const std::string& g : c.grid) TRY_STATUS(check_everywhere("cuda.grid", g, true));
     if (c.block.empty()) return wrong(k_.name, "cuda.block is missing", "the threads of a block, e.g. \"BLOCK\" or \"256\"");
     TRY_STATUS(check_everywhere("cuda.block", c.block, false));
@@ -193,7 +201,8 @@ class Checker {
       FormulaNames names;
       for (const auto& [name, value] : config) names.numbers.emplace(name, pool.index(value));
       TRY(const Expr threads, parse_formula(pool, c.block, names));
-      if (threads->as_int() < 1 || threads->as_int() > 1024) return wrong(k_.name, fmt::format("cuda.block is {} with {}", threads->as_int(), config_text(config)), "a block has 1 to 1024 threads");
+      if (threads->as_int() < 1 || threads->as_int() > 1024)
+        return wrong(k_.name, fmt::format("cuda.block is {} with {}", threads->as_int(), config_text(config)), "a block has 1 to 1024 threads");
     }
     return c.shared.empty() ? ok_status() : check_everywhere("cuda.shared", c.shared, false);
   }
@@ -253,7 +262,8 @@ Result<UserKernelCode> parse_code(Json json, const std::string& name, const char
   TRY(c.source, text_field(json, "text"));
   TRY(c.file, text_field(json, "file"));
   if (!source.empty()) {
-    if (!c.source.empty()) return wrong(name, fmt::format("\"{}\" has a \"source\" and a \"text\"", target), "\"source\" names a file, \"text\" is the text itself");
+    if (!c.source.empty())
+      return wrong(name, fmt::format("\"{}\" has a \"source\" and a \"text\"", target), "\"source\" names a file, \"text\" is the text itself");
     TRY(c.source, read(source));
     if (c.file.empty()) c.file = source;
   }
@@ -327,7 +337,8 @@ Result<std::shared_ptr<const UserKernel>> parse_one(Json json, const ReadSource&
       TRY(auto members, item.as_object());
       for (auto [constant, value] : members) {
         const bool number = value.is_int() || value.is_bool();
-        if (!number) return wrong(k.name, fmt::format("the constant '{}' of a configuration is no whole number", constant), "constants are whole numbers or booleans");
+        if (!number)
+          return wrong(k.name, fmt::format("the constant '{}' of a configuration is no whole number", constant), "constants are whole numbers or booleans");
         if (value.is_bool()) {
           TRY(const bool b, value.as_bool());
           config[std::string(constant)] = b;

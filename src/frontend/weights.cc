@@ -61,7 +61,9 @@ Status WeightStore::spend(std::string_view fqn, const TensorData& data) {
   constexpr uint64_t kLeast = uint64_t{64} << 20;
   const uint64_t most = kLeast + 16 * archive_->file_bytes();
   if (__builtin_add_overflow(dense_bytes_, dense_size(data), &dense_bytes_) || dense_bytes_ > most) {
-    return Error{ErrorCode::archive_limit, fmt::format("with weight '{}' the program's weights have more than {} bytes, the limit for a file of {}", fqn.substr(0, 300), most, archive_->file_bytes()),
+    return Error{ErrorCode::archive_limit,
+                 fmt::format("with weight '{}' the program's weights have more than {} bytes, the limit for a file of {}", fqn.substr(0, 300), most,
+                             archive_->file_bytes()),
                  archive_->file_name(), "weights that are expanded (a stride of 0) or shared by many names: make them dense, or expand them in forward()"};
   }
   return ok_status();
@@ -110,13 +112,13 @@ Result<TensorData> WeightStore::get(std::string_view fqn) {
     return it->second;
   }
   auto it = payloads_.find(fqn);
-  if (it == payloads_.end())
-    return bad(fqn, "is not in the archive", "save the program with its weights: torch.export.save(program, path)");
+  if (it == payloads_.end()) return bad(fqn, "is not in the archive", "save the program with its weights: torch.export.save(program, path)");
   Json meta = it->second.meta;
   if (auto pickled = meta.find("use_pickle")) {
     TRY(bool use_pickle, pickled->as_bool());
     if (use_pickle)
-      return bad(fqn, "is pickled (a tensor subclass), which coil does not read", "program.run_decompositions() before torch.export.save makes plain tensors of them");
+      return bad(fqn, "is pickled (a tensor subclass), which coil does not read",
+                 "program.run_decompositions() before torch.export.save makes plain tensors of them");
   }
   TRY(std::string_view path, meta.get_string("path_name"));
   TRY(Json tensor, meta.get("tensor_meta"));
@@ -138,12 +140,10 @@ Result<TensorData> WeightStore::get(std::string_view fqn) {
 
   TRY(ProgramArchive::Bytes bytes, storage(std::string(it->second.folder) + std::string(path)));
   if (bytes.bytes.empty() && *end > 0) {
-    return bad(fqn, "has no data: the program was exported with fake tensors",
-               "load the real weights before torch.export.save");
+    return bad(fqn, "has no data: the program was exported with fake tensors", "load the real weights before torch.export.save");
   }
   if (*end > bytes.bytes.size()) {
-    return bad(fqn, fmt::format("needs {} bytes of {}{}, which has {}",
-                                static_cast<uint64_t>(std::min<unsigned __int128>(*end, UINT64_MAX)), it->second.folder,
+    return bad(fqn, fmt::format("needs {} bytes of {}{}, which has {}", static_cast<uint64_t>(std::min<unsigned __int128>(*end, UINT64_MAX)), it->second.folder,
                                 path.substr(0, 200), bytes.bytes.size()));
   }
   data.owner = std::move(bytes.owner);

@@ -53,26 +53,19 @@ std::string float_text(double v) {
 
 std::string_view format_name(MemoryFormat f) {
   switch (f) {
-    case MemoryFormat::contiguous:
-      return "contiguous";
-    case MemoryFormat::channels_last:
-      return "channels_last";
-    case MemoryFormat::channels_last_3d:
-      return "channels_last_3d";
-    case MemoryFormat::preserve:
-      return "preserve";
+    case MemoryFormat::contiguous: return "contiguous";
+    case MemoryFormat::channels_last: return "channels_last";
+    case MemoryFormat::channels_last_3d: return "channels_last_3d";
+    case MemoryFormat::preserve: return "preserve";
   }
   return "?";
 }
 
 std::string_view device_name(DeviceType d) {
   switch (d) {
-    case DeviceType::cpu:
-      return "cpu";
-    case DeviceType::cuda:
-      return "cuda";
-    case DeviceType::other:
-      return "other";
+    case DeviceType::cpu: return "cpu";
+    case DeviceType::cuda: return "cuda";
+    case DeviceType::other: return "other";
   }
   return "?";
 }
@@ -110,30 +103,27 @@ class Printer {
 
   std::string typed(ValueId id) const {
     if (!id.valid() || static_cast<size_t>(id.index) >= graph_.values.size()) return value_name(id);
-    return std::visit(overload{[&](const TensorType& t) { return value_name(id) + ": " + to_string(graph_, t); },
-                               [&](const Expr& e) { return value_name(id) + ": " + (e ? to_string(e) : "?"); },
-                               [&](std::monostate) { return value_name(id) + ": None"; }},
-                      graph_.value(id).type);
+    return std::visit(
+        overload{[&](const TensorType& t) { return value_name(id) + ": " + to_string(graph_, t); },
+                 [&](const Expr& e) { return value_name(id) + ": " + (e ? to_string(e) : "?"); }, [&](std::monostate) { return value_name(id) + ": None"; }},
+        graph_.value(id).type);
   }
 
   std::string argument(const Argument& a) {
     auto expr = [](Expr e) { return e ? to_string(e) : std::string("?"); };
     return std::visit(
-        overload{
-            [](const NoneArg&) { return std::string("None"); }, [&](ValueId v) { return value_name(v); },
-            [&](const std::vector<ValueId>& list) { return bracketed(list, [&](ValueId v) { return value_name(v); }); },
-            [&](const Expr& e) { return expr(e); }, [&](const std::vector<Expr>& list) { return bracketed(list, expr); },
-            [](double v) { return float_text(v); }, [](const std::vector<double>& list) { return bracketed(list, float_text); },
-            [](bool v) { return std::string(v ? "True" : "False"); },
-            [](const std::vector<bool>& list) { return bracketed(list, [](bool v) { return v ? "True" : "False"; }); },
-            [](const std::string& s) { return quoted(s); }, [](DType d) { return std::string(name(d)); },
-            [](MemoryFormat f) { return std::string(format_name(f)); },
-            [](const DeviceArg& d) {
-              return d.index < 0 ? std::string(device_name(d.type)) : fmt::format("{}:{}", device_name(d.type), d.index);
-            },
-            [](const LayoutArg& l) { return l.export_number == 7 ? "strided" : fmt::format("layout#{}", l.export_number); },
-            [](const std::complex<double>& c) { return fmt::format("({} + {}j)", float_text(c.real()), float_text(c.imag())); },
-            [&](const SubgraphRef& s) { return subgraph(s); }, [](const OpaqueArg& o) { return "<" + o.text + ">"; }},
+        overload{[](const NoneArg&) { return std::string("None"); }, [&](ValueId v) { return value_name(v); },
+                 [&](const std::vector<ValueId>& list) { return bracketed(list, [&](ValueId v) { return value_name(v); }); },
+                 [&](const Expr& e) { return expr(e); }, [&](const std::vector<Expr>& list) { return bracketed(list, expr); },
+                 [](double v) { return float_text(v); }, [](const std::vector<double>& list) { return bracketed(list, float_text); },
+                 [](bool v) { return std::string(v ? "True" : "False"); },
+                 [](const std::vector<bool>& list) { return bracketed(list, [](bool v) { return v ? "True" : "False"; }); },
+                 [](const std::string& s) { return quoted(s); }, [](DType d) { return std::string(name(d)); },
+                 [](MemoryFormat f) { return std::string(format_name(f)); },
+                 [](const DeviceArg& d) { return d.index < 0 ? std::string(device_name(d.type)) : fmt::format("{}:{}", device_name(d.type), d.index); },
+                 [](const LayoutArg& l) { return l.export_number == 7 ? "strided" : fmt::format("layout#{}", l.export_number); },
+                 [](const std::complex<double>& c) { return fmt::format("({} + {}j)", float_text(c.real()), float_text(c.imag())); },
+                 [&](const SubgraphRef& s) { return subgraph(s); }, [](const OpaqueArg& o) { return "<" + o.text + ">"; }},
         a);
   }
 
@@ -165,11 +155,10 @@ class Printer {
     std::string text = fmt::format("{} ", kKinds[static_cast<size_t>(in.kind)]);
     if (in.kind == GraphInput::Kind::fixed) {
       return text + in.name + " = " +
-             std::visit(
-                 overload{[](std::monostate) { return std::string("None"); }, [](int64_t v) { return fmt::format("{}", v); },
-                          [](double v) { return float_text(v); }, [](bool v) { return std::string(v ? "True" : "False"); },
-                          [](const std::string& v) { return quoted(v); }},
-                 in.fixed_value);
+             std::visit(overload{[](std::monostate) { return std::string("None"); }, [](int64_t v) { return fmt::format("{}", v); },
+                                 [](double v) { return float_text(v); }, [](bool v) { return std::string(v ? "True" : "False"); },
+                                 [](const std::string& v) { return quoted(v); }},
+                        in.fixed_value);
     }
     text += typed(in.value);
     std::string id = value_name(in.value);
@@ -178,11 +167,10 @@ class Printer {
   }
 
   std::string output(const GraphOutput& out) const {
-    std::string text = std::visit(
-        overload{[&](ValueId v) { return value_name(v); }, [](std::monostate) { return std::string("None"); },
-                 [](int64_t v) { return fmt::format("{}", v); }, [](double v) { return float_text(v); },
-                 [](bool v) { return std::string(v ? "True" : "False"); }, [](const std::string& v) { return quoted(v); }},
-        out.value);
+    std::string text = std::visit(overload{[&](ValueId v) { return value_name(v); }, [](std::monostate) { return std::string("None"); },
+                                           [](int64_t v) { return fmt::format("{}", v); }, [](double v) { return float_text(v); },
+                                           [](bool v) { return std::string(v ? "True" : "False"); }, [](const std::string& v) { return quoted(v); }},
+                                  out.value);
     if (out.kind == GraphOutput::Kind::user) return text;
     return fmt::format("{} {} = {}", out.kind == GraphOutput::Kind::buffer_mutation ? "buffer" : "input", out.target, text);
   }

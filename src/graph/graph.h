@@ -62,23 +62,22 @@ struct DeviceArg {
 struct LayoutArg {
   int export_number = 7;  // strided
 };
-struct OpaqueArg {        // an argument kind that no lowering understands; the text says what it was
+struct OpaqueArg {  // an argument kind that no lowering understands; the text says what it was
   std::string text;
 };
 
 // One argument of a node. Symbolic integers are Exprs of type index; a list of integers is always vector<Expr>.
-using Argument = std::variant<NoneArg, ValueId, std::vector<ValueId> /* invalid id: None */, Expr, std::vector<Expr>, double,
-                              std::vector<double>, bool, std::vector<bool>, std::string, DType, MemoryFormat, DeviceArg, LayoutArg,
-                              std::complex<double>, SubgraphRef, OpaqueArg>;
+using Argument = std::variant<NoneArg, ValueId, std::vector<ValueId> /* invalid id: None */, Expr, std::vector<Expr>, double, std::vector<double>, bool,
+                              std::vector<bool>, std::string, DType, MemoryFormat, DeviceArg, LayoutArg, std::complex<double>, SubgraphRef, OpaqueArg>;
 
 struct Node {
-  std::string target;                    // "aten.add.Tensor", "higher_order.cond"
-  std::string name;                      // the FX node's
-  std::vector<std::string> arg_names;    // schema order
+  std::string target;                  // "aten.add.Tensor", "higher_order.cond"
+  std::string name;                    // the FX node's
+  std::vector<std::string> arg_names;  // schema order
   std::vector<Argument> args;
-  std::vector<ValueId> outputs;          // a Tensor[] result is its elements
+  std::vector<ValueId> outputs;  // a Tensor[] result is its elements
   std::vector<Origin> origins;
-  std::vector<SymbolId> binds;           // sizes of its results that only its data decides
+  std::vector<SymbolId> binds;  // sizes of its results that only its data decides
   // Of a user's operator. In a functional graph the new contents of what it writes are further results, in the order of the signature.
   std::shared_ptr<const UserKernel> user;
 
@@ -88,9 +87,9 @@ struct Node {
 struct GraphInput {
   enum class Kind : uint8_t { parameter, buffer, constant, user, user_symint, fixed };
   Kind kind = Kind::user;
-  ValueId value;                         // invalid for fixed
-  std::string name;                      // argument name ("input_ids"), or the parameter's FQN
-  TensorData data;                       // parameter, buffer, constant
+  ValueId value;     // invalid for fixed
+  std::string name;  // argument name ("input_ids"), or the parameter's FQN
+  TensorData data;   // parameter, buffer, constant
   // fixed: a non-tensor input whose value the export fixed. `position` counts flattened user inputs, for these and for user ones.
   std::variant<std::monostate, int64_t, double, bool, std::string> fixed_value;
   int position = -1;
@@ -102,7 +101,7 @@ struct GraphOutput {
   // A tensor or symbolic value; or a constant result: None, integer, float, bool, string.
   std::variant<ValueId, std::monostate, int64_t, double, bool, std::string> value;
   std::string name;
-  std::string target;                    // mutated buffer's FQN or input's name
+  std::string target;  // mutated buffer's FQN or input's name
 };
 
 struct Graph {
@@ -112,10 +111,10 @@ struct Graph {
   std::vector<GraphInput> inputs;
   std::vector<GraphOutput> outputs;
   std::vector<SizeCheck> checks;
-  std::string in_spec, out_spec;         // pytree specs as torch wrote them (JSON text)
+  std::string in_spec, out_spec;  // pytree specs as torch wrote them (JSON text)
   std::vector<std::string> forward_arg_names;
   std::string torch_version, schema_version;
-  bool functional = false;               // no in-place operators
+  bool functional = false;  // no in-place operators
 
   const ValueInfo& value(ValueId id) const { return values[static_cast<size_t>(id.index)]; }
   ValueInfo& value(ValueId id) { return values[static_cast<size_t>(id.index)]; }

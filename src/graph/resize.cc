@@ -84,12 +84,16 @@ class Resize {
     const ValueId first = operand(node);
     const std::optional<Sizes> in = sizes_of(graph_, first), out = node.outputs.empty() ? std::nullopt : sizes_of(graph_, node.outputs[0]);
     const std::string name = packet(node.target);
-    if (name == "cat" || name == "split" || name == "chunk" || name == "split_with_sizes" || name == "unsafe_split" || name == "tensor_split") return parts(node, name == "cat");
+    if (name == "cat" || name == "split" || name == "chunk" || name == "split_with_sizes" || name == "unsafe_split" || name == "tensor_split")
+      return parts(node, name == "cat");
     if (!in || !out) return;
-    if (name == "view" || name == "reshape" || name == "unsafe_view" || name == "flatten" || name == "unflatten" || name == "view_copy" || name == "reshape_alias" || name == "reshape_copy") regroup(*in, *out);
+    if (name == "view" || name == "reshape" || name == "unsafe_view" || name == "flatten" || name == "unflatten" || name == "view_copy" ||
+        name == "reshape_alias" || name == "reshape_copy")
+      regroup(*in, *out);
     else if (name.starts_with("conv") && name.find("transpose") == std::string::npos) window(node, *in, *out, true);
     else if (name.starts_with("max_pool") || name.starts_with("avg_pool")) window(node, *in, *out, false);
-    else if (name == "constant_pad_nd" || name == "pad" || name == "reflection_pad2d" || name == "replication_pad2d" || name == "reflection_pad1d") padding(node, *in, *out);
+    else if (name == "constant_pad_nd" || name == "pad" || name == "reflection_pad2d" || name == "replication_pad2d" || name == "reflection_pad1d")
+      padding(node, *in, *out);
     else if (name == "slice") slice(node, *in, *out);
   }
 
@@ -205,7 +209,8 @@ class Resize {
     if (dim < 0) dim += static_cast<int64_t>(in.size());
     if (dim < 0 || dim >= static_cast<int64_t>(in.size()) || in.size() != out.size()) return;
     const auto d = static_cast<size_t>(dim);
-    const int64_t start = number(node, "start").value_or(0), end = number(node, "end").value_or(INT64_MAX), step = std::max<int64_t>(number(node, "step").value_or(1), 1);
+    const int64_t start = number(node, "start").value_or(0), end = number(node, "end").value_or(INT64_MAX),
+                  step = std::max<int64_t>(number(node, "step").value_or(1), 1);
     const auto place = [&](int64_t p, int64_t size) { return std::clamp<int64_t>(p < 0 ? p + size : p, 0, size); };
     // Ends are sizes as well where they are those of a tensor (ProgramDocument::resized).
     const int64_t from = place(of(start), of(in[d])), to = place(end == INT64_MAX ? end : of(end), of(in[d]));

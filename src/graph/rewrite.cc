@@ -14,8 +14,7 @@ GraphBuilder::GraphBuilder(const Graph& from) : next_(from), replacement_(from.v
 }
 
 ValueId GraphBuilder::map(ValueId id) const {
-  while (id.valid() && static_cast<size_t>(id.index) < replacement_.size() &&
-         replacement_[static_cast<size_t>(id.index)].valid()) {
+  while (id.valid() && static_cast<size_t>(id.index) < replacement_.size() && replacement_[static_cast<size_t>(id.index)].valid()) {
     id = replacement_[static_cast<size_t>(id.index)];
   }
   return id;
@@ -36,8 +35,7 @@ void GraphBuilder::replace(ValueId old_value, ValueId new_value) {
   old_value = map(old_value);
   new_value = map(new_value);
   if (old_value == new_value) return;
-  if (replacement_.size() <= static_cast<size_t>(old_value.index))
-    replacement_.resize(static_cast<size_t>(old_value.index) + 1);
+  if (replacement_.size() <= static_cast<size_t>(old_value.index)) replacement_.resize(static_cast<size_t>(old_value.index) + 1);
   replacement_[static_cast<size_t>(old_value.index)] = new_value;
 }
 
@@ -51,8 +49,8 @@ NodeId GraphBuilder::append(Node node) {
   return id;
 }
 
-ValueId GraphBuilder::add(std::string target, std::string_view name, std::vector<std::pair<std::string, Argument>> args,
-                          TensorType type, std::vector<Origin> origins) {
+ValueId GraphBuilder::add(std::string target, std::string_view name, std::vector<std::pair<std::string, Argument>> args, TensorType type,
+                          std::vector<Origin> origins) {
   NodeId id(next_.nodes.size());
   Node node;
   node.target = std::move(target);

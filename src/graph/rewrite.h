@@ -34,8 +34,7 @@ class GraphBuilder {
   // The same with changed target or arguments; arguments are mapped.
   NodeId append(Node node);
   // Appends a new node with one tensor output named after `name` (made unique). Arguments are not mapped.
-  ValueId add(std::string target, std::string_view name, std::vector<std::pair<std::string, Argument>> args, TensorType type,
-              std::vector<Origin> origins);
+  ValueId add(std::string target, std::string_view name, std::vector<std::pair<std::string, Argument>> args, TensorType type, std::vector<Origin> origins);
 
   // A value that no node defines yet (the caller appends one with it as output), named after `name`.
   ValueId new_value(std::string_view name, std::variant<TensorType, Expr, std::monostate> type);
@@ -58,7 +57,7 @@ class GraphBuilder {
     int numbers;
   };
   std::unordered_map<std::string, NumberedName> numbered_;  // names that were made here
-  std::unordered_map<std::string, int> next_name_;  // the first number that may be free behind a name that was wanted before
+  std::unordered_map<std::string, int> next_name_;          // the first number that may be free behind a name that was wanted before
 };
 
 // --- queries used by several passes

@@ -24,9 +24,7 @@ class Verifier {
   }
 
  private:
-  Status bad(std::string message, std::string where = {}) const {
-    return Error{ErrorCode::bad_program, std::move(message), std::move(where), {}};
-  }
+  Status bad(std::string message, std::string where = {}) const { return Error{ErrorCode::bad_program, std::move(message), std::move(where), {}}; }
 
   bool in_range(ValueId id) const { return id.valid() && static_cast<size_t>(id.index) < graph_.values.size(); }
 
@@ -38,12 +36,10 @@ class Verifier {
     defined_[static_cast<size_t>(id.index)] = true;
     if (!info.is_tensor()) return ok_status();
     const TensorType& t = info.tensor();
-    if (t.sizes.size() != t.strides.size())
-      return bad(fmt::format("%{} has {} sizes and {} strides", info.name, t.sizes.size(), t.strides.size()));
+    if (t.sizes.size() != t.strides.size()) return bad(fmt::format("%{} has {} sizes and {} strides", info.name, t.sizes.size(), t.strides.size()));
     for (const std::vector<Expr>* list : {&t.sizes, &t.strides}) {
       for (Expr e : *list) {
-        if (!e || e->dtype != DType::index)
-          return bad(fmt::format("%{} has a size or stride that is no index expression", info.name));
+        if (!e || e->dtype != DType::index) return bad(fmt::format("%{} has a size or stride that is no index expression", info.name));
       }
     }
     return ok_status();
@@ -53,25 +49,21 @@ class Verifier {
     if (!in_range(id)) return bad(fmt::format("{} uses a value that does not exist", by), where);
     // Symbolic integers are expressions of the input sizes: nothing computes them.
     if (std::holds_alternative<Expr>(graph_.value(id).type)) return ok_status();
-    if (!defined_[static_cast<size_t>(id.index)])
-      return bad(fmt::format("{} uses %{} before it is defined", by, graph_.value(id).name), where);
+    if (!defined_[static_cast<size_t>(id.index)]) return bad(fmt::format("{} uses %{} before it is defined", by, graph_.value(id).name), where);
     return ok_status();
   }
 
   Status input(const GraphInput& in) {
     if (in.kind == GraphInput::Kind::fixed) return ok_status();
     TRY_STATUS(define(in.value, NodeId(), "input " + in.name));
-    bool has_data =
-        in.kind == GraphInput::Kind::parameter || in.kind == GraphInput::Kind::buffer || in.kind == GraphInput::Kind::constant;
-    if (has_data != graph_.value(in.value).is_tensor() && has_data)
-      return bad(fmt::format("input {} is not a tensor", in.name));
+    bool has_data = in.kind == GraphInput::Kind::parameter || in.kind == GraphInput::Kind::buffer || in.kind == GraphInput::Kind::constant;
+    if (has_data != graph_.value(in.value).is_tensor() && has_data) return bad(fmt::format("input {} is not a tensor", in.name));
     return has_data ? data(in) : ok_status();
   }
 
   Status data(const GraphInput& in) const {
     const TensorData& d = in.data;
-    if (d.sizes.size() != d.strides.size())
-      return bad(fmt::format("{} has {} sizes and {} strides", in.name, d.sizes.size(), d.strides.size()));
+    if (d.sizes.size() != d.strides.size()) return bad(fmt::format("{} has {} sizes and {} strides", in.name, d.sizes.size(), d.strides.size()));
     __int128 last = d.offset;
     bool empty = false;
     if (d.offset < 0) return bad(fmt::format("{} has a negative offset", in.name));
@@ -81,8 +73,7 @@ class Verifier {
       last += static_cast<__int128>(d.sizes[i] - 1) * d.strides[i];
       if (last > (static_cast<__int128>(1) << 62)) last = static_cast<__int128>(1) << 62;
     }
-    if (!empty && (last + 1) * byte_size(d.dtype) > static_cast<__int128>(d.bytes.size()))
-      return bad(fmt::format("{} does not fit its storage", in.name));
+    if (!empty && (last + 1) * byte_size(d.dtype) > static_cast<__int128>(d.bytes.size())) return bad(fmt::format("{} does not fit its storage", in.name));
     return ok_status();
   }
 

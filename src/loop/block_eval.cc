@@ -31,8 +31,7 @@ struct AffineLoad {
 
 class Evaluator {
  public:
-  Evaluator(const std::vector<int64_t>& domain, const TensorOf& tensor, const SymbolOf& symbol)
-      : domain_(domain), tensor_(tensor), symbol_(symbol) {}
+  Evaluator(const std::vector<int64_t>& domain, const TensorOf& tensor, const SymbolOf& symbol) : domain_(domain), tensor_(tensor), symbol_(symbol) {}
 
   Status run(Expr body, const std::function<void(const BlockView&)>& sink) {
     for (int64_t s : domain_) {

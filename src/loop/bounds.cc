@@ -48,19 +48,14 @@ class Point {
  private:
   Known compute(Expr e) {
     switch (e->kind) {
-      case ExprKind::constant:
-        return is_float(e->dtype) ? std::nullopt : Known(e->bits);
+      case ExprKind::constant: return is_float(e->dtype) ? std::nullopt : Known(e->bits);
       case ExprKind::symbol:
-        return static_cast<size_t>(e->id) < symbols_.size() && symbols_[static_cast<size_t>(e->id)] >= 0 ? Known(symbols_[static_cast<size_t>(e->id)]) : std::nullopt;
-      case ExprKind::var:
-        return static_cast<size_t>(e->id) < vars_.size() ? Known(vars_[static_cast<size_t>(e->id)]) : std::nullopt;
-      case ExprKind::load:
-        look_at(e);
-        return std::nullopt;
-      case ExprKind::temp:
-        return std::nullopt;
-      case ExprKind::op:
-        return compute_op(e);
+        return static_cast<size_t>(e->id) < symbols_.size() && symbols_[static_cast<size_t>(e->id)] >= 0 ? Known(symbols_[static_cast<size_t>(e->id)])
+                                                                                                         : std::nullopt;
+      case ExprKind::var: return static_cast<size_t>(e->id) < vars_.size() ? Known(vars_[static_cast<size_t>(e->id)]) : std::nullopt;
+      case ExprKind::load: look_at(e); return std::nullopt;
+      case ExprKind::temp: return std::nullopt;
+      case ExprKind::op: return compute_op(e);
     }
     return std::nullopt;
   }
@@ -84,7 +79,8 @@ class Point {
     }
     const bool whole = std::none_of(e->args.begin(), e->args.end(), [](Expr a) { return is_float(a->dtype); }) && !is_float(e->dtype);
     if (!known || !whole || e->is_op(ScalarOp::checked_index)) return std::nullopt;
-    const bool divides = e->is_op(ScalarOp::div) || e->is_op(ScalarOp::floor_div) || e->is_op(ScalarOp::trunc_div) || e->is_op(ScalarOp::remainder) || e->is_op(ScalarOp::fmod);
+    const bool divides =
+        e->is_op(ScalarOp::div) || e->is_op(ScalarOp::floor_div) || e->is_op(ScalarOp::trunc_div) || e->is_op(ScalarOp::remainder) || e->is_op(ScalarOp::fmod);
     if (divides && args[1].i == 0) return std::nullopt;
     if ((e->is_op(ScalarOp::idiv) || e->is_op(ScalarOp::imod)) && args[1].i <= 0) return std::nullopt;
     if (e->is_op(ScalarOp::cast)) return convert(args[0], e->args[0]->dtype, e->dtype).i;
@@ -201,7 +197,8 @@ bool Bounds::inside(Expr load, const std::vector<Expr>& domain, const std::vecto
   const VarRanges ranges{domain};
   for (size_t d = 0; d < load->args.size(); ++d) {
     Expr c = load->args[d];
-    if (c->kind == ExprKind::var && (static_cast<size_t>(c->id) >= domain.size() || domain[static_cast<size_t>(c->id)] == sizes[d])) continue;  // of a complex number: which part
+    if (c->kind == ExprKind::var && (static_cast<size_t>(c->id) >= domain.size() || domain[static_cast<size_t>(c->id)] == sizes[d]))
+      continue;  // of a complex number: which part
     if (c->is_op(ScalarOp::checked_index) && c->args[1] == sizes[d]) continue;
     const bool low = holds_one(conditions, ScalarOp::ge, c, c->pool->index(0)) || provably_nonnegative(c, ranges);
     if (!low || (!holds_one(conditions, ScalarOp::lt, c, sizes[d]) && !provably_less(c, sizes[d], ranges))) return false;

@@ -43,7 +43,11 @@ void join(Demand& known, const Ranges& wanted, const std::vector<Expr>& sizes) {
 class DemandedRanges {
  public:
   DemandedRanges(LoopProgram program, bool split_columns)
-      : program_(std::move(program)), split_columns_(split_columns), demand_(program_.buffers.size()), narrowed_(program_.buffers.size(), nullptr), held_(program_.buffers.size()) {}
+      : program_(std::move(program)),
+        split_columns_(split_columns),
+        demand_(program_.buffers.size()),
+        narrowed_(program_.buffers.size(), nullptr),
+        held_(program_.buffers.size()) {}
 
   LoopProgram run() {
     for (const LoopOutput& out : program_.outputs) demand_whole(out.source);
@@ -323,7 +327,7 @@ class DemandedRanges {
   std::vector<Demand> demand_;
   std::vector<std::unique_ptr<const Ranges>> kept_;
   NarrowedBuffers narrowed_;
-  std::vector<std::vector<char>> held_;  // by buffer and dimension; empty: none
+  std::vector<std::vector<char>> held_;         // by buffer and dimension; empty: none
   std::vector<std::pair<size_t, Loop>> added_;  // to be inserted before the loop of that number; later ones first
   struct Reader {
     size_t number;  // of a loop of the program, or of an added one

@@ -82,7 +82,8 @@ Result<LoopProgram> fold_constants(LoopProgram program, Fold which) {
   std::vector<Loop> loops = std::move(program.loops);
   Interpreter interpreter(program, {});
   for (Loop& loop : loops) {
-    const bool writes_output = std::any_of(loop.outputs.begin(), loop.outputs.end(), [&](BufferId id) { return is_output[static_cast<size_t>(id.index)] != 0; });
+    const bool writes_output =
+        std::any_of(loop.outputs.begin(), loop.outputs.end(), [&](BufferId id) { return is_output[static_cast<size_t>(id.index)] != 0; });
     if (writes_output || !worth_folding(program, loop, which)) {
       kept.push_back(std::move(loop));
       continue;

@@ -22,10 +22,8 @@ void collect_checks(Expr index, std::vector<Expr>& checks) {
     const Expr e = left.back();
     left.pop_back();
     if (e->kind == ExprKind::load || !seen.insert(e.node()).second) continue;
-    if (e->is_op(ScalarOp::checked_index))
-      add_once(checks, e);
-    else
-      left.insert(left.end(), e->args.rbegin(), e->args.rend());
+    if (e->is_op(ScalarOp::checked_index)) add_once(checks, e);
+    else left.insert(left.end(), e->args.rbegin(), e->args.rend());
   }
 }
 

@@ -171,8 +171,7 @@ Status Interpreter::run(const Loop& loop) {
   if (const Pointwise* def = std::get_if<Pointwise>(&loop.def)) {
     const DType dtype = program_.buffer(loop.outputs[0]).dtype;
     uint8_t* memory = allocate(loop.outputs[0]);
-    return evaluate(def->body, get(loop.outputs[0]).sizes,
-                    [&](const BlockView& b) { write_block(dtype, memory, b.first, b, 0, b.count); });
+    return evaluate(def->body, get(loop.outputs[0]).sizes, [&](const BlockView& b) { write_block(dtype, memory, b.first, b, 0, b.count); });
   }
   if (const Reduction* def = std::get_if<Reduction>(&loop.def)) return run_reduction(loop, *def);
   if (const Scan* def = std::get_if<Scan>(&loop.def)) return run_scan(loop, *def);

@@ -18,8 +18,7 @@ inline int64_t product(const std::vector<int64_t>& sizes) {
 }  // namespace interpreter
 
 template <class T>
-Result<std::vector<T>> Interpreter::gathered(const Operand& operand, const std::vector<int64_t>& domain,
-                                             const std::vector<int>& vars) {
+Result<std::vector<T>> Interpreter::gathered(const Operand& operand, const std::vector<int64_t>& domain, const std::vector<int>& vars) {
   ExprPool& pool = *program_.pool;
   const int top = vars.empty() ? 0 : *std::max_element(vars.begin(), vars.end()) + 1;
   std::vector<Expr> renamed(static_cast<size_t>(std::max(top, 16)), pool.index(0));

@@ -24,9 +24,7 @@ std::optional<SymbolId> unknown_symbol(Expr e, const std::vector<std::optional<i
 void solve(Expr e, int64_t value, std::vector<std::optional<int64_t>>& known) {
   std::optional<SymbolId> symbol = unknown_symbol(e, known);
   if (!symbol) return;
-  auto at = [&](int64_t s) {
-    return evaluate_index(e, [&](SymbolId id) { return id == *symbol ? s : known[static_cast<size_t>(id.index)].value_or(0); });
-  };
+  auto at = [&](int64_t s) { return evaluate_index(e, [&](SymbolId id) { return id == *symbol ? s : known[static_cast<size_t>(id.index)].value_or(0); }); };
   const int64_t base = at(0), slope = at(1) - base;
   if (slope == 0 || (value - base) % slope != 0) return;
   const int64_t s = (value - base) / slope;
@@ -58,7 +56,8 @@ Result<std::vector<int64_t>> bind_symbols(const LoopProgram& program, std::span<
         return Error{ErrorCode::input_dtype, fmt::format("input '{}' is {}, expected {}", in.name, name(inputs[i].dtype), name(info.dtype)), {}, {}};
       }
       if (inputs[i].sizes.size() != info.sizes.size()) {
-        return Error{ErrorCode::input_rank, fmt::format("input '{}' has {} dimensions, expected {}", in.name, inputs[i].sizes.size(), info.sizes.size()), {}, {}};
+        return Error{
+            ErrorCode::input_rank, fmt::format("input '{}' has {} dimensions, expected {}", in.name, inputs[i].sizes.size(), info.sizes.size()), {}, {}};
       }
       for (size_t d = 0; d < info.sizes.size(); ++d) solve(info.sizes[d], inputs[i].sizes[d], known);
     }
@@ -71,7 +70,8 @@ Result<std::vector<int64_t>> bind_symbols(const LoopProgram& program, std::span<
     for (size_t d = 0; d < info.sizes.size(); ++d) {
       const int64_t expected = evaluate_index(info.sizes[d], [&](SymbolId id) { return symbols[static_cast<size_t>(id.index)]; });
       if (expected == inputs[i].sizes[d]) continue;
-      return Error{ErrorCode::input_size, fmt::format("input '{}' has size {} in dimension {}, expected {}", info.name, inputs[i].sizes[d], d, expected), {}, {}};
+      return Error{
+          ErrorCode::input_size, fmt::format("input '{}' has size {} in dimension {}, expected {}", info.name, inputs[i].sizes[d], d, expected), {}, {}};
     }
   }
   return symbols;

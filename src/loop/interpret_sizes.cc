@@ -40,7 +40,10 @@ Status Interpreter::run_read(const Loop& loop, const ReadSize& def) {
   std::memcpy(allocate(loop.outputs[0]), &value, 8);
   const int64_t most = def.limit ? std::min(symbol.max, sizes({def.limit})[0]) : symbol.max;
   if (value >= symbol.min && value <= most) return ok_status();
-  return Error{ErrorCode::runtime_assert, fmt::format("the size '{}' that the program reads from data is {}, not in {}..{}", symbol.label, value, symbol.min, most), {}, {}};
+  return Error{ErrorCode::runtime_assert,
+               fmt::format("the size '{}' that the program reads from data is {}, not in {}..{}", symbol.label, value, symbol.min, most),
+               {},
+               {}};
 }
 
 }  // namespace coil

@@ -22,30 +22,30 @@ TensorFace face(const BufferInfo& buffer) {
 std::vector<BodyRef> bodies(const LoopProgram& program, const Loop& loop) {
   const std::vector<Expr>& sizes = program.buffer(loop.outputs[0]).sizes;
   std::vector<BodyRef> result;
-  std::visit(Overload{
-                 [&](const Pointwise& d) { result.push_back({d.body, sizes}); },
-                 [&](const Reduction& d) { result.push_back({d.body, joined_sizes({&sizes, &d.domain})}); },
-                 [&](const Scan& d) { result.push_back({d.body, sizes}); },
-                 [&](const Concat& d) {
-                   for (const Concat::Piece& piece : d.pieces) {
-                     std::vector<Expr> domain = sizes;
-                     domain[static_cast<size_t>(d.dim)] = piece.size;
-                     result.push_back({piece.body, std::move(domain)});
-                   }
-                 },
-                 [&](const Sort& d) {
-                   std::vector<Expr> domain = sizes;
-                   if (!domain.empty()) domain[static_cast<size_t>(d.dim)] = d.length;
-                   result.push_back({d.body, std::move(domain)});
-                 },
-                 [&](const Compact& d) {
-                   result.push_back({d.keep, {d.blocks, d.length}});
-                   result.push_back({d.start, {d.blocks}});
-                   result.push_back({d.value, {d.blocks, d.length}});
-                 },
-                 [](const auto&) {},  // templates read operands, not bodies
-             },
-             loop.def);
+  std::visit(
+      Overload{
+          [&](const Pointwise& d) { result.push_back({d.body, sizes}); },
+          [&](const Reduction& d) { result.push_back({d.body, joined_sizes({&sizes, &d.domain})}); }, [&](const Scan& d) { result.push_back({d.body, sizes}); },
+          [&](const Concat& d) {
+            for (const Concat::Piece& piece : d.pieces) {
+              std::vector<Expr> domain = sizes;
+              domain[static_cast<size_t>(d.dim)] = piece.size;
+              result.push_back({piece.body, std::move(domain)});
+            }
+          },
+          [&](const Sort& d) {
+            std::vector<Expr> domain = sizes;
+            if (!domain.empty()) domain[static_cast<size_t>(d.dim)] = d.length;
+            result.push_back({d.body, std::move(domain)});
+          },
+          [&](const Compact& d) {
+            result.push_back({d.keep, {d.blocks, d.length}});
+            result.push_back({d.start, {d.blocks}});
+            result.push_back({d.value, {d.blocks, d.length}});
+          },
+          [](const auto&) {},  // templates read operands, not bodies
+      },
+      loop.def);
   return result;
 }
 

@@ -30,15 +30,15 @@ namespace coil {
 struct BufferInfo {
   enum class Kind : uint8_t { input, constant, state, computed };
   Kind kind = Kind::computed;
-  std::string name;             // "x", "encoder.layer.0.weight", "relu_3": unique, readable
-  DType dtype = DType::f32;     // never complex, a float8 or a wide unsigned
-  bool pairs = false;           // the last axis (size 2, stride 1 at the interface) is the two parts of complex numbers
-  std::optional<DType> meant;   // the elements' bits are numbers of this type: a float8 (u8) or a wide unsigned (signed of its size)
+  std::string name;            // "x", "encoder.layer.0.weight", "relu_3": unique, readable
+  DType dtype = DType::f32;    // never complex, a float8 or a wide unsigned
+  bool pairs = false;          // the last axis (size 2, stride 1 at the interface) is the two parts of complex numbers
+  std::optional<DType> meant;  // the elements' bits are numbers of this type: a float8 (u8) or a wide unsigned (signed of its size)
   std::vector<Expr> sizes;
-  std::vector<Expr> strides;    // elements; empty: not chosen yet (computed only)
-  std::vector<Expr> shown;      // a result of other sizes than the caller's, of the same elements row by row: the caller's; else empty
-  int input = -1;               // input: its position among the tensor inputs
-  TensorData data;              // constant and state: contents (state: initial contents, dense by `strides`)
+  std::vector<Expr> strides;  // elements; empty: not chosen yet (computed only)
+  std::vector<Expr> shown;    // a result of other sizes than the caller's, of the same elements row by row: the caller's; else empty
+  int input = -1;             // input: its position among the tensor inputs
+  TensorData data;            // constant and state: contents (state: initial contents, dense by `strides`)
 };
 
 // A buffer of the interface as its caller sees it: one of pairs is a tensor of complex dtype without the last axis, one of bits may be
@@ -96,13 +96,13 @@ struct Sort {
 // A routine of the device library over whole buffers, all dense and row-major; what it does with them its head comment in
 // device/library says. It may define several buffers, and it may fail the call with a message of its own.
 struct Library {
-  std::string routine;               // "fft_c2c": coil_library_fft_c2c
-  std::string subject;               // what its messages begin with: "linalg.cholesky"
-  DType dtype = DType::f32;          // of the elements; may be complex
+  std::string routine;       // "fft_c2c": coil_library_fft_c2c
+  std::string subject;       // what its messages begin with: "linalg.cholesky"
+  DType dtype = DType::f32;  // of the elements; may be complex
   std::vector<BufferId> inputs;
   std::vector<Expr> sizes;
   std::vector<int64_t> options;
-  Expr scratch, worker_scratch;      // bytes, for the call and for each worker; null: none
+  Expr scratch, worker_scratch;  // bytes, for the call and for each worker; null: none
 };
 
 // Defines a one-dimensional buffer: for block b < blocks (variable 0) and j < length (variable 1), in order, `value` goes to element
@@ -124,7 +124,7 @@ struct ReadSize {
 // operand's elements when the kernel begins. What it defines is dense and row-major, and so is what it reads if the kernel wants that.
 struct UserCall {
   struct Tensor {
-    Operand operand;            // buffer invalid: None
+    Operand operand;  // buffer invalid: None
     std::vector<Expr> sizes;
   };
   // In the signature's order: a tensor, an integer, a float, a bool, integers.
@@ -173,7 +173,7 @@ struct Loop {
   std::vector<BufferId> outputs;  // one; two for Sort; any number for Library, Region and UserCall
   std::string op;                 // "relu", "layer_norm.mean": what a reader would call it; becomes part of kernel names
   std::vector<Origin> origins;
-  std::string assertion;          // not empty: over one point, with a checked index that fails where this message is due
+  std::string assertion;  // not empty: over one point, with a checked index that fails where this message is due
 };
 
 // `check`: the result is of no interest, but the loop that computes it asserts something. A failed check leaves state and inputs
@@ -181,19 +181,19 @@ struct Loop {
 struct LoopOutput {
   enum class Kind : uint8_t { user, state_write, input_write, check };
   Kind kind = Kind::user;
-  BufferId source;                // computed; user outputs have the interface's strides and are pairwise distinct
-  BufferId target;                // state_write: the state buffer, input_write: the input buffer; written after all else
+  BufferId source;  // computed; user outputs have the interface's strides and are pairwise distinct
+  BufferId target;  // state_write: the state buffer, input_write: the input buffer; written after all else
   std::string name;
-  std::string number;             // of user outputs: the kind of Python number that a 0-d result stands for ("int", "float", "bool"), or empty
+  std::string number;  // of user outputs: the kind of Python number that a 0-d result stands for ("int", "float", "bool"), or empty
 };
 
 // A tensor input in call order, for checks and messages.
 struct LoopInput {
-  BufferId buffer;                // invalid: a symbolic integer input (0-d i64 tensor) that binds `symint`
+  BufferId buffer;  // invalid: a symbolic integer input (0-d i64 tensor) that binds `symint`
   Expr symint;
   std::string name;
-  bool exact_strides = false;     // the program counts in its memory (as_strided): a copy that lies otherwise will not do
-  bool whole_storage = false;     // it counts from the beginning of its storage, where the tensor has to begin
+  bool exact_strides = false;  // the program counts in its memory (as_strided): a copy that lies otherwise will not do
+  bool whole_storage = false;  // it counts from the beginning of its storage, where the tensor has to begin
 };
 
 struct LoopProgram {
@@ -202,10 +202,10 @@ struct LoopProgram {
   std::vector<Loop> loops;
   std::vector<LoopInput> inputs;
   std::vector<LoopOutput> outputs;
-  std::vector<int> none_results;  // places among all flattened results (these and the user outputs) where the program gives None
-  std::vector<SizeCheck> checks;  // what the sizes must satisfy besides the inputs' shapes; of sizes from data: once they are read
+  std::vector<int> none_results;                          // places among all flattened results (these and the user outputs) where the program gives None
+  std::vector<SizeCheck> checks;                          // what the sizes must satisfy besides the inputs' shapes; of sizes from data: once they are read
   std::vector<std::pair<SymbolId, BufferId>> data_sizes;  // symbols that ReadSize defines, with its buffers
-  std::vector<SymbolId> outer_sizes;  // of a region's part: symbols from data that the programs around it read
+  std::vector<SymbolId> outer_sizes;                      // of a region's part: symbols from data that the programs around it read
 
   const BufferInfo& buffer(BufferId id) const { return buffers[static_cast<size_t>(id.index)]; }
   BufferInfo& buffer(BufferId id) { return buffers[static_cast<size_t>(id.index)]; }

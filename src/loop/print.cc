@@ -67,8 +67,10 @@ class Printer : LoopText {
 
   void print_def(const std::string& head, size_t rank, const Pointwise& d) { line("{} = {} {}", head, variables(rank), text(d.body)); }
   void print_def(const std::string& head, size_t rank, const Reduction& d) {
-    const bool spans = d.domain.size() == 1 && reduced_span(d.op, d.body, static_cast<int>(rank), [&](Expr e) { return !depends_on_var(e, static_cast<int>(rank)); });
-    line("{} = {} over {}{} {} {}", head, kReduceNames[static_cast<int>(d.op)], spans ? "ranges of " : "", list(d.domain), variables(rank, d.domain.size()), text(d.body));
+    const bool spans =
+        d.domain.size() == 1 && reduced_span(d.op, d.body, static_cast<int>(rank), [&](Expr e) { return !depends_on_var(e, static_cast<int>(rank)); });
+    line("{} = {} over {}{} {} {}", head, kReduceNames[static_cast<int>(d.op)], spans ? "ranges of " : "", list(d.domain), variables(rank, d.domain.size()),
+         text(d.body));
   }
   void print_def(const std::string& head, size_t rank, const Scan& d) {
     line("{} = scan {} along i{} {} {}", head, kScanNames[static_cast<int>(d.op)], d.dim, variables(rank), text(d.body));
@@ -109,7 +111,8 @@ class Printer : LoopText {
   void print_def(const std::string&, size_t, const ReadSize& d) {
     const Symbol& s = program_.pool->symbol_info(d.symbol);
     const std::string most = s.max == INT64_MAX ? "" : fmt::format(" to {}", s.max);
-    line("read {} = {} in {}{}{}", s.label, program_.buffer(d.source).name, s.min, most.empty() ? " or more" : most, d.limit ? ", at most " + text(d.limit) : "");
+    line("read {} = {} in {}{}{}", s.label, program_.buffer(d.source).name, s.min, most.empty() ? " or more" : most,
+         d.limit ? ", at most " + text(d.limit) : "");
   }
 
   void print_def(const std::string& head, size_t, const Region& d) {
@@ -124,7 +127,8 @@ class Printer : LoopText {
     const char* titles[2][2] = {{"where it holds", "otherwise"}, {"step", "while"}};
     for (size_t p = 0; p < d.parts.size(); ++p) {
       std::string captures;
-      for (const auto& [own, outer] : d.parts[p].captures) captures += (captures.empty() ? "" : ", ") + d.parts[p].program->buffer(own).name + " = " + name(outer);
+      for (const auto& [own, outer] : d.parts[p].captures)
+        captures += (captures.empty() ? "" : ", ") + d.parts[p].program->buffer(own).name + " = " + name(outer);
       line("  {} [{}]", titles[d.kind == Region::Kind::loop][p], captures);
       const std::string inside = to_string(*d.parts[p].program);
       for (size_t begin = 0; begin < inside.size();) {

@@ -204,8 +204,7 @@ View Recorder::reduce(std::string op, ReduceOp reduce, DType dtype, std::vector<
   return define(std::move(op), dtype, std::move(sizes), Reduction{reduce, std::move(domain), value});
 }
 
-View Recorder::scan(std::string op, ScanOp scan, DType dtype, std::vector<Expr> sizes, int dim,
-                    const std::function<Expr(Coordinates)>& body) {
+View Recorder::scan(std::string op, ScanOp scan, DType dtype, std::vector<Expr> sizes, int dim, const std::function<Expr(Coordinates)>& body) {
   std::vector<Expr> vars = variables(pool(), sizes.size());
   const Expr value = recorded(pool().cast(body(vars), compute_type(dtype)), dtype, sizes.size(), stored_sizes(dtype, sizes));
   return define(std::move(op), dtype, std::move(sizes), Scan{scan, dim, value});

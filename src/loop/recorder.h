@@ -63,8 +63,8 @@ class Recorder {
   View concat(std::string op, DType dtype, std::vector<Expr> sizes, int dim, const std::vector<View>& pieces);
   std::pair<View, View> sort(std::string op, const View& source, int dim, Expr kept, bool descending);
   // Kept values of all blocks one after the other, in a buffer of `size` elements; see Compact. `start` has one variable.
-  View compact(std::string op, Expr size, Expr blocks, Expr length, const std::function<Expr(Coordinates)>& keep,
-               const std::function<Expr(Expr block)>& start, const std::function<Expr(Coordinates)>& value);
+  View compact(std::string op, Expr size, Expr blocks, Expr length, const std::function<Expr(Coordinates)>& keep, const std::function<Expr(Expr block)>& start,
+               const std::function<Expr(Coordinates)>& value);
   // Gives the symbol the value of an i64 expression of rank 0, which is to be in the symbol's range and at most `limit` (null: none).
   void read_size(SymbolId symbol, Expr value, Expr limit);
   // The program must stop with `message` where `condition` (bool, of rank 0) does not hold.

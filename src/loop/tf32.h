@@ -8,7 +8,7 @@
 namespace coil {
 
 struct Tf32 {
-  bool products = false;      // matrix products and attention
+  bool products = false;  // matrix products and attention
   bool convolutions = false;
 
   bool any() const { return products || convolutions; }

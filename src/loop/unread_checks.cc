@@ -37,9 +37,8 @@ class UnreadChecks {
 
   bool may_refuse(const Loop& loop) const {
     const std::vector<BodyRef> all = bodies(program_, loop);
-    return std::any_of(all.begin(), all.end(), [](const BodyRef& ref) {
-      return any_of(ref.body, [](Expr e) { return e->is_op(ScalarOp::checked_index) && !never_fails(e); });
-    });
+    return std::any_of(all.begin(), all.end(),
+                       [](const BodyRef& ref) { return any_of(ref.body, [](Expr e) { return e->is_op(ScalarOp::checked_index) && !never_fails(e); }); });
   }
 
   // The loops of one operator, the last one first: their readers come after them.

@@ -89,15 +89,19 @@ class Verifier {
     }
     if (reduction && reduction->op == ReduceOp::log_sum) return wrong("'{}' is a logarithm of a sum that is no scan", name);
     const Scan* scan = std::get_if<Scan>(&loop.def);
-    if (scan && scan->op == ScanOp::log_sum && !is_float(ref.body->dtype)) return wrong("'{}' is a logarithm of a sum of {}", name, coil::name(ref.body->dtype));
+    if (scan && scan->op == ScanOp::log_sum && !is_float(ref.body->dtype))
+      return wrong("'{}' is a logarithm of a sum of {}", name, coil::name(ref.body->dtype));
     std::string problem;
     visit(ref.body, [&](Expr e) {
       if (e->kind == ExprKind::temp) problem = "mentions a kernel's temporary";
-      if (e->kind == ExprKind::var && static_cast<size_t>(e->id) >= ref.domain.size()) problem = fmt::format("mentions i{} of {} variables", e->id, ref.domain.size());
+      if (e->kind == ExprKind::var && static_cast<size_t>(e->id) >= ref.domain.size())
+        problem = fmt::format("mentions i{} of {} variables", e->id, ref.domain.size());
       if (e->kind != ExprKind::load) return;
       if (!exists(BufferId(e->id))) problem = "reads a buffer that does not exist";
-      else if (program_.buffer(BufferId(e->id)).sizes.size() != e->args.size()) problem = fmt::format("reads '{}' with {} coordinates", program_.buffer(BufferId(e->id)).name, e->args.size());
-      else if (compute_type(program_.buffer(BufferId(e->id)).dtype) != e->dtype) problem = fmt::format("reads '{}' as {}", program_.buffer(BufferId(e->id)).name, coil::name(e->dtype));
+      else if (program_.buffer(BufferId(e->id)).sizes.size() != e->args.size())
+        problem = fmt::format("reads '{}' with {} coordinates", program_.buffer(BufferId(e->id)).name, e->args.size());
+      else if (compute_type(program_.buffer(BufferId(e->id)).dtype) != e->dtype)
+        problem = fmt::format("reads '{}' as {}", program_.buffer(BufferId(e->id)).name, coil::name(e->dtype));
     });
     if (!problem.empty()) return wrong("the body of '{}' {}", name, problem);
     return ok_status();
@@ -127,7 +131,8 @@ class Verifier {
   Status check_others(const std::string& name, const Loop& loop) {
     const size_t rank = program_.buffer(loop.outputs[0]).sizes.size();
     if (const Compact* k = std::get_if<Compact>(&loop.def)) {
-      const bool typed = k->keep->dtype == DType::boolean && k->start->dtype == DType::i64 && k->value->dtype == DType::i64 && program_.buffer(loop.outputs[0]).dtype == DType::i64;
+      const bool typed = k->keep->dtype == DType::boolean && k->start->dtype == DType::i64 && k->value->dtype == DType::i64 &&
+                         program_.buffer(loop.outputs[0]).dtype == DType::i64;
       if (rank != 1 || !typed) return wrong("'{}' compacts values of wrong types or to a wrong rank", name);
     } else if (const ReadSize* r = std::get_if<ReadSize>(&loop.def)) {
       const auto is_i64 = [&](BufferId id) { return exists(id) && program_.buffer(id).sizes.empty() && program_.buffer(id).dtype == DType::i64; };
@@ -149,15 +154,18 @@ class Verifier {
       return wrong("'{}' branches by what is no 0-d bool", name);
     if (!branch && !g.steps && (g.parts.size() < 2 || carried < loop.outputs.size())) return wrong("'{}' is a loop without an end", name);
     for (size_t i = 0; i < carried; ++i) {
-      if (!exists(g.initial[i]) || !same(program_.buffer(g.initial[i]), program_.buffer(loop.outputs[i]).sizes, loop.outputs[i])) return wrong("'{}' begins with other values than it carries", name);
+      if (!exists(g.initial[i]) || !same(program_.buffer(g.initial[i]), program_.buffer(loop.outputs[i]).sizes, loop.outputs[i]))
+        return wrong("'{}' begins with other values than it carries", name);
     }
     for (size_t p = 0; p < g.parts.size(); ++p) {
       const RegionPart& part = g.parts[p];
       if (!part.program) return wrong("'{}' lacks a part", name);
       TRY_STATUS(verify(*part.program));
       for (const auto& [own, outer] : part.captures) {
-        if (!exists(outer) || !own.valid() || static_cast<size_t>(own.index) >= part.program->buffers.size()) return wrong("'{}' captures a buffer that does not exist", name);
-        if (!same(part.program->buffer(own), program_.buffer(outer).sizes, outer)) return wrong("'{}' captures '{}' as something else", name, program_.buffer(outer).name);
+        if (!exists(outer) || !own.valid() || static_cast<size_t>(own.index) >= part.program->buffers.size())
+          return wrong("'{}' captures a buffer that does not exist", name);
+        if (!same(part.program->buffer(own), program_.buffer(outer).sizes, outer))
+          return wrong("'{}' captures '{}' as something else", name, program_.buffer(outer).name);
       }
       TRY_STATUS(check_results(name, loop, g, p));
     }

@@ -39,9 +39,7 @@ Lowering row(Body body) {
 
 Views relu(Op& op) {
   const DType type = op.out().dtype;
-  return {map1(op, op.tensor("self"), [&](Expr x) {
-    return op.pool.op(ScalarOp::maximum, {x, as(op.pool.constant_int(0, DType::i64), type)});
-  })};
+  return {map1(op, op.tensor("self"), [&](Expr x) { return op.pool.op(ScalarOp::maximum, {x, as(op.pool.constant_int(0, DType::i64), type)}); })};
 }
 
 Expr gelu(const Formula& f, Op& op, Expr x) {
@@ -106,22 +104,18 @@ void add_smooth_rows(Table& table) {
   table["aten.gelu.default"] = row(gelu);
   table["aten.silu.default"] = row([](const Formula& f, Op&, Expr x) { return f.mul(x, f.f(ScalarOp::sigmoid, x)); });
   table["aten.mish.default"] = row([](const Formula& f, Op&, Expr x) { return f.mul(x, f.f(ScalarOp::tanh, softplus(f, x, 1, 20))); });
-  table["aten.softplus.default"] =
-      row([](const Formula& f, Op& op, Expr x) { return softplus(f, x, op.number("beta"), op.number("threshold")); });
-  table["aten.elu.default"] = row([](const Formula& f, Op& op, Expr x) {
-    return elu(f, x, op.number("alpha"), op.number("scale"), op.number("input_scale"));
-  });
+  table["aten.softplus.default"] = row([](const Formula& f, Op& op, Expr x) { return softplus(f, x, op.number("beta"), op.number("threshold")); });
+  table["aten.elu.default"] = row([](const Formula& f, Op& op, Expr x) { return elu(f, x, op.number("alpha"), op.number("scale"), op.number("input_scale")); });
   table["aten.selu.default"] = row([](const Formula& f, Op&, Expr x) { return elu(f, x, 1.6732632423543772848, 1.0507009873554804934, 1); });
-  table["aten.celu.default"] = row([](const Formula& f, Op& op, Expr x) {
-    return elu(f, x, op.number("alpha"), 1, 1 / op.number("alpha"));
-  });
+  table["aten.celu.default"] = row([](const Formula& f, Op& op, Expr x) { return elu(f, x, op.number("alpha"), 1, 1 / op.number("alpha")); });
   table["aten.log_sigmoid.default"] = row([](const Formula& f, Op&, Expr x) { return log_sigmoid(f, x); });
   table["aten.log_sigmoid_forward.default"] = [](Op& op) {
     const Formula f(op, op.out().dtype);
     const View x = op.tensor("self");
     Views results{map1(op, x, [&](Expr e) { return log_sigmoid(f, e); }), View{}};
     const auto& told = op.graph.value(op.node.outputs.at(1));
-    if (told.is_tensor() && told.tensor().sizes == x.sizes) results[1] = map1(op, x, [&](Expr e) { return f.f(ScalarOp::exp, f.f(ScalarOp::neg, f.f(ScalarOp::abs, e))); });
+    if (told.is_tensor() && told.tensor().sizes == x.sizes)
+      results[1] = map1(op, x, [&](Expr e) { return f.f(ScalarOp::exp, f.f(ScalarOp::neg, f.f(ScalarOp::abs, e))); });
     return results;
   };
   table["aten.logit.default"] = row([](const Formula& f, Op& op, Expr x) {
@@ -138,25 +132,20 @@ void add_smooth_rows(Table& table) {
 void add_piecewise_rows(Table& table) {
   table["aten.relu.default"] = relu;
   table["aten.relu6.default"] = row([](const Formula& f, Op&, Expr x) { return f.min(f.max(x, f.c(0)), f.c(6)); });
-  table["aten.hardtanh.default"] = row([](const Formula& f, Op& op, Expr x) {
-    return f.min(f.max(x, f.c(op.number("min_val"))), f.c(op.number("max_val")));
-  });
+  table["aten.hardtanh.default"] = row([](const Formula& f, Op& op, Expr x) { return f.min(f.max(x, f.c(op.number("min_val"))), f.c(op.number("max_val"))); });
   table["aten.hardsigmoid.default"] = row([](const Formula& f, Op&, Expr x) { return f.div(hard_gate(f, x), f.c(6)); });
   table["aten.hardswish.default"] = row([](const Formula& f, Op&, Expr x) { return f.div(f.mul(x, hard_gate(f, x)), f.c(6)); });
-  table["aten.leaky_relu.default"] = row([](const Formula& f, Op& op, Expr x) {
-    return f.select(f.gt(x, f.c(0)), x, f.mul(x, f.c(op.number("negative_slope"))));
-  });
-  table["aten.hardshrink.default"] = row([](const Formula& f, Op& op, Expr x) {
-    return f.select(f.le(f.f(ScalarOp::abs, x), f.c(op.number("lambd"))), f.c(0), x);
-  });
+  table["aten.leaky_relu.default"] =
+      row([](const Formula& f, Op& op, Expr x) { return f.select(f.gt(x, f.c(0)), x, f.mul(x, f.c(op.number("negative_slope")))); });
+  table["aten.hardshrink.default"] =
+      row([](const Formula& f, Op& op, Expr x) { return f.select(f.le(f.f(ScalarOp::abs, x), f.c(op.number("lambd"))), f.c(0), x); });
   table["aten.softshrink.default"] = row([](const Formula& f, Op& op, Expr x) {
     Expr l = f.c(op.number("lambd"));
     Expr inner = f.select(f.lt(x, f.f(ScalarOp::neg, l)), f.add(x, l), f.mul(x, f.c(0)));  // x * 0 keeps NaN
     return f.select(f.gt(x, l), f.sub(x, l), inner);
   });
-  table["aten.threshold.default"] = row([](const Formula& f, Op& op, Expr x) {
-    return f.select(f.le(x, f.c(op.number("threshold"))), f.c(op.number("value")), x);
-  });
+  table["aten.threshold.default"] =
+      row([](const Formula& f, Op& op, Expr x) { return f.select(f.le(x, f.c(op.number("threshold"))), f.c(op.number("value")), x); });
   table["aten.glu.default"] = glu;
   for (const char* target : {"aten.prelu.default", "aten._prelu_kernel.default"}) table[target] = prelu;
 }

@@ -55,14 +55,17 @@ Views upsample_aa(Op& op, bool cubic) {
   };
   auto filter = [&](const Axis& a) {
     auto centre = [&](Expr o) { return (number(o) + 0.5) * a.step; };
-    const View first = op.rec.pointwise("upsample.first", DType::i64, {a.out}, [&](Coordinates c) { return as(max(trunc(centre(c[0]) - a.support + 0.5), 0.0).e, DType::i64); });
+    const View first = op.rec.pointwise("upsample.first", DType::i64, {a.out},
+                                        [&](Coordinates c) { return as(max(trunc(centre(c[0]) - a.support + 0.5), 0.0).e, DType::i64); });
     auto weight = [&](Expr o, Expr k) {
       const Val begin(as(op.rec.at(first, std::vector<Expr>{o}), type)), end = min(trunc(centre(o) + a.support + 0.5), number(a.in));
       const Val place = begin + number(k), t = (place - centre(o) + 0.5) * (1 / std::max(a.step, 1.0));
       return select(place < end, cubic ? cubic_filter(t) : linear_filter(t), 0.0);
     };
-    const View total = op.rec.reduce("upsample.total", ReduceOp::sum, type, {a.out}, {p.index(a.taps)}, [&](Coordinates c, Coordinates k) { return weight(c[0], k[0]).e; });
-    return Filter{first, op.rec.pointwise("upsample.weights", type, {p.index(a.taps), a.out}, [&](Coordinates c) { return (weight(c[1], c[0]) / Val(op.rec.at(total, c.subspan(1)))).e; })};
+    const View total =
+        op.rec.reduce("upsample.total", ReduceOp::sum, type, {a.out}, {p.index(a.taps)}, [&](Coordinates c, Coordinates k) { return weight(c[0], k[0]).e; });
+    return Filter{first, op.rec.pointwise("upsample.weights", type, {p.index(a.taps), a.out},
+                                          [&](Coordinates c) { return (weight(c[1], c[0]) / Val(op.rec.at(total, c.subspan(1)))).e; })};
   };
   auto pixel = [&](const Axis& a, const Filter& f, Expr o, Expr k) {
     const Expr at = p.op(ScalarOp::add, {op.rec.at(f.first, std::vector<Expr>{o}), p.cast(k, DType::i64)});
@@ -77,11 +80,12 @@ Views upsample_aa(Op& op, bool cubic) {
     const bool last = i == size_t{!lines_last};
     Sizes sizes = v.sizes;
     sizes[2 + i] = axis.out;
-    v = op.rec.reduce(last ? op.name : op.name + ".pass", ReduceOp::sum, last ? out.dtype : type, sizes, {p.index(axis.taps)}, [&](Coordinates c, Coordinates k) {
-      std::vector<Expr> at(c.begin(), c.end());
-      at[2 + i] = pixel(axis, along, c[2 + i], k[0]);
-      return (Val(as(op.rec.at(v, at), type)) * Val(op.rec.at(along.weights, std::vector<Expr>{k[0], c[2 + i]}))).e;
-    });
+    v = op.rec.reduce(last ? op.name : op.name + ".pass", ReduceOp::sum, last ? out.dtype : type, sizes, {p.index(axis.taps)},
+                      [&](Coordinates c, Coordinates k) {
+                        std::vector<Expr> at(c.begin(), c.end());
+                        at[2 + i] = pixel(axis, along, c[2 + i], k[0]);
+                        return (Val(as(op.rec.at(v, at), type)) * Val(op.rec.at(along.weights, std::vector<Expr>{k[0], c[2 + i]}))).e;
+                      });
   }
   return {v};
 }

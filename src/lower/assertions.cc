@@ -20,8 +20,7 @@ std::string message_of(const Op& op) {
 Views assertion(Op& op) {
   View v = op.operand("self");
   if (v.rank() > 0) {
-    if (!is_const(count(op.pool, v.sizes), 1))
-      fail(ErrorCode::bad_program, op.node.target + ": the condition has not exactly one element");
+    if (!is_const(count(op.pool, v.sizes), 1)) fail(ErrorCode::bad_program, op.node.target + ": the condition has not exactly one element");
     v = reshaped(op, v, {});
   }
   // What a branch asserts counts where the branch is taken.

@@ -51,9 +51,8 @@ View by_loops(Op& op, const Problem& p, DType dtype) {
   if (p.dropout != 0) {
     View kept = dropout_mask(op, weights.sizes, p.dropout);
     const double factor = p.dropout < 1 ? 1 / (1 - p.dropout) : 0;
-    weights = op.rec.pointwise("attention.dropout", dtype, weights.sizes, [&](Coordinates c) {
-      return (Val(as(op.rec.at(weights, c), type)) * (Val(as(op.rec.at(kept, c), type)) * factor)).e;
-    });
+    weights = op.rec.pointwise("attention.dropout", dtype, weights.sizes,
+                               [&](Coordinates c) { return (Val(as(op.rec.at(weights, c), type)) * (Val(as(op.rec.at(kept, c), type)) * factor)).e; });
   }
   return matrix_product(op, "attention.values", dtype, weights, v, 2);
 }
@@ -79,14 +78,14 @@ View to_rank_four(Op& op, View v) {
 View log_sum_exp(Op& op, const Problem& p, const TensorType& out) {
   const DType type = accumulate_type(out.dtype);
   const bool hidden = op.has("attn_mask") || op.has("attn_bias");
-  if (is_const(p.q.sizes[3], 0) && !hidden) return {out.dtype, out.sizes, as(op.pool.constant_int(0, DType::i64), out.dtype)};  // as eager, which computes nothing without a mask
+  if (is_const(p.q.sizes[3], 0) && !hidden)
+    return {out.dtype, out.sizes, as(op.pool.constant_int(0, DType::i64), out.dtype)};  // as eager, which computes nothing without a mask
   const View k = for_all_heads(op, p.k, p.q.sizes[1]);
   const View products = matrix_product(op, "attention.scores", type, p.q, permuted(op, k, {0, 1, 3, 2}), 2);
   const View scores = op.rec.pointwise("attention.masked", type, products.sizes, [&](Coordinates c) { return attention_score(op, p, products, type, c); });
   const View most = reduced(op, "attention.most", ReduceOp::max, type, scores, {3}, false);
-  const View sum = reduced(op, "attention.sum", ReduceOp::sum, type, scores, {3}, false, [&](Expr e, Coordinates at) {
-    return op.pool.op(ScalarOp::exp, {op.pool.op(ScalarOp::sub, {e, op.rec.at(most, at.first(3))})});
-  });
+  const View sum = reduced(op, "attention.sum", ReduceOp::sum, type, scores, {3}, false,
+                           [&](Expr e, Coordinates at) { return op.pool.op(ScalarOp::exp, {op.pool.op(ScalarOp::sub, {e, op.rec.at(most, at.first(3))})}); });
   return op.rec.pointwise("attention.logsumexp", out.dtype, out.sizes, [&](Coordinates c) {
     const Coordinates row = c.first(3);
     const Expr top = op.rec.at(most, row), none = lowest(op.pool, type);

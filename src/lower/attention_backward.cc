@@ -21,9 +21,8 @@ View turned(Op& op, const View& v) { return permuted(op, v, {0, 1, 3, 2}); }
 View over_groups(Op& op, const View& v, Expr kv_heads, DType type) {
   if (v.sizes[1] == kv_heads) return v;
   const Expr group = floor_div(v.sizes[1], kv_heads);
-  const View apart = op.rec.view(v, {v.sizes[0], kv_heads, group, v.sizes[2], v.sizes[3]}, [&](Coordinates c) {
-    return std::vector<Expr>{c[0], c[1] * group + c[2], c[3], c[4]};
-  });
+  const View apart = op.rec.view(v, {v.sizes[0], kv_heads, group, v.sizes[2], v.sizes[3]},
+                                 [&](Coordinates c) { return std::vector<Expr>{c[0], c[1] * group + c[2], c[3], c[4]}; });
   return reduced(op, "attention.grad_shared", ReduceOp::sum, type, apart, {2}, false);
 }
 
@@ -69,9 +68,8 @@ Views attention_backward(Op& op, const Form& form) {
   });
   const View grad_v = matrix_product(op, "attention.grad_value", type, turned(op, weights), grad, 2);
   const View grad_weights = matrix_product(op, "attention.grad_weights", type, grad, turned(op, v), 2);
-  const View along = reduced(op, "attention.along", ReduceOp::sum, type, grad, {3}, false, [&](Expr e, Coordinates at) {
-    return pool.op(ScalarOp::mul, {as(e, type), as(op.rec.at(out, at), type)});
-  });
+  const View along = reduced(op, "attention.along", ReduceOp::sum, type, grad, {3}, false,
+                             [&](Expr e, Coordinates at) { return pool.op(ScalarOp::mul, {as(e, type), as(op.rec.at(out, at), type)}); });
   const auto grad_score = [&](const char* name, DType dtype, double factor) {
     return op.rec.pointwise(name, dtype, products.sizes, [&](Coordinates c) {
       const Expr inner = pool.op(ScalarOp::sub, {as(op.rec.at(grad_weights, c), type), op.rec.at(along, c.first(3))});

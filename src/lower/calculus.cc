@@ -83,9 +83,8 @@ Views gradient(Op& op) {
     Slope slope{op, x, wrap_dim(dims[k], x.rank()), op.integer("edge_order"), is_float(out.dtype) ? accumulate_type(out.dtype) : DType::f64};
     if (!steps.empty()) slope.step = steps.size() == 1 ? steps[0] : steps.at(k);
     if (coordinates) slope.places = places.at(k);
-    results.push_back(op.rec.pointwise("gradient", out.dtype, out.sizes, [&](Coordinates c) {
-      return as((coordinates ? slope.uneven(c) : slope.even(c)).e, out.dtype);
-    }));
+    results.push_back(
+        op.rec.pointwise("gradient", out.dtype, out.sizes, [&](Coordinates c) { return as((coordinates ? slope.uneven(c) : slope.even(c)).e, out.dtype); }));
   }
   return results;
 }
@@ -147,12 +146,9 @@ View covariance(Op& op, double correction, const std::optional<View>& counts, co
   View means = op.rec.reduce("cov.mean", ReduceOp::sum, type, {variables}, {n}, [&](Coordinates c, Coordinates k) {
     return (Val(as(op.rec.at(x, std::vector<Expr>{c[0], k[0]}), type)) * weight(k[0]) / Val(op.rec.at(weights, {}))).e;
   });
-  auto centred = [&](Expr v, Expr k) {
-    return Val(as(op.rec.at(x, std::vector<Expr>{v, k}), type)) - Val(op.rec.at(means, std::vector<Expr>{v}));
-  };
-  View sums = op.rec.reduce("cov.sum", ReduceOp::sum, type, {variables, variables}, {n}, [&](Coordinates c, Coordinates k) {
-    return (centred(c[0], k[0]) * weight(k[0]) * centred(c[1], k[0])).e;
-  });
+  auto centred = [&](Expr v, Expr k) { return Val(as(op.rec.at(x, std::vector<Expr>{v, k}), type)) - Val(op.rec.at(means, std::vector<Expr>{v})); };
+  View sums = op.rec.reduce("cov.sum", ReduceOp::sum, type, {variables, variables}, {n},
+                            [&](Coordinates c, Coordinates k) { return (centred(c[0], k[0]) * weight(k[0]) * centred(c[1], k[0])).e; });
   return op.rec.pointwise("cov", type, sums.sizes, [&](Coordinates c) {
     Val w = op.rec.at(weights, {});
     Val norm = shares ? w - correction * Val(op.rec.at(squares, {})) / w : w - correction;
@@ -191,9 +187,8 @@ Views dist(Op& op) {
   }
   const double p = op.number("p");
   const DType type = accumulate_type(op.out().dtype);
-  View sum = op.rec.reduce("dist.sum", norm_reduce(p), type, {}, sizes, [&](Coordinates, Coordinates k) {
-    return power_term(abs(Val(as(read(a, k), type)) - Val(as(read(b, k), type))), p).e;
-  });
+  View sum = op.rec.reduce("dist.sum", norm_reduce(p), type, {}, sizes,
+                           [&](Coordinates, Coordinates k) { return power_term(abs(Val(as(read(a, k), type)) - Val(as(read(b, k), type))), p).e; });
   return {op.rec.pointwise("dist", op.out().dtype, {}, [&](Coordinates c) { return root_of(op.rec.at(sum, c), p).e; })};
 }
 
@@ -219,9 +214,8 @@ Views trace(Op& op) {
   View x = op.tensor("self");
   Expr n = index_min(x.sizes.at(0), x.sizes.at(1));
   const DType type = op.out().dtype;
-  return {op.rec.reduce("trace", ReduceOp::sum, type, {}, {n}, [&](Coordinates, Coordinates k) {
-    return as(op.rec.at(x, std::vector<Expr>{k[0], k[0]}), type);
-  })};
+  return {
+      op.rec.reduce("trace", ReduceOp::sum, type, {}, {n}, [&](Coordinates, Coordinates k) { return as(op.rec.at(x, std::vector<Expr>{k[0], k[0]}), type); })};
 }
 
 Views sum_to_size(Op& op) {

@@ -4,9 +4,7 @@
 
 namespace coil::lowering {
 
-Complex ComplexMath::mul(const Complex& a, const Complex& b) const {
-  return {sub(mul(a.re, b.re), mul(a.im, b.im)), add(mul(a.re, b.im), mul(a.im, b.re))};
-}
+Complex ComplexMath::mul(const Complex& a, const Complex& b) const { return {sub(mul(a.re, b.re), mul(a.im, b.im)), add(mul(a.re, b.im), mul(a.im, b.re))}; }
 
 // Scaled by the larger part of the divisor, so that squares neither overflow nor vanish.
 Complex ComplexMath::div(const Complex& a, const Complex& b) const {
@@ -26,8 +24,7 @@ Complex ComplexMath::sgn(const Complex& z) const {
 Expr ComplexMath::copysign(Expr a, Expr b) const {
   const Expr size = one(ScalarOp::abs, a);
   // 1 / -0.0 is -inf.
-  const Expr negative = two(ScalarOp::logical_or, two(ScalarOp::lt, b, number(0)),
-                            two(ScalarOp::lt, div(number(1), b), number(0)));
+  const Expr negative = two(ScalarOp::logical_or, two(ScalarOp::lt, b, number(0)), two(ScalarOp::lt, div(number(1), b), number(0)));
   return pool_.select(negative, neg(size), size);
 }
 
@@ -69,9 +66,7 @@ Complex ComplexMath::log1p(const Complex& z) const {
   return {re, angle(w)};
 }
 
-Complex ComplexMath::pow(const Complex& base, const Complex& exponent) const {
-  return exp(mul(exponent, log(base)));
-}
+Complex ComplexMath::pow(const Complex& base, const Complex& exponent) const { return exp(mul(exponent, log(base))); }
 
 Complex ComplexMath::sinh(const Complex& z) const {
   const Expr flat = two(ScalarOp::eq, z.im, number(0)), s = one(ScalarOp::sinh, z.re), c = one(ScalarOp::cosh, z.re);

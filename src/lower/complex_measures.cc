@@ -39,9 +39,8 @@ Views dist(Op& op) {
   const View a = op.tensor("self"), b = op.tensor("other");
   const DType type = complex_result(op, {"self", "other"});
   const ComplexMath m(op.pool, part_type(type));
-  return {norm_over(op, "dist", op.out().dtype, {}, joint_sizes(a, b), op.number("p"), [&](Coordinates, Coordinates k) {
-    return m.sub(at(a, k, type), at(b, k, type));
-  })};
+  return {norm_over(op, "dist", op.out().dtype, {}, joint_sizes(a, b), op.number("p"),
+                    [&](Coordinates, Coordinates k) { return m.sub(at(a, k, type), at(b, k, type)); })};
 }
 
 // The norm of a - b + eps along the last dimension, which stays with size 1 if `keep`.
@@ -58,15 +57,11 @@ View distance(Op& op, const std::string& name, const View& a, const View& b, dou
   });
 }
 
-Views pairwise_distance(Op& op) {
-  return {distance(op, op.name, op.tensor("x1"), op.tensor("x2"), op.number("p"), op.number("eps"), op.flag("keepdim"))};
-}
+Views pairwise_distance(Op& op) { return {distance(op, op.name, op.tensor("x1"), op.tensor("x2"), op.number("p"), op.number("eps"), op.flag("keepdim"))}; }
 
 Views triplet_margin(Op& op) {
   const View anchor = op.tensor("anchor"), positive = op.tensor("positive"), negative = op.tensor("negative");
-  auto between = [&](const char* name, const View& a, const View& b) {
-    return distance(op, name, a, b, op.number("p"), op.number("eps"), false);
-  };
+  auto between = [&](const char* name, const View& a, const View& b) { return distance(op, name, a, b, op.number("p"), op.number("eps"), false); };
   const View near = between("triplet.positive", anchor, positive), far = between("triplet.negative", anchor, negative);
   const View other = op.flag("swap") ? between("triplet.swapped", positive, negative) : View{};
   const ComplexMath m(op.pool, near.dtype);
@@ -151,9 +146,8 @@ Views addbmm(Op& op) {
   const View sum = op.rec.reduce("addbmm.sum", ReduceOp::sum, out.dtype, {a.sizes.at(1), b.sizes.at(2)}, domain, [&](Coordinates c, Coordinates k) {
     return joined(m.mul(at(a, std::vector<Expr>{k[0], c[0], k[1]}, out.dtype), at(b, std::vector<Expr>{k[0], k[1], c[1]}, out.dtype)));
   });
-  return {op.rec.pointwise("addbmm", out.dtype, out.sizes, [&](Coordinates c) {
-    return joined(scaled_sum(op, self, parts_of(op.rec.at(sum, c)), c, out.dtype));
-  })};
+  return {
+      op.rec.pointwise("addbmm", out.dtype, out.sizes, [&](Coordinates c) { return joined(scaled_sum(op, self, parts_of(op.rec.at(sum, c)), c, out.dtype)); })};
 }
 
 // Over the last dimensions of both.

@@ -27,6 +27,7 @@ struct UnaryRow {
   const char* packet;
   Unary f;
 };
+// clang-format off: a row of names a line would be pages
 const UnaryRow kUnary[] = {
     {"acos", &ComplexMath::acos},     {"arccos", &ComplexMath::acos},   {"acosh", &ComplexMath::acosh},   {"arccosh", &ComplexMath::acosh},
     {"asin", &ComplexMath::asin},     {"arcsin", &ComplexMath::asin},   {"asinh", &ComplexMath::asinh},   {"arcsinh", &ComplexMath::asinh},
@@ -40,6 +41,7 @@ const UnaryRow kUnary[] = {
     {"special_log1p", &ComplexMath::log1p}, {"_conj", &ComplexMath::conj}, {"conj", &ComplexMath::conj}, {"conj_physical", &ComplexMath::conj},
     {"_conj_physical", &ComplexMath::conj}, {"_conj_copy", &ComplexMath::conj},     {"silu", &ComplexMath::silu},         {"sinc", &ComplexMath::sinc},
 };
+// clang-format on
 
 View mapped(Op& op, const View& x, const std::function<Complex(const ComplexMath&, Complex)>& f) {
   const DType dtype = op.out().dtype;
@@ -227,9 +229,7 @@ void add_arithmetic(Table& t) {
   t["aten.addcmul.default"] = [](Op& op) { return add_combined(op, &ComplexMath::mul); };
   t["aten.addcdiv.default"] = [](Op& op) { return add_combined(op, static_cast<Binary>(&ComplexMath::div)); };
   for (const char* target : {"aten.lerp.Scalar", "aten.lerp.Tensor"}) t[target] = lerp;
-  t["aten.square.default"] = [](Op& op) {
-    return Views{mapped(op, op.tensor("self"), [](const ComplexMath& m, Complex z) { return m.mul(z, z); })};
-  };
+  t["aten.square.default"] = [](Op& op) { return Views{mapped(op, op.tensor("self"), [](const ComplexMath& m, Complex z) { return m.mul(z, z); })}; };
 }
 
 }  // namespace

@@ -49,9 +49,7 @@ Views cartesian_prod(Op& op) {
   for (const View& v : given) {
     Expr n = v.sizes.at(0);
     after = floor_div(after, index_max(n, op.pool.index(1)));
-    pieces.push_back(op.rec.view(v, {out.sizes[0], op.pool.index(1)}, [&](Coordinates c) {
-      return std::vector<Expr>{floor_mod(floor_div(c[0], after), n)};
-    }));
+    pieces.push_back(op.rec.view(v, {out.sizes[0], op.pool.index(1)}, [&](Coordinates c) { return std::vector<Expr>{floor_mod(floor_div(c[0], after), n)}; }));
   }
   return {op.rec.concat("cartesian_prod", out.dtype, out.sizes, 1, pieces)};
 }
@@ -84,9 +82,8 @@ Views combinations(Op& op) {
   const int64_t ways = static_cast<int64_t>(rows.size()) / r;
   if (ways == 0) return {View{out.dtype, out.sizes, zero_of(op, out.dtype).body}};
   View table = constant_table(op, "combinations.table", {ways, r}, std::move(rows));
-  return {op.rec.pointwise("combinations", out.dtype, out.sizes, [&](Coordinates c) {
-    return op.rec.at(x, std::vector<Expr>{op.pool.checked_index(op.rec.at(table, c), x.sizes[0])});
-  })};
+  return {op.rec.pointwise("combinations", out.dtype, out.sizes,
+                           [&](Coordinates c) { return op.rec.at(x, std::vector<Expr>{op.pool.checked_index(op.rec.at(table, c), x.sizes[0])}); })};
 }
 
 // Row and column numbers of a triangle, row by row.

@@ -88,9 +88,8 @@ View as_lines(Op& op, const View& x, const View& w, Geometry g, const Sizes& siz
 View by_images(Op& op, const View& x, const View& w, Geometry g, const Sizes& sizes) {
   const View images = depth_folded(op, x, w.sizes[2]->as_int(), sizes[2], g);
   const Expr in = w.sizes[1];
-  const View weight = op.rec.view(w, {w.sizes[0], w.sizes[2] * in, w.sizes[3], w.sizes[4]}, [&](Coordinates c) {
-    return std::vector<Expr>{c[0], floor_mod(c[1], in), floor_div(c[1], in), c[2], c[3]};
-  });
+  const View weight = op.rec.view(w, {w.sizes[0], w.sizes[2] * in, w.sizes[3], w.sizes[4]},
+                                  [&](Coordinates c) { return std::vector<Expr>{c[0], floor_mod(c[1], in), floor_div(c[1], in), c[2], c[3]}; });
   g.dims = 2;
   const View y = by_template(op, images, weight, g, {images.sizes[0], sizes[1], sizes[3], sizes[4]});
   return op.rec.view(y, sizes, [&](Coordinates c) { return std::vector<Expr>{c[0] * sizes[2] + c[2], c[1], c[3], c[4]}; });
@@ -125,9 +124,8 @@ View by_added_products(Op& op, const View& x, const View& w, const Geometry& g, 
     a.insert(a.end(), b.begin(), b.end());
     return a;
   };
-  const View a = op.rec.view(converted(op, x, type), append(append({groups, x.sizes[0]}, images), {in}), [&](Coordinates c) {
-    return append({c[1], c[0] * in + c.back()}, Sizes(c.begin() + 2, c.end() - 1));
-  });
+  const View a = op.rec.view(converted(op, x, type), append(append({groups, x.sizes[0]}, images), {in}),
+                             [&](Coordinates c) { return append({c[1], c[0] * in + c.back()}, Sizes(c.begin() + 2, c.end() - 1)); });
   // In memory as the product reads it: done at compile time where the weight is a constant.
   const View b = op.rec.pointwise(op.name + ".weight", type, {groups, in, count(p, kernel) * out}, [&](Coordinates c) {
     return as(op.rec.at(w, append({c[0] * in + c[1], floor_mod(c[2], out)}, from_row_major(floor_div(c[2], out), kernel))), type);
@@ -180,9 +178,8 @@ View complex_convolution(Op& op, const View& x, const View& w, const Geometry& g
   };
   Sizes x_sizes = x.sizes, w_sizes = w.sizes;
   for (Expr* s : {&x_sizes[1], &w_sizes[0], &w_sizes[1], &sizes[1]}) *s = *s * 2;
-  const View channels = op.rec.pointwise(op.name + ".pairs", part_type(x.dtype), x_sizes, [&](Coordinates c) {
-    return at_part(op.rec.at(x, halved(c, {1})), floor_mod(c[1], two));
-  });
+  const View channels = op.rec.pointwise(op.name + ".pairs", part_type(x.dtype), x_sizes,
+                                         [&](Coordinates c) { return at_part(op.rec.at(x, halved(c, {1})), floor_mod(c[1], two)); });
   const View weight = op.rec.pointwise(op.name + ".weight", part_type(w.dtype), w_sizes, [&](Coordinates c) {
     const Complex z = parts_of(op.rec.at(w, halved(c, {0, 1})));
     const size_t in = g.transposed ? 0 : 1;  // the dimension of the input's channels

@@ -118,14 +118,12 @@ View grad_weight(Op& op, View x, View grad, const View& w, Geometry g, DType sto
     const Expr depth = grad.sizes[2];
     const View images = depth_folded(op, x, kernel, depth, g);
     const Sizes pixels{grad.sizes[0] * depth, grad.sizes[1], grad.sizes[3], grad.sizes[4]};
-    const View folded = op.rec.view(grad, pixels, [&](Coordinates c) {
-      return std::vector<Expr>{floor_div(c[0], depth), c[1], floor_mod(c[0], depth), c[2], c[3]};
-    });
+    const View folded =
+        op.rec.view(grad, pixels, [&](Coordinates c) { return std::vector<Expr>{floor_div(c[0], depth), c[1], floor_mod(c[0], depth), c[2], c[3]}; });
     View flat = w;
     flat.sizes = {w.sizes[0], w.sizes[1] * kernel, w.sizes[3], w.sizes[4]};
-    return op.rec.view(grad_weight(op, images, folded, flat, g, stored), w.sizes, [&](Coordinates c) {
-      return std::vector<Expr>{c[0], c[2] * w.sizes[1] + c[1], c[3], c[4]};
-    });
+    return op.rec.view(grad_weight(op, images, folded, flat, g, stored), w.sizes,
+                       [&](Coordinates c) { return std::vector<Expr>{c[0], c[2] * w.sizes[1] + c[1], c[3], c[4]}; });
   }
   const auto all = [](const std::vector<int64_t>& v, int64_t n) { return std::all_of(v.begin(), v.end(), [n](int64_t e) { return e == n; }); };
   const bool one_pixel = std::all_of(w.sizes.begin() + 2, w.sizes.end(), [](Expr s) { return is_const(s, 1); }) && all(g.stride, 1) && all(g.padding, 0);
@@ -136,11 +134,17 @@ View grad_weight(Op& op, View x, View grad, const View& w, Geometry g, DType sto
 Views convolution_backward(Op& op) {
   View grad = op.tensor("grad_output"), x = op.tensor("input"), w = op.tensor("weight");
   const size_t dims = w.rank() - 2;
-  Geometry g{dims, spatial(op.integers("stride"), dims), spatial(op.integers("padding"), dims), spatial(op.integers("dilation"), dims), op.integer("groups"),
+  Geometry g{dims,
+             spatial(op.integers("stride"), dims),
+             spatial(op.integers("padding"), dims),
+             spatial(op.integers("dilation"), dims),
+             op.integer("groups"),
              op.flag("transposed")};
   const Argument* a = op.node.find("output_mask");
   const auto* mask = a ? std::get_if<std::vector<bool>>(a) : nullptr;
-  auto wanted = [&](size_t i) { return (!mask || (i < mask->size() && (*mask)[i])) && i < op.node.outputs.size() && op.graph.value(op.node.outputs[i]).is_tensor(); };
+  auto wanted = [&](size_t i) {
+    return (!mask || (i < mask->size() && (*mask)[i])) && i < op.node.outputs.size() && op.graph.value(op.node.outputs[i]).is_tensor();
+  };
   Views results(3);
   const bool single = x.rank() == dims + 1;
   if (single) {

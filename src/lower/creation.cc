@@ -80,9 +80,9 @@ Views one_hot(Op& op) {
 }  // namespace
 
 void add_creation(Table& table) {
-  for (const char* target : {"aten.zeros.default", "aten._efficientzerotensor.default", "aten.zeros_like.default", "aten.new_zeros.default", "aten.empty.memory_format",
-                             "aten.empty_like.default", "aten.new_empty.default", "aten.empty_strided.default", "aten.new_empty_strided.default",
-                             "aten.empty_permuted.default", "aten.zero.default"}) {
+  for (const char* target : {"aten.zeros.default", "aten._efficientzerotensor.default", "aten.zeros_like.default", "aten.new_zeros.default",
+                             "aten.empty.memory_format", "aten.empty_like.default", "aten.new_empty.default", "aten.empty_strided.default",
+                             "aten.new_empty_strided.default", "aten.empty_permuted.default", "aten.zero.default"}) {
     table[target] = fill_with(0);  // "empty" is any value: zeros repeat from run to run
   }
   for (const char* target : {"aten.ones.default", "aten.ones_like.default", "aten.new_ones.default"}) table[target] = fill_with(1);

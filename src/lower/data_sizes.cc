@@ -45,13 +45,14 @@ View kept_positions(Op& op, Expr size, Expr n, const std::function<Expr(Expr)>& 
     const Expr position = block * length + j;
     return masked(inside(position, n), keep(position), p.boolean(false));
   };
-  const View counts = op.rec.reduce(op.name + ".count", ReduceOp::sum, DType::i64, {blocks}, {length},
-                                    [&](Coordinates c, Coordinates j) { return number(kept(c[0], j[0])); });
+  const View counts =
+      op.rec.reduce(op.name + ".count", ReduceOp::sum, DType::i64, {blocks}, {length}, [&](Coordinates c, Coordinates j) { return number(kept(c[0], j[0])); });
   const View ends = op.rec.scan(op.name + ".ends", ScanOp::sum, DType::i64, {blocks}, 0, [&](Coordinates c) { return op.rec.at(counts, c); });
   bind_size(op, size, last_of(op, ends), n);
-  return op.rec.compact(op.name + ".positions", size, blocks, length, [&](Coordinates c) { return kept(c[0], c[1]); },
-                        [&](Expr block) { return p.op(ScalarOp::sub, {at(op, ends, block), at(op, counts, block)}); },
-                        [&](Coordinates c) { return p.cast(c[0] * length + c[1], DType::i64); });
+  return op.rec.compact(
+      op.name + ".positions", size, blocks, length, [&](Coordinates c) { return kept(c[0], c[1]); },
+      [&](Expr block) { return p.op(ScalarOp::sub, {at(op, ends, block), at(op, counts, block)}); },
+      [&](Coordinates c) { return p.cast(c[0] * length + c[1], DType::i64); });
 }
 
 namespace {
@@ -93,7 +94,8 @@ Views nonzero_by_dimension(Op& op) {
   const View positions = nonzero_positions(op, x, op.out().sizes.at(0));
   Views rows;
   for (size_t d = 0; d < x.rank(); ++d) {
-    rows.push_back(op.rec.pointwise(op.name, DType::i64, op.out(d).sizes, [&](Coordinates c) { return op.pool.cast(coordinates(op, positions, c[0], x.sizes)[d], DType::i64); }));
+    rows.push_back(op.rec.pointwise(op.name, DType::i64, op.out(d).sizes,
+                                    [&](Coordinates c) { return op.pool.cast(coordinates(op, positions, c[0], x.sizes)[d], DType::i64); }));
   }
   return rows;
 }
@@ -150,7 +152,9 @@ View slice_at_data(Op& op) {
   if (op.integer("step") != 1) fail(ErrorCode::unsupported_feature, op.node.target + " in steps at positions that depend on data");
   const size_t dim = wrap_dim(op.integer("dim"), x.rank());
   const Expr end = op.pool.cast(x.sizes[dim], DType::i64);
-  const auto place = [&](const char* arg, Expr otherwise) { return op.has(arg) ? slice_position(op.pool, as(op.operand(arg).body, DType::i64), end) : otherwise; };
+  const auto place = [&](const char* arg, Expr otherwise) {
+    return op.has(arg) ? slice_position(op.pool, as(op.operand(arg).body, DType::i64), end) : otherwise;
+  };
   return slice_at(op, 0, x, dim, place("start", zero_of(op.pool)), place("end", end));
 }
 
@@ -202,8 +206,15 @@ View repeated_positions(Op& op, const View& given, Expr size, Expr n) {
     return op.rec.pointwise("repeated", DType::i64, {size}, [&](Coordinates c) { return count_up_to(op, ends, op.pool.cast(c[0], DType::i64)); });
   }
   // How many elements end at each result, and so before it or there: in one pass.
-  const View ending = summed_rows(op, {"repeats.ending", DType::i64, size, op.pool.index(1), {n}, [&](Coordinates k) { return op.rec.at(ends, k); }, [&](Coordinates, Expr) { return one_of(op.pool); }});
-  return op.rec.scan("repeated", ScanOp::sum, DType::i64, {size}, 0, [&](Coordinates c) { return op.rec.at(ending, std::vector<Expr>{c[0], op.pool.index(0)}); });
+  const View ending = summed_rows(op, {"repeats.ending",
+                                       DType::i64,
+                                       size,
+                                       op.pool.index(1),
+                                       {n},
+                                       [&](Coordinates k) { return op.rec.at(ends, k); },
+                                       [&](Coordinates, Expr) { return one_of(op.pool); }});
+  return op.rec.scan("repeated", ScanOp::sum, DType::i64, {size}, 0,
+                     [&](Coordinates c) { return op.rec.at(ending, std::vector<Expr>{c[0], op.pool.index(0)}); });
 }
 
 Views repeat_interleave(Op& op) {
@@ -279,9 +290,8 @@ Views unique(Op& op) {
   const bool inverse = wants(op, "return_inverse");
   const TensorType& out = op.out();
   const Runs runs = find_runs(op, out.sizes.at(0), n, inverse, begins);
-  Views results = {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    return as(at(op, sorted, op.pool.checked_index(at(op, runs.positions, c[0]), n)), out.dtype);
-  })};
+  Views results = {op.rec.pointwise(op.name, out.dtype, out.sizes,
+                                    [&](Coordinates c) { return as(at(op, sorted, op.pool.checked_index(at(op, runs.positions, c[0]), n)), out.dtype); })};
   std::function<Expr(Coordinates)> inverse_of;
   View back;
   if (inverse) {  // where each element went: the order, sorted
@@ -303,7 +313,8 @@ Views unique_dim(Op& op) {
   others.erase(others.begin() + static_cast<std::ptrdiff_t>(dim));
   constexpr int64_t kLongest = 64;
   const std::optional<int64_t> length = const_int(count(op.pool, others));
-  if (!length || *length < 1 || *length > kLongest) fail(ErrorCode::unsupported_feature, fmt::format("{} of slices with not 1 to {} elements", op.node.target, kLongest));
+  if (!length || *length < 1 || *length > kLongest)
+    fail(ErrorCode::unsupported_feature, fmt::format("{} of slices with not 1 to {} elements", op.node.target, kLongest));
   const DType type = is_bool(given.dtype) ? DType::u8 : given.dtype;
   const View x = op.rec.pointwise(op.name + ".rows", type, {n, op.pool.index(*length)}, [&](Coordinates c) {
     Sizes place = from_row_major(c[1], others);
@@ -345,7 +356,8 @@ Views unique_consecutive(Op& op) {
   if (!by_slices) x = reshaped(op, x, {count(op.pool, x.sizes)});
   const size_t dim = by_slices ? wrap_dim(op.integer("dim"), x.rank()) : 0;
   if (op.out().sizes.size() != x.rank()) {  // torch.export does so for negative dimensions
-    fail(ErrorCode::bad_program, op.node.target + ": the program gives the result other dimensions than the operator has", "name the dimension by a number that is not negative");
+    fail(ErrorCode::bad_program, op.node.target + ": the program gives the result other dimensions than the operator has",
+         "name the dimension by a number that is not negative");
   }
   const Expr n = x.sizes.at(dim);
   Sizes others = x.sizes;
@@ -361,9 +373,8 @@ Views unique_consecutive(Op& op) {
   const bool inverse = wants(op, "return_inverse");
   const TensorType& out = op.out();
   // The first one begins a run even where slices have no elements.
-  const Runs runs = find_runs(op, out.sizes.at(dim), n, inverse, [&](Expr i) {
-    return op.pool.op(ScalarOp::logical_or, {negation(inside(i - 1, n)), as(at(op, differs, i), DType::boolean)});
-  });
+  const Runs runs = find_runs(op, out.sizes.at(dim), n, inverse,
+                              [&](Expr i) { return op.pool.op(ScalarOp::logical_or, {negation(inside(i - 1, n)), as(at(op, differs, i), DType::boolean)}); });
   Views results = {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     std::vector<Expr> place(c.begin(), c.end());
     place[dim] = op.pool.checked_index(at(op, runs.positions, c[dim]), n);
@@ -385,7 +396,8 @@ Views bincount(Op& op) {
   const auto value = [&](Expr i) { return as(at(op, x, i), DType::i64); };
   const View least = op.rec.reduce("bincount.min", ReduceOp::min, DType::i64, {}, {n}, [&](Coordinates, Coordinates k) { return value(k[0]); });
   const View most = op.rec.reduce("bincount.max", ReduceOp::max, DType::i64, {}, {n}, [&](Coordinates, Coordinates k) { return value(k[0]); });
-  op.rec.check("bincount", "assertion failed: bincount takes no negative numbers (" + where(op.node) + ")", negation(p.op(ScalarOp::lt, {least.body, zero_of(p)})));
+  op.rec.check("bincount", "assertion failed: bincount takes no negative numbers (" + where(op.node) + ")",
+               negation(p.op(ScalarOp::lt, {least.body, zero_of(p)})));
   const Expr shortest = p.cast(op.node.find("minlength") && op.has("minlength") ? op.index("minlength") : p.index(0), DType::i64);
   const Expr top = masked(inside(p.index(0), n), p.op(ScalarOp::add, {most.body, one_of(p)}), zero_of(p));
   const TensorType& out = op.out();

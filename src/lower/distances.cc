@@ -91,7 +91,8 @@ Views cross(Op& op) {
   const TensorType& out = op.out();
   size_t dim = 0;
   if (op.has("dim")) dim = wrap_dim(op.integer("dim"), out.sizes.size());
-  else while (dim + 1 < out.sizes.size() && !is_const(out.sizes[dim], 3)) ++dim;
+  else
+    while (dim + 1 < out.sizes.size() && !is_const(out.sizes[dim], 3)) ++dim;
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     auto at = [&](const View& v, int64_t step) {
       std::vector<Expr> moved(c.begin(), c.end());
@@ -119,9 +120,8 @@ Views bilinear(Op& op) {
   View y = matrix_product(op, "bilinear", out.dtype, products, matrix, 0);
   std::optional<View> bias = op.maybe_tensor("bias");
   if (!bias) return {y};
-  return {op.rec.pointwise("bilinear.bias", out.dtype, out.sizes, [&](Coordinates c) {
-    return op.pool.op(ScalarOp::add, {op.rec.at(y, c), as(read(*bias, c), out.dtype)});
-  })};
+  return {op.rec.pointwise("bilinear.bias", out.dtype, out.sizes,
+                           [&](Coordinates c) { return op.pool.op(ScalarOp::add, {op.rec.at(y, c), as(read(*bias, c), out.dtype)}); })};
 }
 
 // The product of three tensors, each with new dimensions of size 1 at `expand`, summed over `sumdim`.
@@ -139,13 +139,11 @@ Views trilinear(Op& op) {
   const View first = broadcast(op, x[0], sizes);
   const CheckedList<int64_t> sums = op.integers("sumdim");
   if (sums.empty()) {
-    return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-      return mul(mul(as(read(x[0], c), type), as(read(x[1], c), type)), as(read(x[2], c), type));
-    })};
+    return {op.rec.pointwise(op.name, out.dtype, out.sizes,
+                             [&](Coordinates c) { return mul(mul(as(read(x[0], c), type), as(read(x[1], c), type)), as(read(x[2], c), type)); })};
   }
-  return {reduced(op, op.name, ReduceOp::sum, out.dtype, first, wrap_dims(sums, sizes.size()), false, [&](Expr e, Coordinates at) {
-    return mul(mul(as(e, type), as(read(x[1], at), type)), as(read(x[2], at), type));
-  })};
+  return {reduced(op, op.name, ReduceOp::sum, out.dtype, first, wrap_dims(sums, sizes.size()), false,
+                  [&](Expr e, Coordinates at) { return mul(mul(as(e, type), as(read(x[1], at), type)), as(read(x[2], at), type)); })};
 }
 
 Views tensordot(Op& op) {

@@ -61,8 +61,10 @@ constexpr Rule kMore[] = {
     {"aten.masked_scatter.default", "mask:b", "fibc", "self source"},
     {"aten.segment_reduce.default", "offsets:i", "fibc", ""},
     {"aten._segment_reduce_backward.default", "lengths:i offsets:i", "fibc", ""},
-    {"torch_nn._linear_cross_entropy_batch_chunked.default", "input:f linear_weight:f linear_bias:f weight:f target:fi", "fibc", "input linear_weight linear_bias"},
-    {"torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default", "input:f linear_weight:f linear_bias:f weight:f target:fi", "fibc", "input linear_weight linear_bias"},
+    {"torch_nn._linear_cross_entropy_batch_chunked.default", "input:f linear_weight:f linear_bias:f weight:f target:fi", "fibc",
+     "input linear_weight linear_bias"},
+    {"torch_nn._linear_cross_entropy_batch_chunked_no_reduction.default", "input:f linear_weight:f linear_bias:f weight:f target:fi", "fibc",
+     "input linear_weight linear_bias"},
 };
 
 // The rules of a node. Where a pass has made `aten.uniform.default` of `aten.uniform_.default`, those of the latter hold.
@@ -132,13 +134,15 @@ std::vector<Operand> operands_of(const Op& op) {
 }
 
 [[noreturn]] void refuse(const Op& op, std::string_view argument, std::string_view kinds, DType type) {
-  fail(ErrorCode::unsupported_dtype, fmt::format("{} takes {}{}, not {}", op.node.target, in_words(kinds), argument.empty() ? "" : fmt::format(" as '{}'", argument), coil::name(type)),
+  fail(ErrorCode::unsupported_dtype,
+       fmt::format("{} takes {}{}, not {}", op.node.target, in_words(kinds), argument.empty() ? "" : fmt::format(" as '{}'", argument), coil::name(type)),
        "convert the tensor in the model");
 }
 
 void same_type(const Op& op, DType a, DType b) {
   if (a == b) return;
-  fail(ErrorCode::unsupported_dtype, fmt::format("{} takes tensors of one dtype, not {} and {}", op.node.target, coil::name(a), coil::name(b)), "convert one of them in the model");
+  fail(ErrorCode::unsupported_dtype, fmt::format("{} takes tensors of one dtype, not {} and {}", op.node.target, coil::name(a), coil::name(b)),
+       "convert one of them in the model");
 }
 
 const TensorType* first_result(const Op& op) {
@@ -148,15 +152,16 @@ const TensorType* first_result(const Op& op) {
 
 // Eager multiplies matrices of booleans where there is nothing to add up, and says that it cannot anywhere else.
 bool is_empty_product(const Op& op, const std::vector<Operand>& operands) {
-  constexpr std::string_view kProducts[] = {"aten.mm.default", "aten.bmm.default", "aten.matmul.default", "aten.mv.default", "aten.linear.default", "aten.linalg_matmul.default",
-                                            "aten.inner.default", "aten.tensordot.default"};
-  constexpr std::string_view kAddedTo[] = {"aten.addmm.default", "aten.baddbmm.default", "aten.addbmm.default"};  // alpha is no boolean: only a result of nothing has one
+  constexpr std::string_view kProducts[] = {"aten.mm.default",     "aten.bmm.default",           "aten.matmul.default", "aten.mv.default",
+                                            "aten.linear.default", "aten.linalg_matmul.default", "aten.inner.default",  "aten.tensordot.default"};
+  constexpr std::string_view kAddedTo[] = {"aten.addmm.default", "aten.baddbmm.default",
+                                           "aten.addbmm.default"};  // alpha is no boolean: only a result of nothing has one
   const auto listed = [&](const auto& list) { return std::find(std::begin(list), std::end(list), op.node.target) != std::end(list); };
   if (!std::all_of(operands.begin(), operands.end(), [](const Operand& o) { return is_bool(o.type); })) return false;
   const TensorType* result = first_result(op);
   if (listed(kAddedTo)) return result && std::any_of(result->sizes.begin(), result->sizes.end(), [](Expr n) { return is_const(n, 0); });
-  return (listed(kProducts) || op.node.target == "aten.addmv.default") && std::any_of(operands.begin(), operands.end(), [](const Operand& o) { return o.none; }) &&
-         operands[0].rank + operands[1].rank > 2;
+  return (listed(kProducts) || op.node.target == "aten.addmv.default") &&
+         std::any_of(operands.begin(), operands.end(), [](const Operand& o) { return o.none; }) && operands[0].rank + operands[1].rank > 2;
 }
 
 // One rule of the table.
@@ -205,7 +210,9 @@ void check_factors(const Op& op) {
   for (const char* factor : {"alpha"}) {
     const Argument* a = op.node.find(factor);
     if (a && std::holds_alternative<double>(*a)) {
-      fail(ErrorCode::unsupported_dtype, fmt::format("{} takes an integer as '{}' for {}, not a floating-point number", op.node.target, factor, coil::name(op.out().dtype)), "convert the tensor in the model");
+      fail(ErrorCode::unsupported_dtype,
+           fmt::format("{} takes an integer as '{}' for {}, not a floating-point number", op.node.target, factor, coil::name(op.out().dtype)),
+           "convert the tensor in the model");
     }
   }
 }
@@ -214,12 +221,32 @@ void check_factors(const Op& op) {
 constexpr struct {
   std::string_view packet, argument;
 } kFillings[] = {
-    {"aten.masked_fill.Scalar", "value"}, {"aten.masked_fill_.Scalar", "value"}, {"aten.index_fill.int_Scalar", "value"}, {"aten.index_fill_.int_Scalar", "value"},
-    {"aten.threshold.", "threshold"}, {"aten.threshold.", "value"}, {"aten.threshold_.", "threshold"}, {"aten.threshold_.", "value"},
-    {"aten.constant_pad_nd.", "value"}, {"aten.pad.", "value"}, {"aten.scatter.value", "value"}, {"aten.scatter_.value", "value"},
-    {"aten.fill.Scalar", "value"}, {"aten.fill_.Scalar", "value"}, {"aten.full.", "fill_value"}, {"aten.fill_diagonal", "fill_value"}, {"aten.full_like.", "fill_value"}, {"aten.new_full.", "fill_value"},
-    {"aten._unsafe_masked_index.", "fill"}, {"aten.add.", "alpha"}, {"aten.add_.", "alpha"}, {"aten.sub.", "alpha"}, {"aten.sub_.", "alpha"}, {"aten.rsub.", "alpha"},
-    {"aten.where.ScalarOther", "other"}, {"aten.where.ScalarSelf", "self"},
+    {"aten.masked_fill.Scalar", "value"},
+    {"aten.masked_fill_.Scalar", "value"},
+    {"aten.index_fill.int_Scalar", "value"},
+    {"aten.index_fill_.int_Scalar", "value"},
+    {"aten.threshold.", "threshold"},
+    {"aten.threshold.", "value"},
+    {"aten.threshold_.", "threshold"},
+    {"aten.threshold_.", "value"},
+    {"aten.constant_pad_nd.", "value"},
+    {"aten.pad.", "value"},
+    {"aten.scatter.value", "value"},
+    {"aten.scatter_.value", "value"},
+    {"aten.fill.Scalar", "value"},
+    {"aten.fill_.Scalar", "value"},
+    {"aten.full.", "fill_value"},
+    {"aten.fill_diagonal", "fill_value"},
+    {"aten.full_like.", "fill_value"},
+    {"aten.new_full.", "fill_value"},
+    {"aten._unsafe_masked_index.", "fill"},
+    {"aten.add.", "alpha"},
+    {"aten.add_.", "alpha"},
+    {"aten.sub.", "alpha"},
+    {"aten.sub_.", "alpha"},
+    {"aten.rsub.", "alpha"},
+    {"aten.where.ScalarOther", "other"},
+    {"aten.where.ScalarSelf", "self"},
 };
 
 // Unsigned types take negative integers as far as their size fits, and no negative fractions.
@@ -245,7 +272,8 @@ void check_filling(const Op& op) {
     if (!a || fits(op, *a, type)) continue;
     const double* f = std::get_if<double>(a);
     const std::string number = f ? fmt::format("{}", *f) : fmt::format("{}", std::get<Expr>(*a)->as_int());
-    fail(ErrorCode::unsupported_dtype, fmt::format("{}: '{}' is {}, which is no number of {}", op.node.target, argument, number, coil::name(type)), "eager refuses it as well");
+    fail(ErrorCode::unsupported_dtype, fmt::format("{}: '{}' is {}, which is no number of {}", op.node.target, argument, number, coil::name(type)),
+         "eager refuses it as well");
   }
 }
 
@@ -253,7 +281,8 @@ void check_filling(const Op& op) {
 void check_result(const Op& op) {
   const TensorType* result = first_result(op);
   if (!result || is_float(result->dtype) || is_float8(result->dtype)) return;
-  if (is_packet(op, {"aten.softmax.", "aten._softmax.", "aten.log_softmax.", "aten._log_softmax."}) && !is_complex(result->dtype)) refuse(op, "", "fc", result->dtype);
+  if (is_packet(op, {"aten.softmax.", "aten._softmax.", "aten.log_softmax.", "aten._log_softmax."}) && !is_complex(result->dtype))
+    refuse(op, "", "fc", result->dtype);
   if (is_packet(op, {"aten.cumsum.", "aten.cumprod."}) && is_bool(result->dtype)) refuse(op, "", "fic", result->dtype);
 }
 
@@ -271,14 +300,16 @@ void check_classes(const Op& op, const std::vector<Operand>& operands) {
   if (!is_packet(op, {"cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss"}) || is_packet(op, {"binary", "poisson", "gaussian"})) return;
   for (const Operand& o : operands) {
     if (o.argument == "target" && !is_float(o.type) && o.type != DType::i64 && o.type != DType::u8) {
-      fail(ErrorCode::unsupported_dtype, fmt::format("{} takes i64 as 'target', not {}", op.node.target, coil::name(o.type)), "convert the tensor in the model");
+      fail(ErrorCode::unsupported_dtype, fmt::format("{} takes i64 as 'target', not {}", op.node.target, coil::name(o.type)),
+           "convert the tensor in the model");
     }
   }
 }
 
 // Eager repeats no booleans at the edges (but circularly).
 void check_padding(const Op& op, const std::vector<Operand>& operands) {
-  const bool repeats = is_packet(op, {"aten.reflection_pad", "aten.replication_pad"}) || (is_packet(op, {"aten.pad."}) && op.node.find("mode") && (op.text("mode") == "reflect" || op.text("mode") == "replicate"));
+  const bool repeats = is_packet(op, {"aten.reflection_pad", "aten.replication_pad"}) ||
+                       (is_packet(op, {"aten.pad."}) && op.node.find("mode") && (op.text("mode") == "reflect" || op.text("mode") == "replicate"));
   if (repeats && is_bool(operands[0].type)) refuse(op, "", "fic", operands[0].type);
 }
 
@@ -288,12 +319,26 @@ constexpr struct {
   std::string_view packet, argument;
   Counted counted;
 } kPositions[] = {
-    {"aten.index_fill.", "index", Counted::by_8}, {"aten.index_copy.", "index", Counted::by_8}, {"aten.put.", "index", Counted::by_8}, {"aten.take.", "index", Counted::by_8},
-    {"aten.take_along_dim.", "indices", Counted::by_8}, {"aten.one_hot.", "self", Counted::by_8}, {"aten.searchsorted.", "sorter", Counted::by_8}, {"aten.max_unpool", "indices", Counted::by_8},
-    {"aten.tensor_split.tensor_indices_or_sections", "tensor_indices_or_sections", Counted::by_8}, {"aten.index_add.", "index", Counted::by_4},
-    {"aten.index_reduce.", "index", Counted::by_4}, {"aten.index_select.", "index", Counted::by_4}, {"aten.gather.", "index", Counted::by_4}, {"aten.scatter", "index", Counted::by_4},
-    {"aten.embedding.", "indices", Counted::by_4}, {"aten.embedding_bag.", "indices", Counted::by_4}, {"aten._embedding_bag", "indices", Counted::by_4},
-    {"aten.embedding_dense_backward.", "indices", Counted::by_4}, {"aten.index.", "indices", Counted::masks}, {"aten.index_put.", "indices", Counted::masks},
+    {"aten.index_fill.", "index", Counted::by_8},
+    {"aten.index_copy.", "index", Counted::by_8},
+    {"aten.put.", "index", Counted::by_8},
+    {"aten.take.", "index", Counted::by_8},
+    {"aten.take_along_dim.", "indices", Counted::by_8},
+    {"aten.one_hot.", "self", Counted::by_8},
+    {"aten.searchsorted.", "sorter", Counted::by_8},
+    {"aten.max_unpool", "indices", Counted::by_8},
+    {"aten.tensor_split.tensor_indices_or_sections", "tensor_indices_or_sections", Counted::by_8},
+    {"aten.index_add.", "index", Counted::by_4},
+    {"aten.index_reduce.", "index", Counted::by_4},
+    {"aten.index_select.", "index", Counted::by_4},
+    {"aten.gather.", "index", Counted::by_4},
+    {"aten.scatter", "index", Counted::by_4},
+    {"aten.embedding.", "indices", Counted::by_4},
+    {"aten.embedding_bag.", "indices", Counted::by_4},
+    {"aten._embedding_bag", "indices", Counted::by_4},
+    {"aten.embedding_dense_backward.", "indices", Counted::by_4},
+    {"aten.index.", "indices", Counted::masks},
+    {"aten.index_put.", "indices", Counted::masks},
     {"aten._unsafe_index_put.", "indices", Counted::masks},
 };
 
@@ -306,8 +351,13 @@ void check_positions_type(const Op& op, const std::vector<Operand>& operands) {
       const bool mask = counted == Counted::masks && (is_bool(o.type) || o.type == DType::u8);
       if (o.none && is_packet(op, {"aten.gather.", "aten.scatter", "embedding_bag"})) continue;  // eager looks at none
       if (o.argument != argument || o.type == DType::i64 || (counted != Counted::by_8 && o.type == DType::i32) || mask) continue;
-      fail(ErrorCode::unsupported_dtype, fmt::format("{} takes {} as '{}', not {}", op.node.target, counted == Counted::by_8 ? "i64" : counted == Counted::by_4 ? "i64 or i32" : "i64, i32 or masks",
-                                                     argument, coil::name(o.type)), "convert the tensor in the model");
+      fail(ErrorCode::unsupported_dtype,
+           fmt::format("{} takes {} as '{}', not {}", op.node.target,
+                       counted == Counted::by_8   ? "i64"
+                       : counted == Counted::by_4 ? "i64 or i32"
+                                                  : "i64, i32 or masks",
+                       argument, coil::name(o.type)),
+           "convert the tensor in the model");
     }
   }
 }

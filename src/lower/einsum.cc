@@ -95,10 +95,13 @@ View multiply(Op& op, const View& a_in, const View& b_in, std::string la, std::s
     if (!has(la, c)) n += c;
   }
   // Eager adds up no booleans: where letters of one element, or of none, are summed over there is nothing to add.
-  const auto summed = [&](auto holds) { return std::count_if(k.begin(), k.end(), [&](char c) { return holds(a.sizes[la.find(c)]) || holds(b.sizes[lb.find(c)]); }); };
+  const auto summed = [&](auto holds) {
+    return std::count_if(k.begin(), k.end(), [&](char c) { return holds(a.sizes[la.find(c)]) || holds(b.sizes[lb.find(c)]); });
+  };
   const auto nothing = [](const View& v) { return std::any_of(v.sizes.begin(), v.sizes.end(), [](Expr n) { return is_const(n, 0); }); };
   const bool single = summed([](Expr n) { return is_const(n, 1); }) == std::ssize(k);
-  if (is_bool(a.dtype) && !single && !nothing(a) && !nothing(b)) fail(ErrorCode::unsupported_dtype, "aten.einsum.default takes no products of booleans with a sum over them", "convert the tensors in the model");
+  if (is_bool(a.dtype) && !single && !nothing(a) && !nothing(b))
+    fail(ErrorCode::unsupported_dtype, "aten.einsum.default takes no products of booleans with a sum over them", "convert the tensors in the model");
   letters = batch + m + n;
   View x = arranged(op, a, la, batch + m + k), y = arranged(op, b, lb, batch + k + n);
   auto size_of = [&](const std::string& s, const View& v, const std::string& order) {

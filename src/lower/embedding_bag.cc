@@ -20,9 +20,15 @@ enum : int64_t { kSum = 0, kMean = 1, kMax = 2 };
 View bags_of(Op& op, const View& offsets, Expr bags, Expr n) {
   ExprPool& p = op.pool;
   const Expr one = p.constant_int(1, DType::i64);
-  const View begins = summed_rows(op, {"embedding_bag.begins", DType::i64, n, p.index(1), {bags},
-                                       [&](Coordinates bag) { return as(op.rec.at(offsets, bag), DType::i64); }, [&](Coordinates, Expr) { return one; }});
-  const View begun = op.rec.scan("embedding_bag.begun", ScanOp::sum, DType::i64, {n}, 0, [&](Coordinates c) { return op.rec.at(begins, std::vector<Expr>{c[0], p.index(0)}); });
+  const View begins = summed_rows(op, {"embedding_bag.begins",
+                                       DType::i64,
+                                       n,
+                                       p.index(1),
+                                       {bags},
+                                       [&](Coordinates bag) { return as(op.rec.at(offsets, bag), DType::i64); },
+                                       [&](Coordinates, Expr) { return one; }});
+  const View begun = op.rec.scan("embedding_bag.begun", ScanOp::sum, DType::i64, {n}, 0,
+                                 [&](Coordinates c) { return op.rec.at(begins, std::vector<Expr>{c[0], p.index(0)}); });
   return op.rec.pointwise("embedding_bag.bag", DType::i64, {n}, [&](Coordinates c) { return p.op(ScalarOp::sub, {op.rec.at(begun, c), one}); });
 }
 
@@ -80,7 +86,9 @@ Views embedding_bag(Op& op) {
   }
   auto of_bags = [&](RowSums sums) {
     if (!in_rows) {
-      return op.rec.reduce(sums.name, sums.reduce, sums.type, {bags, sums.columns}, {n}, [&](Coordinates c, Coordinates k) { return masked(in_bag(c[0], k[0]), sums.value(k, c[1]), identity_of(p, sums.reduce, compute_type(sums.type))); });
+      return op.rec.reduce(sums.name, sums.reduce, sums.type, {bags, sums.columns}, {n}, [&](Coordinates c, Coordinates k) {
+        return masked(in_bag(c[0], k[0]), sums.value(k, c[1]), identity_of(p, sums.reduce, compute_type(sums.type)));
+      });
     }
     sums.row = [&](Coordinates k) { return op.rec.at(row, k); };
     return summed_rows(op, sums);
@@ -138,7 +146,8 @@ Views segment_reduce(Op& op) {
       at.push_back(k[0]);
       return as(op.rec.at(given, at), DType::i64);
     });
-    require(op, rest, "all rows of lengths must add up to the size of the data along the axis", [&](Coordinates c) { return equal(Val(op.rec.at(sums, c)), Val(p.cast(x.sizes[axis], DType::i64))).e; });
+    require(op, rest, "all rows of lengths must add up to the size of the data along the axis",
+            [&](Coordinates c) { return equal(Val(op.rec.at(sums, c)), Val(p.cast(x.sizes[axis], DType::i64))).e; });
   }
   auto at_segment = [&](const View& v, Coordinates c, Expr segment) {
     std::vector<Expr> at(c.begin(), c.begin() + static_cast<long>(axis));
@@ -213,7 +222,8 @@ Views embedding_renorm(Op& op) {
   const Expr rows = table.sizes[0], one = p.constant_int(1, DType::i64);
   const auto row = [&](Coordinates k) { return p.cast(p.checked_index(as(op.rec.at(flat, k), DType::i64), rows), DType::i64); };
   check_positions(op, rows, flat.sizes, row);
-  const View named = summed_rows(op, {"embedding_renorm.named", DType::i64, rows, p.index(1), flat.sizes, row, [&](Coordinates, Expr) { return one; }, ReduceOp::max, p.constant_int(0, DType::i64)});
+  const View named = summed_rows(op, {"embedding_renorm.named", DType::i64, rows, p.index(1), flat.sizes, row, [&](Coordinates, Expr) { return one; },
+                                      ReduceOp::max, p.constant_int(0, DType::i64)});
   const bool extreme = std::isinf(order);
   View sum = reduced(op, "embedding_renorm.sum", extreme ? ReduceOp::max : ReduceOp::sum, type, table, {1}, false, [&](Expr e, Coordinates) {
     Val v = as(e, type);
@@ -230,8 +240,8 @@ Views embedding_renorm(Op& op) {
 }  // namespace
 
 void add_embedding_bag(Table& table) {
-  for (const char* target : {"aten.embedding_bag.default", "aten.embedding_bag.padding_idx", "aten._embedding_bag.default",
-                             "aten._embedding_bag_forward_only.default"}) {
+  for (const char* target :
+       {"aten.embedding_bag.default", "aten.embedding_bag.padding_idx", "aten._embedding_bag.default", "aten._embedding_bag_forward_only.default"}) {
     table[target] = embedding_bag;
   }
   table["aten.segment_reduce.default"] = segment_reduce;

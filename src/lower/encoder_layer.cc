@@ -21,7 +21,9 @@ Val activated(Op& op, Val v, bool use_gelu) {
   return v * 0.5 * (tanh((v + v * v * v * 0.044715) * std::sqrt(2 / 3.14159265358979323846)) + 1.0);
 }
 
-View linear(Op& op, const std::string& name, const View& x, const View& weight, const View& bias) { return affine(op, name, name + ".bias", x.dtype, x, weight, bias); }
+View linear(Op& op, const std::string& name, const View& x, const View& weight, const View& bias) {
+  return affine(op, name, name + ".bias", x.dtype, x, weight, bias);
+}
 
 View sum(Op& op, const char* name, const View& a, const View& b) {
   return op.rec.pointwise(name, a.dtype, a.sizes, [&](Coordinates c) { return (Val(op.rec.at(a, c)) + Val(op.rec.at(b, c))).e; });
@@ -95,9 +97,8 @@ Views multi_head_attention(Op& op) {
   }
   const DType type = accumulate_type(a.weights.dtype);
   const View sums = reduced(op, op.name + ".weights", ReduceOp::sum, type, a.weights, {1}, false, [&](Expr e, Coordinates) { return as(e, type); });
-  results.push_back(op.rec.pointwise(op.name + ".mean", a.weights.dtype, sums.sizes, [&](Coordinates c) {
-    return (Val(op.rec.at(sums, c)) / Val(as(op.pool.cast(heads, DType::i64), type))).e;
-  }));
+  results.push_back(op.rec.pointwise(op.name + ".mean", a.weights.dtype, sums.sizes,
+                                     [&](Coordinates c) { return (Val(op.rec.at(sums, c)) / Val(as(op.pool.cast(heads, DType::i64), type))).e; }));
   return results;
 }
 
@@ -105,7 +106,8 @@ Views encoder_layer(Op& op) {
   check_inputs(op, {"src"});
   const View src = op.tensor("src");
   const auto norm = [&](const View& x, const std::string& which) {
-    return layer_normed(op, op.name + ".norm" + which, x, 1, op.tensor("norm_weight_" + which), op.tensor("norm_bias_" + which), op.number("eps"), x.dtype).result;
+    return layer_normed(op, op.name + ".norm" + which, x, 1, op.tensor("norm_weight_" + which), op.tensor("norm_bias_" + which), op.number("eps"), x.dtype)
+        .result;
   };
   const auto attention = [&](const View& x) {
     return linear(op, op.name + ".out", attend(op, {x, x, x}, op.index("num_heads"), false).values, op.tensor("proj_weight"), op.tensor("proj_bias"));
@@ -113,7 +115,8 @@ Views encoder_layer(Op& op) {
   const bool use_gelu = op.flag("use_gelu");
   const auto feed = [&](const View& x) {
     const View inner = linear(op, op.name + ".ffn1", x, op.tensor("ffn_weight_1"), op.tensor("ffn_bias_1"));
-    const View active = op.rec.pointwise(op.name + ".activation", x.dtype, inner.sizes, [&](Coordinates c) { return activated(op, op.rec.at(inner, c), use_gelu).e; });
+    const View active =
+        op.rec.pointwise(op.name + ".activation", x.dtype, inner.sizes, [&](Coordinates c) { return activated(op, op.rec.at(inner, c), use_gelu).e; });
     return linear(op, op.name + ".ffn2", active, op.tensor("ffn_weight_2"), op.tensor("ffn_bias_2"));
   };
   if (op.flag("norm_first")) {

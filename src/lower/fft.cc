@@ -271,13 +271,12 @@ Views istft(Op& op) {
     fail(ErrorCode::unsupported_feature, "istft with a complex window");
   }
   const View window = window_of(op, type, n);
-  const View weighted = op.rec.pointwise("istft.windowed", frames.dtype, frames.sizes, [&](Coordinates c) {
-    return op.pool.op(ScalarOp::mul, {op.rec.at(frames, c), op.rec.at(window, c.subspan(2))});
-  });
+  const View weighted = op.rec.pointwise("istft.windowed", frames.dtype, frames.sizes,
+                                         [&](Coordinates c) { return op.pool.op(ScalarOp::mul, {op.rec.at(frames, c), op.rec.at(window, c.subspan(2))}); });
   const View squares = {type, {op.pool.index(1), frames.sizes[1], n}, [&] {
-    const Expr w = op.rec.at(window, std::vector<Expr>{op.pool.var(2)});
-    return op.pool.op(ScalarOp::mul, {w, w});
-  }()};
+                          const Expr w = op.rec.at(window, std::vector<Expr>{op.pool.var(2)});
+                          return op.pool.op(ScalarOp::mul, {w, w});
+                        }()};
   const Expr total = n + (frames.sizes[1] - 1) * hop;
   const View sum = overlapped(op, weighted, hop, total), envelope = overlapped(op, squares, hop, total);
   const Expr start = center ? floor_div(n, op.pool.index(2)) : op.pool.index(0);

@@ -283,13 +283,9 @@ class Finder {
     return std::none_of(at.begin(), at.end(), [&](Expr c) { return depends_on_var(c, 3); });
   }
 
-  bool is_choice(Expr e) const {
-    return e->is_op(ScalarOp::select) && is_number(e->args[1], 0) && is_minus_infinity(e->args[2]);
-  }
+  bool is_choice(Expr e) const { return e->is_op(ScalarOp::select) && is_number(e->args[1], 0) && is_minus_infinity(e->args[2]); }
 
-  static bool is_four_dimensional(const Gemm* g) {
-    return g && g->batch.size() == 2 && g->m.size() == 1 && g->n.size() == 1 && g->k.size() == 1;
-  }
+  static bool is_four_dimensional(const Gemm* g) { return g && g->batch.size() == 2 && g->m.size() == 1 && g->n.size() == 1 && g->k.size() == 1; }
 
   bool fits(const Gemm& scores, const Gemm& values, BufferId result) const {
     const DType dtype = program_.buffer(result).dtype;
@@ -344,9 +340,9 @@ class Finder {
     a.dim = product.k[0];
     a.v_dim = values.n[0];
     a.scale = scores.scale;
-    a.q = renumbered(product.a, {0, 1, 2, 9, 3});   // batch, head, row, -, k
-    a.k = renumbered(product.b, {0, 1, 9, 2, 3});   // batch, head, -, row, k
-    a.v = renumbered(values.b, {0, 1, 9, 3, 2});    // batch, head, -, column, row
+    a.q = renumbered(product.a, {0, 1, 2, 9, 3});  // batch, head, row, -, k
+    a.k = renumbered(product.b, {0, 1, 9, 2, 3});  // batch, head, -, row, k
+    a.v = renumbered(values.b, {0, 1, 9, 3, 2});   // batch, head, -, column, row
     peel_scale(a.q, a.scale);
     peel_scale(a.k, a.scale);
     narrow(a, result);

@@ -10,8 +10,8 @@
 namespace coil {
 namespace {
 
-constexpr int64_t kMostK = 32768;              // no sum leaves int32
-constexpr int64_t kMostDepthwiseTaps = 512;    // nor float32's integers, in which those may be summed
+constexpr int64_t kMostK = 32768;            // no sum leaves int32
+constexpr int64_t kMostDepthwiseTaps = 512;  // nor float32's integers, in which those may be summed
 
 class Finder {
  public:
@@ -194,7 +194,8 @@ class Finder {
       vars[static_cast<size_t>(n_var)] = pool_.var(0);
       vars[static_cast<size_t>(k_var)] = pool_.var(1);
       for (Expr c : b.q.coordinates) at.push_back(substitute_vars(c, vars));
-      before_.push_back({Reduction{ReduceOp::sum, {g.k[0]}, pool_.cast(pool_.load(b.q.buffer, DType::i8, at), DType::i32)}, {total}, loop.op + ".columns", loop.origins});
+      before_.push_back(
+          {Reduction{ReduceOp::sum, {g.k[0]}, pool_.cast(pool_.load(b.q.buffer, DType::i8, at), DType::i32)}, {total}, loop.op + ".columns", loop.origins});
       const Expr column = pool_.load(total, DType::i32, {pool_.var(n_var)});
       value = pool_.op(ScalarOp::sub, {value, pool_.op(ScalarOp::mul, {column, pool_.cast(a->zero, DType::i32)})});
     }
@@ -285,7 +286,7 @@ class Finder {
 
   LoopProgram& program_;
   ExprPool& pool_;
-  DequantisedFinder find_, find_weight_;   // the latter: of a weight, past roundings
+  DequantisedFinder find_, find_weight_;  // the latter: of a weight, past roundings
   std::vector<Loop> before_;
 };
 

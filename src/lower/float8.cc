@@ -107,6 +107,7 @@ struct Movement {
   const char* packet;
   const char* values = "";
 };
+// clang-format off: a row of names a line would be pages
 constexpr Movement kMovement[] = {
     {"alias"}, {"alias_copy"}, {"detach"}, {"detach_copy"}, {"lift_fresh"}, {"lift"}, {"lift_fresh_copy"}, {"contiguous"}, {"clone"}, {"pin_memory"},
     {"permute"}, {"permute_copy"}, {"transpose"}, {"transpose_copy"}, {"swapaxes"}, {"swapdims"}, {"t"}, {"t_copy"}, {"mT"}, {"numpy_T"}, {"movedim"},
@@ -123,10 +124,9 @@ constexpr Movement kMovement[] = {
     {"full_like", "fill_value"}, {"new_full", "fill_value"}, {"fill", "value"}, {"scalar_tensor", "s"}, {"_assert_tensor_metadata"},
     {"index_select"}, {"embedding"}, {"index"}, {"_unsafe_index"}, {"where", "self other"},
 };
+// clang-format on
 
-bool is_float8_value(const Graph& graph, ValueId id) {
-  return id.valid() && graph.value(id).is_tensor() && is_float8(graph.value(id).tensor().dtype);
-}
+bool is_float8_value(const Graph& graph, ValueId id) { return id.valid() && graph.value(id).is_tensor() && is_float8(graph.value(id).tensor().dtype); }
 
 View conversion(Op& op, View v) {
   const DType to = op.out().dtype;
@@ -175,9 +175,8 @@ Table make_table(const Table& rows) {
   }
   t["aten.abs.default"] = [](Op& op) {
     const View x = op.tensor("self"), values = decoded(x);
-    return Views{op.rec.pointwise(op.name, x.dtype, x.sizes, [&](Coordinates c) {
-      return op.rec.at(encoded({DType::f32, x.sizes, abs(Val(values.body)).e}, x.dtype), c);
-    })};
+    return Views{op.rec.pointwise(op.name, x.dtype, x.sizes,
+                                  [&](Coordinates c) { return op.rec.at(encoded({DType::f32, x.sizes, abs(Val(values.body)).e}, x.dtype), c); })};
   };
   for (const char* name : {"zeros", "zeros_like", "new_zeros", "zero", "ones", "ones_like", "new_ones"}) {
     const double value = std::string_view(name).find("one") == std::string_view::npos ? 0 : 1;

@@ -10,17 +10,15 @@ struct Val {
 
   Val(Expr expr) : e(expr) {}
   // A number of this value's type.
-  Val like(double v) const {
-    return is_float(e->dtype) ? e->pool->constant(v, e->dtype) : e->pool->constant_int(static_cast<int64_t>(v), e->dtype);
-  }
+  Val like(double v) const { return is_float(e->dtype) ? e->pool->constant(v, e->dtype) : e->pool->constant_int(static_cast<int64_t>(v), e->dtype); }
 };
 
 inline Val apply(ScalarOp op, Val a) { return a.e->pool->op(op, {a.e}); }
 inline Val apply(ScalarOp op, Val a, Val b) { return a.e->pool->op(op, {a.e, b.e}); }
 
-#define COIL_BINARY(NAME, OP)                                                      \
-  inline Val NAME(Val a, Val b) { return apply(ScalarOp::OP, a, b); }              \
-  inline Val NAME(Val a, double b) { return apply(ScalarOp::OP, a, a.like(b)); }   \
+#define COIL_BINARY(NAME, OP)                                                    \
+  inline Val NAME(Val a, Val b) { return apply(ScalarOp::OP, a, b); }            \
+  inline Val NAME(Val a, double b) { return apply(ScalarOp::OP, a, a.like(b)); } \
   inline Val NAME(double a, Val b) { return apply(ScalarOp::OP, b.like(a), b); }
 COIL_BINARY(operator+, add)
 COIL_BINARY(operator-, sub)
@@ -41,10 +39,33 @@ COIL_BINARY(atan2, atan2)
 
 #define COIL_UNARY(NAME) \
   inline Val NAME(Val a) { return apply(ScalarOp::NAME, a); }
-COIL_UNARY(abs) COIL_UNARY(floor) COIL_UNARY(ceil) COIL_UNARY(trunc) COIL_UNARY(round) COIL_UNARY(sqrt) COIL_UNARY(exp) COIL_UNARY(exp2)
-COIL_UNARY(expm1) COIL_UNARY(log) COIL_UNARY(log2) COIL_UNARY(log1p) COIL_UNARY(sin) COIL_UNARY(cos) COIL_UNARY(tan) COIL_UNARY(erf)
-COIL_UNARY(erfc) COIL_UNARY(tanh) COIL_UNARY(isnan) COIL_UNARY(isinf) COIL_UNARY(sigmoid) COIL_UNARY(rsqrt) COIL_UNARY(acos) COIL_UNARY(acosh)
-COIL_UNARY(cosh) COIL_UNARY(sinh) COIL_UNARY(sign)
+COIL_UNARY(abs)
+COIL_UNARY(floor)
+COIL_UNARY(ceil)
+COIL_UNARY(trunc)
+COIL_UNARY(round)
+COIL_UNARY(sqrt)
+COIL_UNARY(exp)
+COIL_UNARY(exp2)
+COIL_UNARY(expm1)
+COIL_UNARY(log)
+COIL_UNARY(log2)
+COIL_UNARY(log1p)
+COIL_UNARY(sin)
+COIL_UNARY(cos)
+COIL_UNARY(tan)
+COIL_UNARY(erf)
+COIL_UNARY(erfc)
+COIL_UNARY(tanh)
+COIL_UNARY(isnan)
+COIL_UNARY(isinf)
+COIL_UNARY(sigmoid)
+COIL_UNARY(rsqrt)
+COIL_UNARY(acos)
+COIL_UNARY(acosh)
+COIL_UNARY(cosh)
+COIL_UNARY(sinh)
+COIL_UNARY(sign)
 #undef COIL_UNARY
 
 inline Val operator-(Val a) { return apply(ScalarOp::neg, a); }

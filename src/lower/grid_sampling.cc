@@ -44,9 +44,7 @@ namespace {
 // The image at whole positions, 0 outside.
 Expr pixel_value(Op& op, const Math& m, const View& x, Coordinates c, Expr row, Expr column) {
   ExprPool& p = op.pool;
-  auto in_range = [&](Expr v, Expr size) {
-    return both(p.op(ScalarOp::ge, {v, m.c(0)}), p.op(ScalarOp::lt, {v, m.size(size)}));
-  };
+  auto in_range = [&](Expr v, Expr size) { return both(p.op(ScalarOp::ge, {v, m.c(0)}), p.op(ScalarOp::lt, {v, m.size(size)})); };
   auto index = [&](Expr v, Expr size) { return p.checked_index(p.cast(v, DType::i64), size); };
   Expr inside_image = both(in_range(row, x.sizes[2]), in_range(column, x.sizes[3]));
   Expr value = as(op.rec.at(x, std::vector<Expr>{c[0], c[1], index(row, x.sizes[2]), index(column, x.sizes[3])}), m.type);

@@ -46,7 +46,12 @@ struct Sampler {
   Math m;
 
   explicit Sampler(Op& o)
-      : op(o), x(o.tensor("input")), grid(o.tensor("grid")), mode(o.integer("interpolation_mode")), padding(o.integer("padding_mode")), align(o.flag("align_corners")),
+      : op(o),
+        x(o.tensor("input")),
+        grid(o.tensor("grid")),
+        mode(o.integer("interpolation_mode")),
+        padding(o.integer("padding_mode")),
+        align(o.flag("align_corners")),
         m{o.pool, accumulate_type(x.dtype)} {}
 
   size_t dims() const { return x.rank() - 2; }
@@ -63,7 +68,8 @@ struct Sampler {
       const Val low = floor(plain), t = plain - low;
       const std::array<Expr, 4> weights = cubic_weights(m, t.e);
       const std::array<Val, 4> slopes = cubic_slopes(t);
-      for (size_t k = 0; k < 4; ++k) taps.push_back({inside_image(m, (low + (static_cast<double>(k) - 1)).e, size, padding, align), weights[k], slopes[k] * scale});
+      for (size_t k = 0; k < 4; ++k)
+        taps.push_back({inside_image(m, (low + (static_cast<double>(k) - 1)).e, size, padding, align), weights[k], slopes[k] * scale});
       return taps;
     }
     const Val position = pixel(m, g, size, padding, align);

@@ -47,7 +47,8 @@ View by_rows(Op& op, const std::string& name, DType to, const View& a, const Vie
   return op.rec.reduce(name, ReduceOp::sum, to, {a.sizes[0], b.sizes[2]}, {a.sizes[1]}, [&](Coordinates c, Coordinates k) {
     const Expr number = op.rec.at(group, c.first(1)), last = p.cast(groups - 1, DType::i64);
     const Expr row = p.checked_index(p.op(ScalarOp::minimum, {number, last}), groups);
-    const Expr product = p.op(ScalarOp::mul, {as(op.rec.at(a, std::vector<Expr>{c[0], k[0]}), type), as(op.rec.at(b, std::vector<Expr>{row, k[0], c[1]}), type)});
+    const Expr product =
+        p.op(ScalarOp::mul, {as(op.rec.at(a, std::vector<Expr>{c[0], k[0]}), type), as(op.rec.at(b, std::vector<Expr>{row, k[0], c[1]}), type)});
     return p.select(p.op(ScalarOp::le, {number, last}), product, op.constant(0, type));
   });
 }
@@ -74,7 +75,8 @@ Views grouped_mm(Op& op) {
 Views expert_products(Op& op) { return {by_rows(op, op.name, op.out().dtype, op.tensor("input"), op.tensor("weight"), op.tensor("offs"))}; }
 Views expert_gradients(Op& op) {
   const View x = op.tensor("input"), w = op.tensor("weight"), ends = op.tensor("offs"), grad = op.tensor("grad_output");
-  return {by_rows(op, op.name + ".input", op.out().dtype, grad, permuted(op, w, {0, 2, 1}), ends), by_depth(op, op.name + ".weight", op.out().dtype, permuted(op, x, {1, 0}), grad, ends)};
+  return {by_rows(op, op.name + ".input", op.out().dtype, grad, permuted(op, w, {0, 2, 1}), ends),
+          by_depth(op, op.name + ".weight", op.out().dtype, permuted(op, x, {1, 0}), grad, ends)};
 }
 
 // v[s, i, j] = matrices[position(s), i, j], a position being data.
@@ -111,7 +113,8 @@ std::optional<Chosen> chosen(Op& op, const View& v) {
 View by_position(Op& op, const View& rows, const View& matrices, Expr position) {
   ExprPool& p = op.pool;
   const Expr count = rows.sizes[0];
-  const View number = op.rec.pointwise(op.name + ".number", DType::i64, {count}, [&](Coordinates c) { return p.cast(substitute_vars(position, std::vector<Expr>{c[0]}), DType::i64); });
+  const View number = op.rec.pointwise(op.name + ".number", DType::i64, {count},
+                                       [&](Coordinates c) { return p.cast(substitute_vars(position, std::vector<Expr>{c[0]}), DType::i64); });
   const auto [sorted, order] = op.rec.sort(op.name + ".order", number, 0, count, false);
   const View place = op.rec.sort(op.name + ".place", order, 0, count, false).second;  // where each row went
   const View ends = op.rec.reduce(op.name + ".ends", ReduceOp::sum, DType::i64, {matrices.sizes[0]}, {count}, [&](Coordinates c, Coordinates k) {
@@ -132,11 +135,11 @@ Views weight_norm(Op& op) {
     if (dim == -1 || i != wrap_dim(dim, v.rank())) others.push_back(i);
   }
   const DType type = accumulate_type(v.dtype);
-  const View squares = reduced(op, op.name + ".squares", ReduceOp::sum, type, v, others, true, [&](Expr e, Coordinates) { return (Val(as(e, type)) * Val(as(e, type))).e; });
+  const View squares =
+      reduced(op, op.name + ".squares", ReduceOp::sum, type, v, others, true, [&](Expr e, Coordinates) { return (Val(as(e, type)) * Val(as(e, type))).e; });
   const auto norm = [&](Coordinates c) { return op.pool.op(ScalarOp::sqrt, {read(squares, c)}); };
-  Views results{op.rec.pointwise(op.name, op.out().dtype, v.sizes, [&](Coordinates c) {
-    return (Val(as(op.rec.at(v, c), type)) * (Val(as(read(g, c), type)) / Val(norm(c)))).e;
-  })};
+  Views results{op.rec.pointwise(op.name, op.out().dtype, v.sizes,
+                                 [&](Coordinates c) { return (Val(as(op.rec.at(v, c), type)) * (Val(as(read(g, c), type)) / Val(norm(c)))).e; })};
   if (op.node.outputs.size() > 1) {
     const TensorType& out = op.out(1);
     results.push_back(op.rec.pointwise(op.name + ".norm", out.dtype, out.sizes, [&](Coordinates c) { return as(norm(c), out.dtype); }));

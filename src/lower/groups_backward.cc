@@ -60,12 +60,13 @@ Val of_group(const Groups& g, const View& v, Coordinates c) {
 std::function<Val(Coordinates, Val, Val)> extreme_rule(const Groups& g, const View& output) {
   Op& op = g.op;
   auto is_it = [](Val v, Val found) { return either(isnan(v), equal(v, found)); };
-  const View equals = op.rec.reduce("segment_reduce_backward.equals", ReduceOp::sum, g.type, output.sizes, {g.data.sizes[g.axis]}, [&](Coordinates c, Coordinates k) {
-    std::vector<Expr> at(c.begin(), c.end());
-    at[g.axis] = k[0];
-    const Val own = op.pool.op(ScalarOp::eq, {g.group(at, k[0]).e, op.pool.cast(c[g.axis], DType::i64)});
-    return as(both(own, is_it(as(op.rec.at(g.data, at), g.type), as(op.rec.at(output, c), g.type))).e, g.type);
-  });
+  const View equals =
+      op.rec.reduce("segment_reduce_backward.equals", ReduceOp::sum, g.type, output.sizes, {g.data.sizes[g.axis]}, [&](Coordinates c, Coordinates k) {
+        std::vector<Expr> at(c.begin(), c.end());
+        at[g.axis] = k[0];
+        const Val own = op.pool.op(ScalarOp::eq, {g.group(at, k[0]).e, op.pool.cast(c[g.axis], DType::i64)});
+        return as(both(own, is_it(as(op.rec.at(g.data, at), g.type), as(op.rec.at(output, c), g.type))).e, g.type);
+      });
   return [g, output, equals, is_it](Coordinates c, Val grad, Val v) {
     const Val among = max(of_group(g, equals, c), 1.0);
     return select(is_it(v, of_group(g, output, c)), select(grad > 0.0, grad / among, grad), 0.0);
@@ -76,12 +77,13 @@ std::function<Val(Coordinates, Val, Val)> extreme_rule(const Groups& g, const Vi
 std::function<Val(Coordinates, Val, Val)> product_rule(const Groups& g, const View& output) {
   Op& op = g.op;
   const double initial = op.has("initial") ? op.number("initial") : 1;
-  const View others = op.rec.reduce("segment_reduce_backward.others", ReduceOp::prod, g.type, g.data.sizes, {g.data.sizes[g.axis]}, [&](Coordinates c, Coordinates k) {
-    std::vector<Expr> at(c.begin(), c.end());
-    at[g.axis] = k[0];
-    const Val same = equal(g.group(c, k[0]), g.group(c, c[g.axis])), other = op.pool.op(ScalarOp::ne, {k[0], c[g.axis]});
-    return masked(both(same, other).e, as(op.rec.at(g.data, at), g.type), op.constant(1, g.type));
-  });
+  const View others =
+      op.rec.reduce("segment_reduce_backward.others", ReduceOp::prod, g.type, g.data.sizes, {g.data.sizes[g.axis]}, [&](Coordinates c, Coordinates k) {
+        std::vector<Expr> at(c.begin(), c.end());
+        at[g.axis] = k[0];
+        const Val same = equal(g.group(c, k[0]), g.group(c, c[g.axis])), other = op.pool.op(ScalarOp::ne, {k[0], c[g.axis]});
+        return masked(both(same, other).e, as(op.rec.at(g.data, at), g.type), op.constant(1, g.type));
+      });
   return [g, output, others, initial](Coordinates c, Val grad, Val v) {
     const Val alone = either(isnan(v), equal(v, 0.0));
     return select(alone, grad * Val(g.op.rec.at(others, c)) * initial, grad * of_group(g, output, c) / select(alone, 1.0, v));

@@ -90,10 +90,10 @@ Views chosen(Op& op, const View& predicate, const std::vector<const Graph*>& bra
   Views results;
   for (size_t i = 0; i < yes.size(); ++i) {
     needed(op, yes[i]), needed(op, no[i]);
-    if (yes[i].sizes != no[i].sizes) fail(ErrorCode::unsupported_feature, "cond: the branches' results have different sizes", "give both branches' results the same sizes");
-    results.push_back(op.rec.pointwise("cond", yes[i].dtype, yes[i].sizes, [&](Coordinates c) {
-      return op.pool.select(taken, op.rec.at(yes[i], c), op.rec.at(no[i], c));
-    }));
+    if (yes[i].sizes != no[i].sizes)
+      fail(ErrorCode::unsupported_feature, "cond: the branches' results have different sizes", "give both branches' results the same sizes");
+    results.push_back(
+        op.rec.pointwise("cond", yes[i].dtype, yes[i].sizes, [&](Coordinates c) { return op.pool.select(taken, op.rec.at(yes[i], c), op.rec.at(no[i], c)); }));
   }
   return results;
 }
@@ -162,7 +162,9 @@ Views associative_scan(Op& op) {
 Views while_loop(Op& op) {
   const std::vector<const Graph*> graphs = subgraphs(op);
   if (graphs.size() != 2) fail(ErrorCode::bad_program, "while_loop needs a condition and a body");
-  if (!op.session.regions) fail(ErrorCode::unsupported_feature, "while_loop: a loop whose number of steps depends on data is not supported on this target", "compile for the CPU, use scan, or a fixed number of steps");
+  if (!op.session.regions)
+    fail(ErrorCode::unsupported_feature, "while_loop: a loop whose number of steps depends on data is not supported on this target",
+         "compile for the CPU, use scan, or a fixed number of steps");
   const Steps s{step_of(op, *graphs[1]), op.tensors_at(2), {}, tensors_from(op, 3), Expr()};
   if (s.carry.empty()) fail(ErrorCode::unsupported_feature, "while_loop that carries nothing");
   return steps_while(op, s, step_of(op, *graphs[0]).body);
@@ -185,9 +187,7 @@ Views writing_operator(Op& op) {
 }
 
 // set_grad_enabled, autocast off and the like: a region that computes as if it stood in line.
-Views in_line(Op& op) {
-  return inlined(op, only_graph(op), operands_of(op));
-}
+Views in_line(Op& op) { return inlined(op, only_graph(op), operands_of(op)); }
 
 }  // namespace
 

@@ -42,7 +42,8 @@ Views histc(Op& op) {
   Range r = low == high && !empty ? data_range(op, flat, type) : Range{scalar(op, low, type), scalar(op, high, type)};
   if (low == high && !empty) {
     const double most = std::numeric_limits<double>::infinity();
-    require(op, {}, "the range of the data is not finite", [&](Coordinates) { return both(Val(op.rec.at(r.low, {})) > -most, Val(op.rec.at(r.high, {})) < most).e; });
+    require(op, {}, "the range of the data is not finite",
+            [&](Coordinates) { return both(Val(op.rec.at(r.low, {})) > -most, Val(op.rec.at(r.high, {})) < most).e; });
   }
   r = moved_apart(op, r, 1);
   const int64_t bins = op.integer("bins");
@@ -52,7 +53,8 @@ Views histc(Op& op) {
     return min(trunc((v - first) / (last - first) * static_cast<double>(bins)), static_cast<double>(bins - 1));
   };
   if (op.session.library) {
-    RowSums sums{"histc.count", DType::i64, out.sizes.at(0), op.pool.index(1), flat.sizes, {}, [&](Coordinates, Expr) { return op.pool.constant_int(1, DType::i64); }};
+    RowSums sums{
+        "histc.count", DType::i64, out.sizes.at(0), op.pool.index(1), flat.sizes, {}, [&](Coordinates, Expr) { return op.pool.constant_int(1, DType::i64); }};
     sums.row = [&](Coordinates k) {
       const Val v = as(op.rec.at(flat, k), type), bin = bin_of(v);
       return as(select(counts(v), bin, static_cast<double>(bins)).e, DType::i64);

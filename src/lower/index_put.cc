@@ -15,7 +15,8 @@ Views put_masked(Op& op, const View& x, const View& mask, size_t place, const Vi
   const size_t rank = mask.rank(), written_rank = x.rank() - rank + 1;
   Expr n = count(op.pool, mask.sizes);
   View flat = reshaped(op, mask, {n});
-  View before = op.rec.scan("index_put.count", ScanOp::sum, DType::i64, {n}, 0, [&](Coordinates c) { return as(as(op.rec.at(flat, c), DType::boolean), DType::i64); });
+  View before =
+      op.rec.scan("index_put.count", ScanOp::sum, DType::i64, {n}, 0, [&](Coordinates c) { return as(as(op.rec.at(flat, c), DType::boolean), DType::i64); });
   const bool one = values.rank() + place < written_rank || (values.rank() > 0 && is_const(values.sizes[values.rank() - (written_rank - place)], 1));
   return {op.rec.pointwise("index_put", out.dtype, out.sizes, [&](Coordinates c) {
     Coordinates in_mask = c.subspan(place, rank);
@@ -35,8 +36,8 @@ Views put_masked(Op& op, const View& x, const View& mask, size_t place, const Vi
 struct PutIndices {
   std::vector<size_t> dims;  // indexed dimensions of self
   Views tensors;
-  Sizes sizes;               // of the broadcast indices
-  size_t place = 0;          // where these dimensions stand in `values`
+  Sizes sizes;       // of the broadcast indices
+  size_t place = 0;  // where these dimensions stand in `values`
 };
 
 PutIndices put_indices(Op& op, const View& x) {
@@ -77,12 +78,12 @@ class IndexPut {
       sums.before = x_;
       return {reshaped(op_, summed_rows(op_, sums), x_.sizes)};
     }
-    const View total = many_writes() ? row_totals(type) : op_.rec.reduce("index_put.total", ReduceOp::sum, type, out_.sizes, put_.sizes, [&](Coordinates c, Coordinates b) {
-      return masked(hit([&](size_t t) { return c[put_.dims[t]]; }, b), as(value_at(c, b), type), as(i64(op_, 0), type));
-    });
-    return {op_.rec.pointwise("index_put", out_.dtype, out_.sizes, [&](Coordinates c) {
-      return op_.pool.op(ScalarOp::add, {as(op_.rec.at(x_, c), type), op_.rec.at(total, c)});
-    })};
+    const View total =
+        many_writes() ? row_totals(type) : op_.rec.reduce("index_put.total", ReduceOp::sum, type, out_.sizes, put_.sizes, [&](Coordinates c, Coordinates b) {
+          return masked(hit([&](size_t t) { return c[put_.dims[t]]; }, b), as(value_at(c, b), type), as(i64(op_, 0), type));
+        });
+    return {op_.rec.pointwise("index_put", out_.dtype, out_.sizes,
+                              [&](Coordinates c) { return op_.pool.op(ScalarOp::add, {as(op_.rec.at(x_, c), type), op_.rec.at(total, c)}); })};
   }
 
   Views replaced() const {
@@ -99,10 +100,11 @@ class IndexPut {
     }
     Sizes indexed;
     for (size_t d : put_.dims) indexed.push_back(x_.sizes[d]);
-    View winner = many_writes() ? last_writers() : op_.rec.reduce("index_put.writer", ReduceOp::max, DType::i64, indexed, put_.sizes, [&](Coordinates c, Coordinates b) {
-      Expr number = op_.pool.cast(row_major(op_.pool, b, put_.sizes), DType::i64);
-      return op_.pool.select(hit([&](size_t t) { return c[t]; }, b), number, i64(op_, -1));
-    });
+    View winner =
+        many_writes() ? last_writers() : op_.rec.reduce("index_put.writer", ReduceOp::max, DType::i64, indexed, put_.sizes, [&](Coordinates c, Coordinates b) {
+          Expr number = op_.pool.cast(row_major(op_.pool, b, put_.sizes), DType::i64);
+          return op_.pool.select(hit([&](size_t t) { return c[t]; }, b), number, i64(op_, -1));
+        });
     return {op_.rec.pointwise("index_put", out_.dtype, out_.sizes, [&](Coordinates c) {
       std::vector<Expr> at;
       for (size_t d : put_.dims) at.push_back(c[d]);

@@ -145,9 +145,8 @@ Views masked_index(Op& op) {
   const IndexPlace where(indices);
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     Expr use = as(read(mask, c), DType::boolean), zero = op.pool.constant_int(0, DType::i64);
-    const std::vector<Expr> at = where.source(indices, c, [&](size_t i, Expr position) {
-      return wrapped_position(op, op.pool.select(use, as(position, DType::i64), zero), x.sizes[i]);
-    });
+    const std::vector<Expr> at = where.source(
+        indices, c, [&](size_t i, Expr position) { return wrapped_position(op, op.pool.select(use, as(position, DType::i64), zero), x.sizes[i]); });
     return masked(use, op.rec.at(x, at), as(fill.body, out.dtype));
   })};
 }

@@ -37,15 +37,18 @@ std::optional<View> one_formula(Op& op, DType dtype, const Sizes& sizes, size_t 
 void check_pieces(const Op& op, const Sizes& sizes, size_t dim, const Views& pieces) {
   Expr sum = op.pool.index(0);
   for (const View& v : pieces) {
-    if (v.rank() != sizes.size() || dim >= sizes.size()) fail(ErrorCode::bad_program, fmt::format("{}: tensors of {} and {} dimensions are joined", op.node.target, v.rank(), sizes.size()));
+    if (v.rank() != sizes.size() || dim >= sizes.size())
+      fail(ErrorCode::bad_program, fmt::format("{}: tensors of {} and {} dimensions are joined", op.node.target, v.rank(), sizes.size()));
     sum = sum + v.sizes[dim];
     for (size_t d = 0; d < sizes.size(); ++d) {
       if (d == dim || !v.sizes[d]->is_constant() || !sizes[d]->is_constant() || v.sizes[d] == sizes[d]) continue;
-      fail(ErrorCode::bad_program, fmt::format("{}: dimension {} of a joined tensor is {}, the result's {}", op.node.target, d, to_string(v.sizes[d]), to_string(sizes[d])));
+      fail(ErrorCode::bad_program,
+           fmt::format("{}: dimension {} of a joined tensor is {}, the result's {}", op.node.target, d, to_string(v.sizes[d]), to_string(sizes[d])));
     }
   }
   if (sum->is_constant() && sizes[dim]->is_constant() && sum != sizes[dim]) {
-    fail(ErrorCode::bad_program, fmt::format("{}: dimension {} of the joined tensors is {} in all, the result's {}", op.node.target, dim, to_string(sum), to_string(sizes[dim])));
+    fail(ErrorCode::bad_program,
+         fmt::format("{}: dimension {} of the joined tensors is {} in all, the result's {}", op.node.target, dim, to_string(sum), to_string(sizes[dim])));
   }
 }
 
@@ -272,9 +275,8 @@ void add_joins(Table& table) {
     View x = op.tensor("self");
     const int64_t offset = op.integer("diagonal");
     if (x.rank() == 1) return diag_embed(op, x, 0, 1, offset);
-    return Views{op.rec.view(x, op.out().sizes, [&](Coordinates c) {
-      return std::vector<Expr>{c[0] + std::max<int64_t>(-offset, 0), c[0] + std::max<int64_t>(offset, 0)};
-    })};
+    return Views{op.rec.view(x, op.out().sizes,
+                             [&](Coordinates c) { return std::vector<Expr>{c[0] + std::max<int64_t>(-offset, 0), c[0] + std::max<int64_t>(offset, 0)}; })};
   };
   table["aten.slice_scatter.default"] = slice_scatter;
   table["aten.select_scatter.default"] = select_scatter;

@@ -72,7 +72,9 @@ void check_square(const Op& op, std::string_view routine, const Sizes& sizes, co
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Sizes& columns = inputs[i].sizes;
     if (columns.size() != 3 || !(differ(columns[2]) || (i == 0 && differ(columns[1])))) continue;
-    fail(ErrorCode::bad_program, fmt::format("{}: a matrix of {} by {} where {} rows{} are asked for", op.node.target, to_string(columns[2]), to_string(columns[1]), to_string(sizes[1]), i == 0 ? " and columns" : ""),
+    fail(ErrorCode::bad_program,
+         fmt::format("{}: a matrix of {} by {} where {} rows{} are asked for", op.node.target, to_string(columns[2]), to_string(columns[1]),
+                     to_string(sizes[1]), i == 0 ? " and columns" : ""),
          "eager refuses it as well");
   }
 }

@@ -78,8 +78,8 @@ Views ldl_factor(Op& op, bool always) {
   const Shape s = matrix_shape(op, a);
   const View columns = to_columns(op, a);
   const Expr b = columns.sizes[0];
-  Views r = call_linalg(op, "ldl", a.dtype, {b, s.rows}, {op.flag("hermitian")}, {columns},
-                        {{a.dtype, columns.sizes}, {DType::i32, {b, s.rows}}, {DType::i32, {b}}});
+  Views r =
+      call_linalg(op, "ldl", a.dtype, {b, s.rows}, {op.flag("hermitian")}, {columns}, {{a.dtype, columns.sizes}, {DType::i32, {b, s.rows}}, {DType::i32, {b}}});
   const View info = with_dims(op, r[2], s.batch);
   if (always || checks(op)) check_info(op, info, Failure::other, "torch.linalg.ldl_factor_ex");
   return {from_columns(op, r[0], s.batch), with_dims(op, r[1], s.batch), info};
@@ -93,8 +93,8 @@ struct QrFactors {
 QrFactors geqrf(Op& op, const View& a) {
   const Shape s = matrix_shape(op, a);
   const View columns = to_columns(op, a);
-  Views r = call_linalg(op, "geqrf", a.dtype, columns.sizes, {}, {columns},
-                        {{a.dtype, columns.sizes}, {a.dtype, {columns.sizes[0], index_min(s.rows, s.cols)}}});
+  Views r =
+      call_linalg(op, "geqrf", a.dtype, columns.sizes, {}, {columns}, {{a.dtype, columns.sizes}, {a.dtype, {columns.sizes[0], index_min(s.rows, s.cols)}}});
   return {s, r[0], r[1]};
 }
 

@@ -111,7 +111,8 @@ Views cond(Op& op, bool text) {
   const View x = op.tensor("self");
   const double p = text || !op.has("p") ? 2 : op.number("p");
   if (is_const(count(op.pool, x.sizes), 0)) {  // eager's answer for any norm, but some ask for squares
-    if (text && x.sizes[x.rank() - 2] != x.sizes.back()) fail(ErrorCode::bad_program, op.node.target + " by a norm of this kind takes square matrices", "eager refuses it as well");
+    if (text && x.sizes[x.rank() - 2] != x.sizes.back())
+      fail(ErrorCode::bad_program, op.node.target + " by a norm of this kind takes square matrices", "eager refuses it as well");
     return {{op.out().dtype, op.out().sizes, as(op.pool.constant_int(0, DType::i64), op.out().dtype)}};
   }
   const std::vector<size_t> dims{x.rank() - 2, x.rank() - 1};

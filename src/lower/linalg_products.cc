@@ -169,9 +169,7 @@ void add_linalg_products(Table& t) {
   t["aten.linalg_multi_dot.default"] = [](Op& op) { return multi_dot(op, "tensors"); };
   t["aten.chain_matmul.default"] = [](Op& op) { return multi_dot(op, "matrices"); };
   t["aten.linalg_cross.default"] = [](Op& op) { return cross(op, wrap_dim(op.integer("dim"), op.out().sizes.size())); };
-  t["aten.cross.default"] = [](Op& op) {
-    return cross(op, op.has("dim") ? std::optional(wrap_dim(op.integer("dim"), op.out().sizes.size())) : std::nullopt);
-  };
+  t["aten.cross.default"] = [](Op& op) { return cross(op, op.has("dim") ? std::optional(wrap_dim(op.integer("dim"), op.out().sizes.size())) : std::nullopt); };
   t["aten.linalg_vecdot.default"] = vecdot;
   t["aten.linalg_tensorinv.default"] = tensorinv;
   t["aten.linalg_tensorsolve.default"] = tensorsolve;

@@ -25,9 +25,7 @@ RightSide right_side(Op& op, const View& a, const View& b) {
   return {vector ? unsqueezed(op, b, b.rank()) : b, vector};
 }
 
-Sizes common_batch(const View& a, const View& b) {
-  return broadcast_sizes({a.sizes.begin(), a.sizes.end() - 2}, {b.sizes.begin(), b.sizes.end() - 2});
-}
+Sizes common_batch(const View& a, const View& b) { return broadcast_sizes({a.sizes.begin(), a.sizes.end() - 2}, {b.sizes.begin(), b.sizes.end() - 2}); }
 
 struct Solved {
   View x, info;
@@ -64,7 +62,8 @@ Views solve_ex(Op& op) {
   if (op.node.outputs.size() <= 2) return {s.x, s.info};
   const View factors = from_columns(op, s.lu.columns, batch), pivots = with_dims(op, s.lu.pivots, batch);
   const Sizes of_a = op.tensor("A").sizes;
-  return {s.x, of_one_copy(op, factors, of_a), of_one_copy(op, pivots, {of_a.begin(), of_a.end() - 1}), of_one_copy(op, s.info, {of_a.begin(), of_a.end() - 2})};
+  return {s.x, of_one_copy(op, factors, of_a), of_one_copy(op, pivots, {of_a.begin(), of_a.end() - 1}),
+          of_one_copy(op, s.info, {of_a.begin(), of_a.end() - 2})};
 }
 
 Views inverse(Op& op, const char* arg, bool always, const char* subject) {
@@ -108,8 +107,8 @@ Views cholesky_solve(Op& op) {
 Views cholesky_inverse(Op& op) {
   const View a = op.tensor("self");
   const View columns = to_columns(op, a);
-  const View x = call_linalg(op, "cholesky_inverse", a.dtype, {columns.sizes[0], columns.sizes[1]}, {op.flag("upper")}, {columns},
-                             {{a.dtype, columns.sizes}})[0];
+  const View x =
+      call_linalg(op, "cholesky_inverse", a.dtype, {columns.sizes[0], columns.sizes[1]}, {op.flag("upper")}, {columns}, {{a.dtype, columns.sizes}})[0];
   return {from_columns(op, x, matrix_shape(op, a).batch)};
 }
 

@@ -81,7 +81,8 @@ Expr cutoff(Op& op, const Tolerances& t, const View& largest, Coordinates batch)
 }
 
 View largest_of(Op& op, const View& s) {
-  return reduced(op, op.name + ".largest", ReduceOp::max, s.dtype, s, {s.rank() - 1}, false, [&](Expr e, Coordinates) { return op.pool.op(ScalarOp::abs, {e}); });
+  return reduced(op, op.name + ".largest", ReduceOp::max, s.dtype, s, {s.rank() - 1}, false,
+                 [&](Expr e, Coordinates) { return op.pool.op(ScalarOp::abs, {e}); });
 }
 
 // The sizes of singular values (of a Hermitian matrix: of the eigenvalues).
@@ -93,7 +94,8 @@ View singular_values(Op& op, const View& a, bool hermitian) {
   }
   const Eigh r = eigh_of(op, a, false, false);
   check_info(op, r.info, Failure::eig, "linalg.eigvalsh");
-  return op.rec.pointwise(op.name + ".sizes", r.values.dtype, r.values.sizes, [&](Coordinates c) { return op.pool.op(ScalarOp::abs, {op.rec.at(r.values, c)}); });
+  return op.rec.pointwise(op.name + ".sizes", r.values.dtype, r.values.sizes,
+                          [&](Coordinates c) { return op.pool.op(ScalarOp::abs, {op.rec.at(r.values, c)}); });
 }
 
 Views matrix_rank(Op& op, const char* atol, const char* rtol) {
@@ -103,9 +105,8 @@ Views matrix_rank(Op& op, const char* atol, const char* rtol) {
   const View s = singular_values(op, a, op.node.find("hermitian") && op.flag("hermitian"));
   const Tolerances t = tolerances(op, shape, s.dtype, atol, rtol);
   const View largest = largest_of(op, s);
-  return {reduced(op, op.name, ReduceOp::sum, DType::i64, s, {s.rank() - 1}, false, [&](Expr e, Coordinates at) {
-    return as(op.pool.op(ScalarOp::gt, {e, cutoff(op, t, largest, at.first(at.size() - 1))}), DType::i64);
-  })};
+  return {reduced(op, op.name, ReduceOp::sum, DType::i64, s, {s.rank() - 1}, false,
+                  [&](Expr e, Coordinates at) { return as(op.pool.op(ScalarOp::gt, {e, cutoff(op, t, largest, at.first(at.size() - 1))}), DType::i64); })};
 }
 
 // x scaled along its last dimension by the inverses of the values above the cutoff, others by 0.
@@ -144,9 +145,8 @@ Views polar(Op& op) {
   const Svd r = svd_of(op, a, true, false);
   check_info(op, r.info, Failure::svd, "linalg.polar");
   const ComplexMath m(op.pool, part_type(a.dtype));
-  const View scaled = op.rec.pointwise("polar.scaled", a.dtype, r.vh.sizes, [&](Coordinates c) {
-    return m.mul(op.rec.at(r.vh, c), op.rec.at(r.s, c.first(c.size() - 1)));
-  });
+  const View scaled =
+      op.rec.pointwise("polar.scaled", a.dtype, r.vh.sizes, [&](Coordinates c) { return m.mul(op.rec.at(r.vh, c), op.rec.at(r.s, c.first(c.size() - 1))); });
   return {product_of(op, r.u, r.vh), product_of(op, adjoint(op, r.vh), scaled)};
 }
 

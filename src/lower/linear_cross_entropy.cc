@@ -12,9 +12,8 @@ View logits_of(Op& op, DType type) {
   const std::optional<View> bias = op.maybe_tensor("linear_bias");
   const View product = matrix_product(op, "linear", type, x, permuted(op, op.tensor("linear_weight"), {1, 0}), 0);
   if (!bias) return product;
-  return op.rec.pointwise("linear.bias", type, product.sizes, [&](Coordinates c) {
-    return op.pool.op(ScalarOp::add, {op.rec.at(product, c), as(read(*bias, c), type)});
-  });
+  return op.rec.pointwise("linear.bias", type, product.sizes,
+                          [&](Coordinates c) { return op.pool.op(ScalarOp::add, {op.rec.at(product, c), as(read(*bias, c), type)}); });
 }
 
 // How much a sample wants of a class: with s for the smoothing and w for the weight of the class, w ((1 - s) share + s /
@@ -30,8 +29,7 @@ View wanted_shares(Op& op, const View& logs, DType type) {
   return op.rec.pointwise("linear.wanted", type, logs.sizes, [&](Coordinates c) {
     const bool shares = is_float(target.dtype);
     const Expr given = shares ? op.rec.at(target, c) : as(op.rec.at(target, c.first(1)), DType::i64);
-    Expr share =
-        shares ? as(given, type) : p.select(p.op(ScalarOp::eq, {given, p.cast(c[1], DType::i64)}), op.constant(1, type), zero);
+    Expr share = shares ? as(given, type) : p.select(p.op(ScalarOp::eq, {given, p.cast(c[1], DType::i64)}), op.constant(1, type), zero);
     if (smoothing != 0) {
       const Expr even = p.op(ScalarOp::div, {op.constant(smoothing, type), classes});
       share = p.op(ScalarOp::add, {p.op(ScalarOp::mul, {share, op.constant(1 - smoothing, type)}), even});
@@ -76,12 +74,10 @@ Views linear_cross_entropy(Op& op) {
   const DType type = accumulate_type(op.tensor("input").dtype);  // logits of 16 bits would be too rough
   const View logs = softmax_of(op, "log_softmax", logits_of(op, type), 1, accumulate_type(op.out().dtype), true);
   const double smoothing = op.has("label_smoothing") ? op.number("label_smoothing") : 0;
-  Views results =
-      is_float(op.tensor("target").dtype) ? cross_entropy_of_shares(op, logs, 1) : negative_log_likelihood(op, logs, smoothing);
+  Views results = is_float(op.tensor("target").dtype) ? cross_entropy_of_shares(op, logs, 1) : negative_log_likelihood(op, logs, smoothing);
   results.resize(1);
   const auto wants = [&](const char* flag) { return op.has(flag) && op.flag(flag); };
-  const bool of_input = wants("compute_input_grad"), of_weight = wants("compute_linear_weight_grad"),
-             of_bias = wants("compute_linear_bias_grad");
+  const bool of_input = wants("compute_input_grad"), of_weight = wants("compute_linear_weight_grad"), of_bias = wants("compute_linear_bias_grad");
   if (!of_input && !of_weight && !of_bias) return results;
 
   const View gradient = gradient_of_logits(op, logs, type);
@@ -89,12 +85,10 @@ Views linear_cross_entropy(Op& op) {
   const auto given = [&](bool wanted, size_t i,
                          const std::function<View()>& made) {  // without a value where it is not asked for
     results.push_back(wanted ? converted(op, made(), op.out(i).dtype)
-                             : op.rec.pointwise("linear.none", op.out(i).dtype, op.out(i).sizes,
-                                                [&](Coordinates) { return op.constant(0, op.out(i).dtype); }));
+                             : op.rec.pointwise("linear.none", op.out(i).dtype, op.out(i).sizes, [&](Coordinates) { return op.constant(0, op.out(i).dtype); }));
   };
   given(of_input, 1, [&] { return matrix_product(op, "linear.grad_input", type, gradient, operand("linear_weight"), 0); });
-  given(of_weight, 2,
-        [&] { return matrix_product(op, "linear.grad_weight", type, permuted(op, gradient, {1, 0}), operand("input"), 0); });
+  given(of_weight, 2, [&] { return matrix_product(op, "linear.grad_weight", type, permuted(op, gradient, {1, 0}), operand("input"), 0); });
   given(of_bias, 3, [&] { return reduced(op, "linear.grad_bias", ReduceOp::sum, type, gradient, {0}, false); });
   return results;
 }

@@ -17,16 +17,13 @@ int64_t reduction_of(const Op& op) {
 View finished_loss(Op& op, const Sizes& sizes, const std::function<Expr(Coordinates)>& element) {
   const TensorType& out = op.out();
   const int64_t reduction = reduction_of(op);
-  if (reduction != kMeanReduction && reduction != kSumReduction)
-    return op.rec.pointwise(op.name, out.dtype, out.sizes, element);
+  if (reduction != kMeanReduction && reduction != kSumReduction) return op.rec.pointwise(op.name, out.dtype, out.sizes, element);
   const DType type = accumulate_type(out.dtype);
-  View sum = op.rec.reduce(op.name + (reduction == kSumReduction ? "" : ".sum"), ReduceOp::sum,
-                           reduction == kSumReduction ? out.dtype : type, {}, sizes,
+  View sum = op.rec.reduce(op.name + (reduction == kSumReduction ? "" : ".sum"), ReduceOp::sum, reduction == kSumReduction ? out.dtype : type, {}, sizes,
                            [&](Coordinates, Coordinates r) { return as(element(r), type); });
   if (reduction == kSumReduction) return sum;
   Expr n = as(op.pool.cast(count(op.pool, sizes), DType::i64), type);
-  return op.rec.pointwise(op.name, out.dtype, {},
-                          [&](Coordinates c) { return op.pool.op(ScalarOp::div, {op.rec.at(sum, c), n}); });
+  return op.rec.pointwise(op.name, out.dtype, {}, [&](Coordinates c) { return op.pool.op(ScalarOp::div, {op.rec.at(sum, c), n}); });
 }
 
 Sizes joint_sizes(const View& a, const View& b) {
@@ -47,9 +44,7 @@ Lowering elementwise(Formula formula) {
   return [formula](Op& op) {
     View x = op.tensor("self"), target = op.tensor("target");
     const DType type = accumulate_type(op.out().dtype);
-    return Views{finished_loss(op, joint_sizes(x, target), [&](Coordinates c) {
-      return formula(op, as(read(x, c), type), as(read(target, c), type), type);
-    })};
+    return Views{finished_loss(op, joint_sizes(x, target), [&](Coordinates c) { return formula(op, as(read(x, c), type), as(read(target, c), type), type); })};
   };
 }
 
@@ -118,14 +113,10 @@ Views negative_log_likelihood(Op& op, const View& logs, double smoothing) {
   Expr ignored = p.cast(op.index("ignore_index"), DType::i64);
   auto counts = [&](Coordinates c) { return p.op(ScalarOp::ne, {as(op.rec.at(target, c), DType::i64), ignored}); };
   const bool nothing = is_const(classes, 0);  // only targets that are ignored are of no class
-  auto weight_of = [&](Expr index) {
-    return weight && !nothing ? as(op.rec.at(*weight, std::vector<Expr>{index}), type) : op.constant(1, type);
-  };
+  auto weight_of = [&](Expr index) { return weight && !nothing ? as(op.rec.at(*weight, std::vector<Expr>{index}), type) : op.constant(1, type); };
   auto class_at = [&](Coordinates c) {
     Expr t = p.select(counts(c), as(op.rec.at(target, c), DType::i64), p.constant_int(0, DType::i64));
-    if (nothing)
-      return checked_position(op, p.select(counts(c), p.constant_int(-1, DType::i64), p.constant_int(0, DType::i64)),
-                              p.index(1));
+    if (nothing) return checked_position(op, p.select(counts(c), p.constant_int(-1, DType::i64), p.constant_int(0, DType::i64)), p.index(1));
     return checked_position(op, t, classes);
   };
   auto log_at = [&](Coordinates c, Expr index) {
@@ -136,16 +127,13 @@ Views negative_log_likelihood(Op& op, const View& logs, double smoothing) {
   };
   View spread;  // sum over classes of weight * log p, for label smoothing
   if (smoothing != 0) {
-    spread =
-        op.rec.reduce(op.name + ".smooth", ReduceOp::sum, type, target.sizes, {classes},
-                      [&](Coordinates c, Coordinates k) { return p.op(ScalarOp::mul, {log_at(c, k[0]), weight_of(k[0])}); });
+    spread = op.rec.reduce(op.name + ".smooth", ReduceOp::sum, type, target.sizes, {classes},
+                           [&](Coordinates c, Coordinates k) { return p.op(ScalarOp::mul, {log_at(c, k[0]), weight_of(k[0])}); });
   }
   auto element = [&](Coordinates c) {
     Expr k = class_at(c), loss = p.op(ScalarOp::neg, {p.op(ScalarOp::mul, {log_at(c, k), weight_of(k)})});
     if (smoothing != 0) {
-      Expr rest = p.op(
-          ScalarOp::mul,
-          {op.rec.at(spread, c), p.op(ScalarOp::div, {op.constant(-smoothing, type), as(p.cast(classes, DType::i64), type)})});
+      Expr rest = p.op(ScalarOp::mul, {op.rec.at(spread, c), p.op(ScalarOp::div, {op.constant(-smoothing, type), as(p.cast(classes, DType::i64), type)})});
       loss = p.op(ScalarOp::add, {p.op(ScalarOp::mul, {loss, op.constant(1 - smoothing, type)}), rest});
     }
     return p.select(counts(c), loss, op.constant(0, type));
@@ -156,13 +144,10 @@ Views negative_log_likelihood(Op& op, const View& logs, double smoothing) {
     results[0] = finished_loss(op, target.sizes, element);
     return results;
   }
-  View sum = op.rec.reduce(op.name + ".sum", ReduceOp::sum, type, {}, target.sizes,
-                           [&](Coordinates, Coordinates r) { return element(r); });
-  View total = op.rec.reduce(op.name + ".weight", ReduceOp::sum, type, {}, target.sizes, [&](Coordinates, Coordinates r) {
-    return p.select(counts(r), weight_of(class_at(r)), op.constant(0, type));
-  });
-  results[0] = op.rec.pointwise(op.name, out.dtype, {},
-                                [&](Coordinates c) { return p.op(ScalarOp::div, {op.rec.at(sum, c), op.rec.at(total, c)}); });
+  View sum = op.rec.reduce(op.name + ".sum", ReduceOp::sum, type, {}, target.sizes, [&](Coordinates, Coordinates r) { return element(r); });
+  View total = op.rec.reduce(op.name + ".weight", ReduceOp::sum, type, {}, target.sizes,
+                             [&](Coordinates, Coordinates r) { return p.select(counts(r), weight_of(class_at(r)), op.constant(0, type)); });
+  results[0] = op.rec.pointwise(op.name, out.dtype, {}, [&](Coordinates c) { return p.op(ScalarOp::div, {op.rec.at(sum, c), op.rec.at(total, c)}); });
   if (results.size() > 1) results[1] = converted(op, total, op.out(1).dtype);
   return results;
 }
@@ -183,10 +168,8 @@ Views cross_entropy_of_shares(Op& op, const View& logs, size_t axis) {
     Expr term = p.op(ScalarOp::neg, {p.op(ScalarOp::mul, {log, share})});
     return weight ? p.op(ScalarOp::mul, {term, as(op.rec.at(*weight, at.subspan(axis, 1)), type)}) : term;
   });
-  const bool nothing =
-      is_const(logs.sizes[axis], 0) && reduction_of(op) == kMeanReduction;  // eager divides by the numbers for a class
-  return {finished_loss(op, losses.sizes,
-                        [&](Coordinates c) { return nothing ? op.constant(std::nan(""), type) : op.rec.at(losses, c); })};
+  const bool nothing = is_const(logs.sizes[axis], 0) && reduction_of(op) == kMeanReduction;  // eager divides by the numbers for a class
+  return {finished_loss(op, losses.sizes, [&](Coordinates c) { return nothing ? op.constant(std::nan(""), type) : op.rec.at(losses, c); })};
 }
 
 namespace {
@@ -214,12 +197,9 @@ void add_losses(Table& table) {
     Expr d = difference(op, x, t);
     return op.pool.op(ScalarOp::mul, {d, d});
   });
-  table["aten.l1_loss.default"] =
-      elementwise([](Op& op, Expr x, Expr t, DType) { return op.pool.op(ScalarOp::abs, {difference(op, x, t)}); });
-  table["aten.smooth_l1_loss.default"] =
-      elementwise([](Op& op, Expr x, Expr t, DType type) { return smooth(op, x, t, op.number("beta"), false, type); });
-  table["aten.huber_loss.default"] =
-      elementwise([](Op& op, Expr x, Expr t, DType type) { return smooth(op, x, t, op.number("delta"), true, type); });
+  table["aten.l1_loss.default"] = elementwise([](Op& op, Expr x, Expr t, DType) { return op.pool.op(ScalarOp::abs, {difference(op, x, t)}); });
+  table["aten.smooth_l1_loss.default"] = elementwise([](Op& op, Expr x, Expr t, DType type) { return smooth(op, x, t, op.number("beta"), false, type); });
+  table["aten.huber_loss.default"] = elementwise([](Op& op, Expr x, Expr t, DType type) { return smooth(op, x, t, op.number("delta"), true, type); });
   table["aten.soft_margin_loss.default"] = elementwise([](Op& op, Expr x, Expr t, DType) {
     Expr exponent = op.pool.op(ScalarOp::mul, {op.pool.op(ScalarOp::neg, {t}), x});
     return op.pool.op(ScalarOp::log1p, {op.pool.op(ScalarOp::exp, {exponent})});
@@ -227,8 +207,8 @@ void add_losses(Table& table) {
   table["aten.kl_div.default"] = elementwise(kl_div);
   table["aten.binary_cross_entropy.default"] = binary_cross_entropy;
   table["aten.binary_cross_entropy_with_logits.default"] = binary_cross_entropy_with_logits;
-  for (const char* target : {"aten.nll_loss.default", "aten.nll_loss_nd.default", "aten.nll_loss_forward.default",
-                             "aten.nll_loss2d.default", "aten.nll_loss2d_forward.default"}) {
+  for (const char* target :
+       {"aten.nll_loss.default", "aten.nll_loss_nd.default", "aten.nll_loss_forward.default", "aten.nll_loss2d.default", "aten.nll_loss2d_forward.default"}) {
     table[target] = [](Op& op) { return negative_log_likelihood(op, op.tensor("self"), 0); };
   }
   table["aten.cross_entropy_loss.default"] = cross_entropy;

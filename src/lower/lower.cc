@@ -32,15 +32,67 @@ namespace {
 
 Table make_table() {
   Table t;
-  for (auto add : {add_pointwise, add_pointwise_formulas, add_activations, add_casts, add_assertions, add_views, add_reshapes, add_joins, add_padding,
-                   add_creation, add_windows, add_indexing, add_scatter, add_index_put, add_reductions, add_softmax, add_statistics,
-                   add_normalization, add_matmul, add_einsum, add_convolution, add_pooling, add_attention, add_sorting,
-                   add_resampling, add_grid_sampling, add_losses, add_recurrent, add_data_sizes, add_distances, add_search,
-                   add_special, add_bessel, add_norm_backward, add_convolution_backward, add_attention_backward, add_encoder_layers,
-                   add_grid_sampling_backward, add_distances_backward, add_groups_backward, add_pool_gradients, add_grouped_products, add_polynomials,
-                   add_incomplete_gamma, add_antialiasing, add_calculus, add_products, add_unpooling, add_embedding_bag,
-                   add_histograms, add_random, add_margin_losses, add_numeric, add_order_statistics, add_constructions,
-                   add_higher_order, add_fft, add_linalg, add_quantization, add_packed_products, add_reinterpret}) {
+  for (auto add : {add_pointwise,
+                   add_pointwise_formulas,
+                   add_activations,
+                   add_casts,
+                   add_assertions,
+                   add_views,
+                   add_reshapes,
+                   add_joins,
+                   add_padding,
+                   add_creation,
+                   add_windows,
+                   add_indexing,
+                   add_scatter,
+                   add_index_put,
+                   add_reductions,
+                   add_softmax,
+                   add_statistics,
+                   add_normalization,
+                   add_matmul,
+                   add_einsum,
+                   add_convolution,
+                   add_pooling,
+                   add_attention,
+                   add_sorting,
+                   add_resampling,
+                   add_grid_sampling,
+                   add_losses,
+                   add_recurrent,
+                   add_data_sizes,
+                   add_distances,
+                   add_search,
+                   add_special,
+                   add_bessel,
+                   add_norm_backward,
+                   add_convolution_backward,
+                   add_attention_backward,
+                   add_encoder_layers,
+                   add_grid_sampling_backward,
+                   add_distances_backward,
+                   add_groups_backward,
+                   add_pool_gradients,
+                   add_grouped_products,
+                   add_polynomials,
+                   add_incomplete_gamma,
+                   add_antialiasing,
+                   add_calculus,
+                   add_products,
+                   add_unpooling,
+                   add_embedding_bag,
+                   add_histograms,
+                   add_random,
+                   add_margin_losses,
+                   add_numeric,
+                   add_order_statistics,
+                   add_constructions,
+                   add_higher_order,
+                   add_fft,
+                   add_linalg,
+                   add_quantization,
+                   add_packed_products,
+                   add_reinterpret}) {
     add(t);
   }
   add_aliases(t);
@@ -125,10 +177,12 @@ void check_results(Session& session, const Scope& scope, const Node& node, const
     const Sizes& sizes = info.tensor().sizes;
     bool same = results[i].rank() == sizes.size() && results[i].dtype == info.tensor().dtype;
     if (!same) {
-      fail(ErrorCode::bad_program, fmt::format("{} gives {} with {} dimensions, the program says {} with {}", node.target, name(results[i].dtype), results[i].rank(), name(info.tensor().dtype), sizes.size()));
+      fail(ErrorCode::bad_program, fmt::format("{} gives {} with {} dimensions, the program says {} with {}", node.target, name(results[i].dtype),
+                                               results[i].rank(), name(info.tensor().dtype), sizes.size()));
     }
     for (size_t d = 0; d < sizes.size(); ++d) {
-      if (sizes[d]->is_constant() && results[i].sizes[d]->is_constant() && sizes[d] != results[i].sizes[d]) refuse(fmt::format("the result has sizes {}, the program says {}", text_of(results[i].sizes), text_of(sizes)));
+      if (sizes[d]->is_constant() && results[i].sizes[d]->is_constant() && sizes[d] != results[i].sizes[d])
+        refuse(fmt::format("the result has sizes {}, the program says {}", text_of(results[i].sizes), text_of(sizes)));
     }
     if (const auto wrong = bounds.outside(results[i].body, results[i].sizes)) refuse(*wrong);
   }
@@ -148,8 +202,9 @@ void lower_node(Session& session, Scope& scope, const Node& node) {
   const std::optional<Lowering> found = node.user ? Lowering(lower_user_kernel) : row_of(scope.graph, node);
   if (!found) {
     fail(ErrorCode::unsupported_op, fmt::format("coil has no code for the operator {}{}", node.target, numbers_of(scope.graph, node)),
-         node.target.starts_with("aten.") || node.target.starts_with("prims.") ? "run `coil check` for all such operators; program.run_decompositions() may replace it"
-                                                                               : "if it is a kernel of your own, give its registration with --kernels, or its file with --triton; `coil check` names all such operators");
+         node.target.starts_with("aten.") || node.target.starts_with("prims.")
+             ? "run `coil check` for all such operators; program.run_decompositions() may replace it"
+             : "if it is a kernel of your own, give its registration with --kernels, or its file with --triton; `coil check` names all such operators");
   }
   session.recorder.set_origins(node.origins);
   Op op(session, scope, node);
@@ -273,7 +328,9 @@ Status check_data_sizes(const LoopProgram& program) {
     }
   }
   if (unknown.empty()) return ok_status();
-  return Error{ErrorCode::unsupported_feature, "a size or number depends on the values of a tensor ('" + unknown + "') in a way that coil does not follow", {},
+  return Error{ErrorCode::unsupported_feature,
+               "a size or number depends on the values of a tensor ('" + unknown + "') in a way that coil does not follow",
+               {},
                "compute it outside of the model and pass it as an input"};
 }
 
@@ -312,7 +369,9 @@ Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options) {
   return program;
 }
 
-bool has_lowering(std::string_view target) { return lowering::table().contains(target) || lowering::complex_table().contains(target) || lowering::float8_table().contains(target); }
+bool has_lowering(std::string_view target) {
+  return lowering::table().contains(target) || lowering::complex_table().contains(target) || lowering::float8_table().contains(target);
+}
 
 std::vector<std::string> lowered_operators() {
   std::vector<std::string> names;

@@ -70,14 +70,14 @@ class Op {
 
   const TensorType& out(size_t i = 0) const;
   bool has(std::string_view arg) const;  // there and not None
-  View value(ValueId id) const;  // a tensor of the graph, or an integer as a view of rank 0
+  View value(ValueId id) const;          // a tensor of the graph, or an integer as a view of rank 0
   View tensor(std::string_view arg) const;
   std::optional<View> maybe_tensor(std::string_view arg) const;
   Views tensors(std::string_view arg) const;
   std::vector<std::optional<View>> maybe_tensors(std::string_view arg) const;
   // A tensor, or a scalar as a view of rank 0 (i64, f32 or bool: a Python scalar's dtype).
   View operand(std::string_view arg) const;
-  bool is_scalar(std::string_view arg) const;  // a Python scalar, not a tensor
+  bool is_scalar(std::string_view arg) const;                // a Python scalar, not a tensor
   bool is_number(std::string_view arg, double value) const;  // a scalar that is known to be this
   int64_t integer(std::string_view arg) const;
   Expr index(std::string_view arg) const;

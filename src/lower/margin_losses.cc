@@ -114,9 +114,8 @@ Views multi_margin(Op& op) {
     if (weight) loss = loss * Val(as(op.rec.at(*weight, std::vector<Expr>{right(c)}), type));
     return op.pool.select(op.pool.op(ScalarOp::eq, {right(c), k[0]}), loss.like(0).e, loss.e);
   });
-  View losses = op.rec.pointwise("multi_margin_loss.each", type, sums.sizes, [&](Coordinates c) {
-    return (Val(op.rec.at(sums, c)) / Val(as(op.pool.cast(classes, DType::i64), type))).e;
-  });
+  View losses = op.rec.pointwise("multi_margin_loss.each", type, sums.sizes,
+                                 [&](Coordinates c) { return (Val(op.rec.at(sums, c)) / Val(as(op.pool.cast(classes, DType::i64), type))).e; });
   if (out.sizes.empty() && op.integer("reduction") == 0) losses = squeezed(op, losses, 0);
   return {finished_loss(op, losses.sizes, [&](Coordinates c) { return op.rec.at(losses, c); })};
 }
@@ -131,26 +130,23 @@ Views multilabel_margin(Op& op) {
   const DType type = accumulate_type(out.dtype);
   Expr classes = x.sizes[1];
   ExprPool& p = op.pool;
-  View valid = op.rec.scan("multilabel_margin_loss.valid", ScanOp::min, DType::i64, x.sizes, 1, [&](Coordinates c) {
-    return p.op(ScalarOp::minimum, {as(op.rec.at(target, c), DType::i64), p.constant_int(0, DType::i64)});
-  });
+  View valid = op.rec.scan("multilabel_margin_loss.valid", ScanOp::min, DType::i64, x.sizes, 1,
+                           [&](Coordinates c) { return p.op(ScalarOp::minimum, {as(op.rec.at(target, c), DType::i64), p.constant_int(0, DType::i64)}); });
   auto label = [&](Expr row, Expr j) {
     Expr t = as(op.rec.at(target, std::vector<Expr>{row, j}), DType::i64);
     return p.checked_index(p.op(ScalarOp::maximum, {t, p.constant_int(0, DType::i64)}), classes);
   };
   auto counts = [&](Expr row, Expr j) { return p.op(ScalarOp::ge, {op.rec.at(valid, std::vector<Expr>{row, j}), p.constant_int(0, DType::i64)}); };
-  View is_target = op.rec.reduce("multilabel_margin_loss.targets", ReduceOp::any, DType::boolean, x.sizes, {classes}, [&](Coordinates c, Coordinates k) {
-    return both(counts(c[0], k[0]), p.op(ScalarOp::eq, {label(c[0], k[0]), c[1]}));
-  });
+  View is_target = op.rec.reduce("multilabel_margin_loss.targets", ReduceOp::any, DType::boolean, x.sizes, {classes},
+                                 [&](Coordinates c, Coordinates k) { return both(counts(c[0], k[0]), p.op(ScalarOp::eq, {label(c[0], k[0]), c[1]})); });
   View sums = op.rec.reduce("multilabel_margin_loss.pairs", ReduceOp::sum, type, {x.sizes[0]}, {classes, classes}, [&](Coordinates c, Coordinates k) {
     Val own = as(op.rec.at(x, std::vector<Expr>{c[0], label(c[0], k[0])}), type), other = as(op.rec.at(x, std::vector<Expr>{c[0], k[1]}), type);
     Expr used = both(counts(c[0], k[0]), p.op(ScalarOp::logical_not, {op.rec.at(is_target, std::vector<Expr>{c[0], k[1]})}));
     Val loss = max(1.0 - own + other, 0.0);
     return p.select(used, loss.e, loss.like(0).e);
   });
-  View losses = op.rec.pointwise("multilabel_margin_loss.each", type, sums.sizes, [&](Coordinates c) {
-    return (Val(op.rec.at(sums, c)) / Val(as(p.cast(classes, DType::i64), type))).e;
-  });
+  View losses = op.rec.pointwise("multilabel_margin_loss.each", type, sums.sizes,
+                                 [&](Coordinates c) { return (Val(op.rec.at(sums, c)) / Val(as(p.cast(classes, DType::i64), type))).e; });
   if (single) losses = squeezed(op, losses, 0);
   Views results{finished_loss(op, losses.sizes, [&](Coordinates c) { return op.rec.at(losses, c); })};
   if (op.node.outputs.size() > 1) results.push_back(converted(op, reshaped(op, is_target, op.out(1).sizes), op.out(1).dtype));

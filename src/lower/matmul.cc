@@ -186,7 +186,8 @@ Views outer(Op& op) {
 View affine(Op& op, const std::string& product, const std::string& sum, DType dtype, const View& x, const View& weight, const std::optional<View>& bias) {
   const View y = matrix_product(op, product, dtype, x, permuted(op, weight, {1, 0}), 0);
   if (!bias) return y;
-  return op.rec.pointwise(sum, dtype, y.sizes, [&](Coordinates c) { return op.pool.op(ScalarOp::add, {as(op.rec.at(y, c), dtype), as(read(*bias, c), dtype)}); });
+  return op.rec.pointwise(sum, dtype, y.sizes,
+                          [&](Coordinates c) { return op.pool.op(ScalarOp::add, {as(op.rec.at(y, c), dtype), as(read(*bias, c), dtype)}); });
 }
 
 Operand renumbered(ExprPool& pool, Operand o, const std::vector<size_t>& to) {

@@ -48,8 +48,12 @@ Views layer_norm_backward(Op& op) {
   std::vector<size_t> inner_dims, outer_dims;
   for (size_t i = 0; i < x.rank(); ++i) (i < outer ? outer_dims : inner_dims).push_back(i);
   auto at = [&](const View& v, Coordinates c) { return Val(as(read(v, c), type)); };
-  const Normalised n{op, type, [&](Coordinates c) { return at(grad, c); }, [&](Coordinates c) { return (at(x, c) - at(mean, c)) * at(rstd, c); },
-                     [&](Coordinates c) { return weight ? at(*weight, c) : Val(op.constant(1, type)); }, [&](Coordinates c) { return at(rstd, c); }};
+  const Normalised n{op,
+                     type,
+                     [&](Coordinates c) { return at(grad, c); },
+                     [&](Coordinates c) { return (at(x, c) - at(mean, c)) * at(rstd, c); },
+                     [&](Coordinates c) { return weight ? at(*weight, c) : Val(op.constant(1, type)); },
+                     [&](Coordinates c) { return at(rstd, c); }};
   Views results(3);
   if (mask[0]) results[0] = grad_input(n, x, inner_dims, op.out(0).dtype);
   if (mask[1]) results[1] = converted(op, summed(n, ".weight", x, outer_dims, false, [&](Coordinates c) { return n.grad(c) * n.xhat(c); }), op.out(1).dtype);
@@ -62,7 +66,8 @@ Views layer_norm_backward(Op& op) {
 struct ChannelSums {
   View grad, product;
 };
-ChannelSums channel_sums(Op& op, DType type, const View& x, const std::vector<size_t>& dims, const std::function<Val(Coordinates)>& grad, const std::function<Val(Coordinates)>& centred) {
+ChannelSums channel_sums(Op& op, DType type, const View& x, const std::vector<size_t>& dims, const std::function<Val(Coordinates)>& grad,
+                         const std::function<Val(Coordinates)>& centred) {
   const auto summed = [&](const char* name, const std::function<Val(Coordinates)>& value) {
     return reduced(op, op.name + name, ReduceOp::sum, type, x, dims, true, [&](Expr, Coordinates at) { return value(at).e; });
   };
@@ -130,7 +135,8 @@ Views batch_norm_backward(Op& op) {
   const auto factor = [&](Coordinates c) { return weight ? inverse(c) * channel(*weight, c) : inverse(c); };
   const ChannelSums sums = channel_sums(op, type, x, dims, grads, centred);
   const auto of_channel = [&](size_t i, const std::function<Val(Coordinates)>& value) {
-    return reshaped(op, op.rec.pointwise(op.name, op.out(i).dtype, sums.grad.sizes, [&](Coordinates c) { return as(value(c).e, op.out(i).dtype); }), op.out(i).sizes);
+    return reshaped(op, op.rec.pointwise(op.name, op.out(i).dtype, sums.grad.sizes, [&](Coordinates c) { return as(value(c).e, op.out(i).dtype); }),
+                    op.out(i).sizes);
   };
   Views results(3);
   if (mask[0]) {
@@ -154,7 +160,8 @@ Views embedding_backward(Op& op) {
   Expr n = count(p, indices.sizes), rows = out.sizes.at(0), columns = out.sizes.at(1);
   View flat = reshaped(op, indices, {n}), each = reshaped(op, grad, {n, columns});
   if (const Expr numbers = count(p, grad.sizes); !provably_equal(numbers, n * columns)) {  // no guard of the export says so
-    op.rec.check("embedding_backward", "assertion failed: the gradient has another size than the positions (" + where(op.node) + ")", p.op(ScalarOp::eq, {numbers, n * columns}));
+    op.rec.check("embedding_backward", "assertion failed: the gradient has another size than the positions (" + where(op.node) + ")",
+                 p.op(ScalarOp::eq, {numbers, n * columns}));
   }
   const DType type = accumulate_type(out.dtype);
   const Val padding = p.cast(op.index("padding_idx"), DType::i64);
@@ -172,9 +179,10 @@ Views embedding_backward(Op& op) {
     const auto one = [&](Coordinates, Expr) { return p.constant_int(1, DType::i64); };
     return summed_rows(op, {"embedding_backward.count", DType::i64, rows, p.index(1), {n}, named, one});
   };
-  View sum = many_rows(rows, n) ? summed_rows(op, {"embedding_backward.rows", type, rows, columns, {n}, row, value}) : op.rec.reduce("embedding_backward.sum", ReduceOp::sum, type, out.sizes, {n}, [&](Coordinates c, Coordinates k) {
-    return masked(names(c[0], k[0]).e, value(k, c[1]), op.constant(0, type));
-  });
+  View sum = many_rows(rows, n) ? summed_rows(op, {"embedding_backward.rows", type, rows, columns, {n}, row, value})
+                                : op.rec.reduce("embedding_backward.sum", ReduceOp::sum, type, out.sizes, {n}, [&](Coordinates c, Coordinates k) {
+                                    return masked(names(c[0], k[0]).e, value(k, c[1]), op.constant(0, type));
+                                  });
   if (!op.flag("scale_grad_by_freq")) return {converted(op, sum, out.dtype)};
   const View met = counts(row);
   return {op.rec.pointwise("embedding_backward", out.dtype, out.sizes, [&](Coordinates c) {

@@ -25,8 +25,8 @@ Expr normalised(Op& op, Expr x, const View& mean, const View& rstd, Coordinates 
 }
 
 Views layer_norm(Op& op) {
-  const Normed n = layer_normed(op, "layer_norm", cheap(op, op.tensor("input")), op.indices("normalized_shape").size(), op.maybe_tensor("weight"), op.maybe_tensor("bias"),
-                                op.number("eps"), op.out().dtype);
+  const Normed n = layer_normed(op, "layer_norm", cheap(op, op.tensor("input")), op.indices("normalized_shape").size(), op.maybe_tensor("weight"),
+                                op.maybe_tensor("bias"), op.number("eps"), op.out().dtype);
   if (op.node.outputs.size() == 1) return {n.result};
   return {n.result, converted(op, n.mean, op.out(1).dtype), converted(op, n.deviation, op.out(2).dtype)};
 }
@@ -63,8 +63,7 @@ Views group_norm(Op& op, Expr groups) {
     return scaled(op, normalised(op, as(op.rec.at(x, c), type), m.mean, rstd, at), weight, bias, c, type);
   });
   if (op.name != "native_group_norm") return {y};
-  return {y, reshaped(op, converted(op, m.mean, op.out(1).dtype), op.out(1).sizes),
-          reshaped(op, converted(op, rstd, op.out(2).dtype), op.out(2).sizes)};
+  return {y, reshaped(op, converted(op, m.mean, op.out(1).dtype), op.out(1).sizes), reshaped(op, converted(op, rstd, op.out(2).dtype), op.out(2).sizes)};
 }
 
 // x * a + b with a and b per channel, from running statistics: two vectors that become constants when the statistics are.
@@ -142,9 +141,8 @@ Views batch_norm_of_batch(Op& op, bool updates) {
   const View rstd = inverse_deviation(op, "batch_norm", m, op.number("eps"), type);
   const std::optional<View> weight = per_channel(op, op.maybe_tensor("weight"), x.rank());
   const std::optional<View> bias = per_channel(op, op.maybe_tensor("bias"), x.rank());
-  View y = op.rec.pointwise("batch_norm", out.dtype, out.sizes, [&](Coordinates c) {
-    return scaled(op, normalised(op, as(op.rec.at(x, c), type), m.mean, rstd, c), weight, bias, c, type);
-  });
+  View y = op.rec.pointwise("batch_norm", out.dtype, out.sizes,
+                            [&](Coordinates c) { return scaled(op, normalised(op, as(op.rec.at(x, c), type), m.mean, rstd, c), weight, bias, c, type); });
   Views results{y};
   if (op.node.outputs.size() >= (updates ? 5 : 2)) {
     results.push_back(reshaped(op, converted(op, m.mean, op.out(1).dtype), op.out(1).sizes));
@@ -210,15 +208,15 @@ Views rms_norm(Op& op) {
 
 }  // namespace
 
-Normed layer_normed(Op& op, const std::string& name, const View& x, size_t rank, const std::optional<View>& weight, const std::optional<View>& bias, double eps, DType dtype) {
+Normed layer_normed(Op& op, const std::string& name, const View& x, size_t rank, const std::optional<View>& weight, const std::optional<View>& bias, double eps,
+                    DType dtype) {
   const DType type = accumulate_type(dtype);
   std::vector<size_t> dims;
   for (size_t i = x.rank() - rank; i < x.rank(); ++i) dims.push_back(i);
   const Moments m = moments(op, name, x, dims, type);
   const View deviation = inverse_deviation(op, name, m, eps, type);
-  const View result = op.rec.pointwise(name, dtype, x.sizes, [&](Coordinates c) {
-    return scaled(op, normalised(op, as(op.rec.at(x, c), type), m.mean, deviation, c), weight, bias, c, type);
-  });
+  const View result = op.rec.pointwise(
+      name, dtype, x.sizes, [&](Coordinates c) { return scaled(op, normalised(op, as(op.rec.at(x, c), type), m.mean, deviation, c), weight, bias, c, type); });
   View mean = m.mean;
   if (is_const(m.count, 0)) mean.body = op.constant(0, mean.dtype);  // as eager says of nothing, while the deviation is NaN
   return {result, mean, deviation};
@@ -228,10 +226,10 @@ void add_normalization(Table& table) {
   for (const char* target : {"aten.layer_norm.default", "aten.native_layer_norm.default"}) table[target] = layer_norm;
   table["aten.group_norm.default"] = [](Op& op) { return group_norm(op, op.index("num_groups")); };
   table["aten.native_group_norm.default"] = [](Op& op) { return group_norm(op, op.index("group")); };
-  for (const char* target : {"aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.default", "aten.native_batch_norm.default",
-                             "aten._native_batch_norm_legit.default", "aten._native_batch_norm_legit.no_stats",
-                             "aten._batch_norm_no_update.default", "aten._batch_norm_with_update.default",
-                             "aten._native_batch_norm_legit_functional.default", "aten._batch_norm_with_update_functional.default"}) {
+  for (const char* target :
+       {"aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.default", "aten.native_batch_norm.default",
+        "aten._native_batch_norm_legit.default", "aten._native_batch_norm_legit.no_stats", "aten._batch_norm_no_update.default",
+        "aten._batch_norm_with_update.default", "aten._native_batch_norm_legit_functional.default", "aten._batch_norm_with_update_functional.default"}) {
     table[target] = batch_norm;
   }
   table["aten.instance_norm.default"] = instance_norm;

@@ -43,19 +43,22 @@ Views nextafter(Op& op) {
   const DType type = op.out().dtype;
   if (byte_size(type) > 2) return {map2(op, op.operand("self"), op.operand("other"), [](Expr a, Expr b) { return next_float(a, b).e; }, type)};
   const int digits = type == DType::bf16 ? 7 : 10, least = type == DType::f16 ? -14 : -126;
-  return {map2(op, op.operand("self"), op.operand("other"), [&](Expr first, Expr second) {
-    Val a = first, b = second, size = abs(a);
-    Val e = max(exponent_of(select(equal(size, 0.0), 1.0, min(size, 1e300))), static_cast<double>(least));
-    e = select(equal(size, 0.0), static_cast<double>(least), e);
-    Val up = select(a < b, a.like(1), a.like(-1)), unit = exp2(e - static_cast<double>(digits));
-    // Towards zero from a power of two the numbers stand twice as close.
-    Val halved = both(both(equal(size, exp2(e)), e > static_cast<double>(least)), equal(up * sign(a), -1.0));
-    Val moved = a + up * select(halved, unit * 0.5, unit);
-    // From infinity: the largest finite number (up points inwards).
-    moved = select(isinf(a), up * -std::ldexp(2 - std::ldexp(1.0, -digits), type == DType::f16 ? 15 : 127), moved);
-    Val value = select(equal(a, b), b, moved);
-    return select(either(isnan(a), isnan(b)), a + b, value).e;
-  }, DType::f64)};
+  return {map2(
+      op, op.operand("self"), op.operand("other"),
+      [&](Expr first, Expr second) {
+        Val a = first, b = second, size = abs(a);
+        Val e = max(exponent_of(select(equal(size, 0.0), 1.0, min(size, 1e300))), static_cast<double>(least));
+        e = select(equal(size, 0.0), static_cast<double>(least), e);
+        Val up = select(a < b, a.like(1), a.like(-1)), unit = exp2(e - static_cast<double>(digits));
+        // Towards zero from a power of two the numbers stand twice as close.
+        Val halved = both(both(equal(size, exp2(e)), e > static_cast<double>(least)), equal(up * sign(a), -1.0));
+        Val moved = a + up * select(halved, unit * 0.5, unit);
+        // From infinity: the largest finite number (up points inwards).
+        moved = select(isinf(a), up * -std::ldexp(2 - std::ldexp(1.0, -digits), type == DType::f16 ? 15 : 127), moved);
+        Val value = select(equal(a, b), b, moved);
+        return select(either(isnan(a), isnan(b)), a + b, value).e;
+      },
+      DType::f64)};
 }
 
 Val greatest_divisor(Val a, Val b) { return apply(ScalarOp::gcd, a, b); }
@@ -76,13 +79,16 @@ Views isclose(Op& op) {
   const double rtol = op.number("rtol"), atol = op.number("atol");
   if (!floating && rtol == 0 && atol == 0) type = is_bool(type) ? DType::u8 : type;
   else if (!floating) type = type == DType::i64 ? DType::f64 : DType::f32;
-  return {map2(op, a, b, [&](Expr first, Expr second) {
-    Val x = first, y = second, close = equal(x, y);
-    if (equal_nan && floating) close = either(close, both(isnan(x), isnan(y)));
-    if (!is_float(type)) return close.e;
-    Val error = abs(x - y), allowed = abs(y * rtol) + atol;
-    return either(close, both(!either(isnan(error), isinf(error)), error <= allowed)).e;
-  }, type)};
+  return {map2(
+      op, a, b,
+      [&](Expr first, Expr second) {
+        Val x = first, y = second, close = equal(x, y);
+        if (equal_nan && floating) close = either(close, both(isnan(x), isnan(y)));
+        if (!is_float(type)) return close.e;
+        Val error = abs(x - y), allowed = abs(y * rtol) + atol;
+        return either(close, both(!either(isnan(error), isinf(error)), error <= allowed)).e;
+      },
+      type)};
 }
 
 // Of a real number: 0, or pi where it is negative.
@@ -98,7 +104,9 @@ Views float_power(Op& op) {
   return {map2(op, op.operand("self"), op.operand("exponent"), [](Expr a, Expr b) { return pow(Val(a), Val(b)).e; }, DType::f64)};
 }
 
-Views angle_of(Op& op) { return {map1(op, op.tensor("self"), [](Expr x) { return angle(x).e; })}; }
+Views angle_of(Op& op) {
+  return {map1(op, op.tensor("self"), [](Expr x) { return angle(x).e; })};
+}
 
 }  // namespace
 

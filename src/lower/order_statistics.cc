@@ -70,15 +70,14 @@ Views mode(Op& op) {
   const View begins = op.rec.scan("mode.begins", ScanOp::max, DType::i64, x.sizes, static_cast<int>(dim), [&](Coordinates c) {
     std::vector<Expr> before(c.begin(), c.end());
     before[dim] = c[dim] - 1;
-    const Expr differs = masked(inside(before[dim], row.size), op.pool.op(ScalarOp::ne, {op.rec.at(row.values, c), op.rec.at(row.values, before)}), op.pool.boolean(true));
+    const Expr differs =
+        masked(inside(before[dim], row.size), op.pool.op(ScalarOp::ne, {op.rec.at(row.values, c), op.rec.at(row.values, before)}), op.pool.boolean(true));
     return op.pool.select(differs, op.pool.cast(c[dim], DType::i64), op.pool.constant_int(0, DType::i64));
   });
   const View met{DType::i64, x.sizes, op.pool.op(ScalarOp::sub, {op.pool.cast(op.pool.var(static_cast<int32_t>(dim)), DType::i64), begins.body})};
   View best = reduced(op, "mode.best", ReduceOp::argmax, DType::i64, met, {dim}, true);
   auto pick = [&](const View& from, DType dtype, const std::string& name) {
-    View v = op.rec.pointwise(name, dtype, best.sizes, [&](Coordinates c) {
-      return as(op.rec.at(from, at_position(op, row, c, op.rec.at(best, c))), dtype);
-    });
+    View v = op.rec.pointwise(name, dtype, best.sizes, [&](Coordinates c) { return as(op.rec.at(from, at_position(op, row, c, op.rec.at(best, c))), dtype); });
     return keep ? v : squeezed(op, v, dim);
   };
   return {pick(row.values, x.dtype, "mode"), pick(row.places, DType::i64, "mode.indices")};

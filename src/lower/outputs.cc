@@ -26,7 +26,8 @@ class Outputs {
     for (size_t d = 0; d < std::max(v.rank(), to.sizes.size()); ++d) {
       const bool known = d < v.rank() && d < to.sizes.size();
       if (known && (v.sizes[d] == to.sizes[d] || !v.sizes[d]->is_constant() || !to.sizes[d]->is_constant())) continue;
-      throw LowerError{{ErrorCode::bad_program, fmt::format("output '{}' has other sizes than '{}', which it is written to", out.name, out.target), {}, {}, out.name}};
+      throw LowerError{
+          {ErrorCode::bad_program, fmt::format("output '{}' has other sizes than '{}', which it is written to", out.name, out.target), {}, {}, out.name}};
     }
     write.source = computed(v, to.dtype, to.sizes, "update");
     rec_.program().outputs.push_back(std::move(write));
@@ -48,7 +49,10 @@ class Outputs {
     if (const Expr* e = std::get_if<Expr>(&info.type)) return {DType::i64, {}, pool.cast(*e, DType::i64)};
     if (!info.is_tensor()) refuse(out, "no tensor");
     const View& v = scope_.values[static_cast<size_t>(id.index)];
-    if (!v.body) refuse(out, "a result that coil does not compute", "return other results; PyTorch 2.11 records the last states of lstm, gru and rnn with a dimension too many: for these export the program with another version");
+    if (!v.body)
+      refuse(
+          out, "a result that coil does not compute",
+          "return other results; PyTorch 2.11 records the last states of lstm, gru and rnn with a dimension too many: for these export the program with another version");
     return v;
   }
 
@@ -197,7 +201,7 @@ class Outputs {
   Scope& scope_;
   std::unordered_map<std::string_view, BufferId> targets_;  // what a name of the signature is stored in
   std::set<BufferId> taken_;
-  std::map<BufferId, size_t> producers_;                    // rows of loops
+  std::map<BufferId, size_t> producers_;  // rows of loops
   size_t outputs_seen_ = 0, loops_seen_ = 0;
   int num_results_ = 0;
 };

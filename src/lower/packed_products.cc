@@ -116,7 +116,9 @@ View in_float32(Op& op, const View& v) {
 Views int4_product(Op& op) {
   const View x = op.tensor("self"), parameters = op.tensor("qScaleAndZeros");  // [k / group, n, 2]
   const View numbers = unpacked_int4(op, op.tensor("mat2"));
-  const auto parameter = [&](Expr n, Expr g, int64_t which) { return Val(as(op.rec.at(parameters, std::vector<Expr>{g, n, op.pool.index(which)}), DType::f32)); };
+  const auto parameter = [&](Expr n, Expr g, int64_t which) {
+    return Val(as(op.rec.at(parameters, std::vector<Expr>{g, n, op.pool.index(which)}), DType::f32));
+  };
   const bool divides = !may_hold_zero(op, parameters);
   const View y = quantised_product(op, in_float32(op, x), numbers, op.integer("qGroupSize"), [&](Expr n, Expr g, Val number) {
     const Val scale = parameter(n, g, 0), summand = parameter(n, g, 1);
@@ -137,7 +139,8 @@ Views pack_dyn_quant(Op& op) {
   }
   Expr total = op.pool.index(0);
   for (const View& piece : pieces) total = total + piece.sizes[0];
-  if (op.out().sizes.size() != 1 || !provably_equal(total, op.out().sizes[0])) fail(ErrorCode::unsupported_feature, op.node.target + " for the kernels of another processor");
+  if (op.out().sizes.size() != 1 || !provably_equal(total, op.out().sizes[0]))
+    fail(ErrorCode::unsupported_feature, op.node.target + " for the kernels of another processor");
   return {op.rec.concat(op.name, DType::f32, {total}, 0, pieces)};
 }
 
@@ -150,7 +153,8 @@ Val rounded_away(Val v) {
 // Each row of [m, k] as PyTorch quantises it to 8 bits, and back: 0 is a number, both ends are about those of the row.
 View quantised_rows(Op& op, const View& given) {
   const View x = cheap(op, in_float32(op, given));
-  const View least = reduced(op, op.name + ".least", ReduceOp::min, DType::f32, x, {1}, false), greatest = reduced(op, op.name + ".greatest", ReduceOp::max, DType::f32, x, {1}, false);
+  const View least = reduced(op, op.name + ".least", ReduceOp::min, DType::f32, x, {1}, false),
+             greatest = reduced(op, op.name + ".greatest", ReduceOp::max, DType::f32, x, {1}, false);
   const Sizes rows{x.sizes[0]};
   const auto low = [&](Expr m) { return min(Val(op.rec.at(least, std::vector<Expr>{m})), 0.0); };
   const auto high = [&](Expr m) { return max(Val(op.rec.at(greatest, std::vector<Expr>{m})), 0.0); };
@@ -194,7 +198,8 @@ Views dyn_quant_product(Op& op) {
     const Val byte = as(at(c[0] * (k / 2) + floor_div(c[1], two)).e, DType::i32);
     return number_in(byte, is_one(floor_mod(c[1], two)));
   });
-  const View sum = quantised_product(op, quantised_rows(op, x), numbers, group, [&](Expr column, Expr g, Val number) { return number * at(column * (k / group) + g + numbers_at); });
+  const View sum = quantised_product(op, quantised_rows(op, x), numbers, group,
+                                     [&](Expr column, Expr g, Val number) { return number * at(column * (k / group) + g + numbers_at); });
   const DType to = op.out().dtype;
   return {op.rec.pointwise(op.name + ".result", to, sum.sizes, [&](Coordinates c) {
     Val v = op.rec.at(sum, c);

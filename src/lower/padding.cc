@@ -99,7 +99,9 @@ Views reflection_backward(Op& op) {
   return pad_backward(op, [&](const View& grad, const PaddedDim& dim, Sizes sizes, DType type) {
     return op.rec.pointwise("reflection_pad_backward", type, sizes, [&](Coordinates c) {
       const Expr at = c[dim.d], zero = op.pool.index(0), last = dim.size - 1;
-      const auto image = [&](Expr ok, Expr place) { return Val(masked(both(ok, inside(place, dim.have)), element(op, grad, c, dim.d, place, type), op.constant(0, type))); };
+      const auto image = [&](Expr ok, Expr place) {
+        return Val(masked(both(ok, inside(place, dim.have)), element(op, grad, c, dim.d, place, type), op.constant(0, type)));
+      };
       const Val front = image(both(index_less(zero, at), index_less(at, dim.before + 1)), dim.before - at);
       const Val behind = image(both(index_less(at, last), index_less(last - at, dim.after + 1)), dim.before + last * 2 - at);
       return (image(op.pool.boolean(true), at + dim.before) + front + behind).e;
@@ -124,12 +126,8 @@ void add_padding(Table& table) {
   table["aten.constant_pad_nd.default"] = [](Op& op) { return Views{padded(op, op.tensor("self"), Mode::constant)}; };
   table["aten._pad_circular.default"] = [](Op& op) { return Views{padded(op, op.tensor("self"), Mode::circular)}; };
   for (const char* kind : {"1d", "2d", "3d"}) {
-    table[fmt::format("aten.reflection_pad{}.default", kind)] = [](Op& op) {
-      return Views{padded(op, op.tensor("self"), Mode::reflect)};
-    };
-    table[fmt::format("aten.replication_pad{}.default", kind)] = [](Op& op) {
-      return Views{padded(op, op.tensor("self"), Mode::replicate)};
-    };
+    table[fmt::format("aten.reflection_pad{}.default", kind)] = [](Op& op) { return Views{padded(op, op.tensor("self"), Mode::reflect)}; };
+    table[fmt::format("aten.replication_pad{}.default", kind)] = [](Op& op) { return Views{padded(op, op.tensor("self"), Mode::replicate)}; };
     table[fmt::format("aten.replication_pad{}_backward.default", kind)] = replication_backward;
     table[fmt::format("aten.reflection_pad{}_backward.default", kind)] = reflection_backward;
   }

@@ -21,7 +21,8 @@ constexpr LoopPass kPasses[] = {
     {"fold_constants", nullptr, [](LoopProgram p, const LowerOptions&) { return fold_constants(std::move(p)); }, true},
     {"merge_equal", nullptr, [](LoopProgram p, const LowerOptions&) -> Result<LoopProgram> { return merge_equal(std::move(p)); }, false},
     // Last: what the others wrote anew is read in part as well.
-    {"demanded_ranges", nullptr, [](LoopProgram p, const LowerOptions& t) -> Result<LoopProgram> { return demanded_ranges(std::move(p), t.split_columns); }, false},
+    {"demanded_ranges", nullptr, [](LoopProgram p, const LowerOptions& t) -> Result<LoopProgram> { return demanded_ranges(std::move(p), t.split_columns); },
+     false},
 };
 
 using Step = std::function<Result<LoopProgram>(LoopProgram)>;
@@ -65,9 +66,9 @@ Result<LoopProgram> run_loop_passes(LoopProgram program, const LoopPassOptions& 
     if (pass.wanted && !pass.wanted(options.target)) continue;
     if (std::find(options.skip.begin(), options.skip.end(), pass.name) != options.skip.end()) continue;
     TRY(program, run_everywhere(std::move(program), [&](LoopProgram p) -> Result<LoopProgram> {
-      TRY(LoopProgram next, pass.run(std::move(p), options.target));
-      return pass.leaves_dead ? dead_loops(std::move(next)) : next;
-    }));
+          TRY(LoopProgram next, pass.run(std::move(p), options.target));
+          return pass.leaves_dead ? dead_loops(std::move(next)) : next;
+        }));
     const Status valid = verify(program);
     CHECK(valid.ok(), std::string(pass.name) + ": " + (valid.ok() ? "" : valid.error().to_string()));
     if (options.observer) options.observer(pass.name, program);

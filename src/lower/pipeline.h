@@ -16,7 +16,7 @@ struct LoopPass {
   std::string_view name;
   bool (*wanted)(const LowerOptions& target);  // null: for every target
   Result<LoopProgram> (*run)(LoopProgram program, const LowerOptions& target);
-  bool leaves_dead;                            // definitions that nothing needs any more; they go before the next pass
+  bool leaves_dead;  // definitions that nothing needs any more; they go before the next pass
 };
 
 // In order.

@@ -24,38 +24,55 @@ struct UnaryRow {
 
 // Integers and booleans become the result's floating type first.
 constexpr UnaryRow kFloating[] = {
-    {"aten.acos.default", ScalarOp::acos},       {"aten.acosh.default", ScalarOp::acosh},
-    {"aten.asin.default", ScalarOp::asin},       {"aten.asinh.default", ScalarOp::asinh},
-    {"aten.atan.default", ScalarOp::atan},       {"aten.atanh.default", ScalarOp::atanh},
-    {"aten.cos.default", ScalarOp::cos},         {"aten.cosh.default", ScalarOp::cosh},
-    {"aten.erf.default", ScalarOp::erf},         {"aten.erfc.default", ScalarOp::erfc},
-    {"aten.exp.default", ScalarOp::exp},         {"aten.exp2.default", ScalarOp::exp2},
-    {"aten.expm1.default", ScalarOp::expm1},     {"aten.log.default", ScalarOp::log},
-    {"aten.log10.default", ScalarOp::log10},     {"aten.log1p.default", ScalarOp::log1p},
-    {"aten.log2.default", ScalarOp::log2},       {"aten.reciprocal.default", ScalarOp::reciprocal},
-    {"aten.rsqrt.default", ScalarOp::rsqrt},     {"aten.sigmoid.default", ScalarOp::sigmoid},
-    {"aten.sin.default", ScalarOp::sin},         {"aten.sinh.default", ScalarOp::sinh},
-    {"aten.sqrt.default", ScalarOp::sqrt},       {"aten.tan.default", ScalarOp::tan},
-    {"aten.tanh.default", ScalarOp::tanh},       {"aten.special_erf.default", ScalarOp::erf},
-    {"aten.special_erfc.default", ScalarOp::erfc}, {"aten.special_exp2.default", ScalarOp::exp2},
-    {"aten.special_expm1.default", ScalarOp::expm1}, {"aten.special_expit.default", ScalarOp::sigmoid},
-    {"aten.special_log1p.default", ScalarOp::log1p}, {"aten.arccos.default", ScalarOp::acos},
-    {"aten.arccosh.default", ScalarOp::acosh},   {"aten.arcsin.default", ScalarOp::asin},
-    {"aten.arcsinh.default", ScalarOp::asinh},   {"aten.arctan.default", ScalarOp::atan},
+    {"aten.acos.default", ScalarOp::acos},
+    {"aten.acosh.default", ScalarOp::acosh},
+    {"aten.asin.default", ScalarOp::asin},
+    {"aten.asinh.default", ScalarOp::asinh},
+    {"aten.atan.default", ScalarOp::atan},
+    {"aten.atanh.default", ScalarOp::atanh},
+    {"aten.cos.default", ScalarOp::cos},
+    {"aten.cosh.default", ScalarOp::cosh},
+    {"aten.erf.default", ScalarOp::erf},
+    {"aten.erfc.default", ScalarOp::erfc},
+    {"aten.exp.default", ScalarOp::exp},
+    {"aten.exp2.default", ScalarOp::exp2},
+    {"aten.expm1.default", ScalarOp::expm1},
+    {"aten.log.default", ScalarOp::log},
+    {"aten.log10.default", ScalarOp::log10},
+    {"aten.log1p.default", ScalarOp::log1p},
+    {"aten.log2.default", ScalarOp::log2},
+    {"aten.reciprocal.default", ScalarOp::reciprocal},
+    {"aten.rsqrt.default", ScalarOp::rsqrt},
+    {"aten.sigmoid.default", ScalarOp::sigmoid},
+    {"aten.sin.default", ScalarOp::sin},
+    {"aten.sinh.default", ScalarOp::sinh},
+    {"aten.sqrt.default", ScalarOp::sqrt},
+    {"aten.tan.default", ScalarOp::tan},
+    {"aten.tanh.default", ScalarOp::tanh},
+    {"aten.special_erf.default", ScalarOp::erf},
+    {"aten.special_erfc.default", ScalarOp::erfc},
+    {"aten.special_exp2.default", ScalarOp::exp2},
+    {"aten.special_expm1.default", ScalarOp::expm1},
+    {"aten.special_expit.default", ScalarOp::sigmoid},
+    {"aten.special_log1p.default", ScalarOp::log1p},
+    {"aten.arccos.default", ScalarOp::acos},
+    {"aten.arccosh.default", ScalarOp::acosh},
+    {"aten.arcsin.default", ScalarOp::asin},
+    {"aten.arcsinh.default", ScalarOp::asinh},
+    {"aten.arctan.default", ScalarOp::atan},
     {"aten.arctanh.default", ScalarOp::atanh},
 };
 
 // Keep the dtype.
 constexpr UnaryRow kSame[] = {
-    {"aten.abs.default", ScalarOp::abs},   {"aten.absolute.default", ScalarOp::abs},
-    {"aten.neg.default", ScalarOp::neg},   {"aten.negative.default", ScalarOp::neg},
-    {"aten.sign.default", ScalarOp::sign}, {"aten.sgn.default", ScalarOp::sign},
+    {"aten.abs.default", ScalarOp::abs},      {"aten.absolute.default", ScalarOp::abs}, {"aten.neg.default", ScalarOp::neg},
+    {"aten.negative.default", ScalarOp::neg}, {"aten.sign.default", ScalarOp::sign},    {"aten.sgn.default", ScalarOp::sign},
 };
 
 // The identity on integers.
 constexpr UnaryRow kRounding[] = {
-    {"aten.ceil.default", ScalarOp::ceil},   {"aten.floor.default", ScalarOp::floor}, {"aten.trunc.default", ScalarOp::trunc},
-    {"aten.fix.default", ScalarOp::trunc},   {"aten.round.default", ScalarOp::round},
+    {"aten.ceil.default", ScalarOp::ceil}, {"aten.floor.default", ScalarOp::floor}, {"aten.trunc.default", ScalarOp::trunc},
+    {"aten.fix.default", ScalarOp::trunc}, {"aten.round.default", ScalarOp::round},
 };
 
 // bool has no order or sign of its own in the scalar vocabulary.
@@ -66,9 +83,9 @@ struct ComparisonRow {
   ScalarOp op;
 };
 constexpr ComparisonRow kComparisons[] = {
-    {"eq", ScalarOp::eq}, {"ne", ScalarOp::ne},          {"not_equal", ScalarOp::ne},      {"lt", ScalarOp::lt},
-    {"le", ScalarOp::le}, {"less", ScalarOp::lt},        {"less_equal", ScalarOp::le},     {"gt", ScalarOp::gt},
-    {"ge", ScalarOp::ge}, {"greater", ScalarOp::gt},     {"greater_equal", ScalarOp::ge},
+    {"eq", ScalarOp::eq}, {"ne", ScalarOp::ne},      {"not_equal", ScalarOp::ne},     {"lt", ScalarOp::lt},
+    {"le", ScalarOp::le}, {"less", ScalarOp::lt},    {"less_equal", ScalarOp::le},    {"gt", ScalarOp::gt},
+    {"ge", ScalarOp::ge}, {"greater", ScalarOp::gt}, {"greater_equal", ScalarOp::ge},
 };
 
 struct BinaryRow {
@@ -126,9 +143,8 @@ void check_divisor(Op& op, ScalarOp scalar, const View& divisor) {
   const Expr e = as(divisor.body, type);
   if (e->is_constant() && e->as_int() != 0) return;
   if (e->is_op(ScalarOp::cast) && e->args[0]->dtype == DType::index && provably_nonnegative(e->args[0] - 1, {divisor.sizes})) return;
-  require(op, divisor.sizes, "ZeroDivisionError", [&](Coordinates c) {
-    return op.pool.op(ScalarOp::ne, {as(op.rec.at(divisor, c), type), as(op.pool.constant_int(0, DType::i64), type)});
-  });
+  require(op, divisor.sizes, "ZeroDivisionError",
+          [&](Coordinates c) { return op.pool.op(ScalarOp::ne, {as(op.rec.at(divisor, c), type), as(op.pool.constant_int(0, DType::i64), type)}); });
 }
 
 Views apply_binary(Op& op, ScalarOp scalar, ScalarOp on_bool) {
@@ -171,15 +187,16 @@ Views divide(Op& op) {
 Views compare(Op& op, ScalarOp scalar) {
   const DType common = result_type(op, {"self", "other"});
   const bool rounds = is_float(common) && byte_size(common) == 2 && !op.is_number("other", 0);
-  return {map2(op, op.operand("self"), op.operand("other"), [&](Expr a, Expr b) {
-    const auto number = [&](Expr e) { return rounds ? rounded_to_half(Val(as(e, DType::f32)), common).e : e; };
-    return op.pool.op(scalar, {number(a), number(b)});
-  }, ordered(common))};
+  return {map2(
+      op, op.operand("self"), op.operand("other"),
+      [&](Expr a, Expr b) {
+        const auto number = [&](Expr e) { return rounds ? rounded_to_half(Val(as(e, DType::f32)), common).e : e; };
+        return op.pool.op(scalar, {number(a), number(b)});
+      },
+      ordered(common))};
 }
 
-Views logical(Op& op, ScalarOp scalar) {
-  return {map2(op, op.operand("self"), op.operand("other"), binary(scalar), DType::boolean)};
-}
+Views logical(Op& op, ScalarOp scalar) { return {map2(op, op.operand("self"), op.operand("other"), binary(scalar), DType::boolean)}; }
 
 // ATen computes these exponents without pow.
 Views power(Op& op) {
@@ -241,17 +258,21 @@ Views copysign(Op& op) {
 
 Views heaviside(Op& op) {
   const DType type = op.out().dtype;
-  return {map2(op, op.tensor("self"), op.tensor("values"), [&](Expr x, Expr at_zero) {
-    ExprPool& p = op.pool;
-    Expr zero = as(p.constant_int(0, DType::i64), ordered(type)), one = as(p.constant_int(1, DType::i64), ordered(type));
-    return p.select(p.op(ScalarOp::eq, {x, zero}), at_zero, p.select(p.op(ScalarOp::gt, {x, zero}), one, zero));
-  }, ordered(type))};
+  return {map2(
+      op, op.tensor("self"), op.tensor("values"),
+      [&](Expr x, Expr at_zero) {
+        ExprPool& p = op.pool;
+        Expr zero = as(p.constant_int(0, DType::i64), ordered(type)), one = as(p.constant_int(1, DType::i64), ordered(type));
+        return p.select(p.op(ScalarOp::eq, {x, zero}), at_zero, p.select(p.op(ScalarOp::gt, {x, zero}), one, zero));
+      },
+      ordered(type))};
 }
 
 void add_unary_rows(Table& table) {
   for (const UnaryRow& row : kFloating) {
     table[row.target] = [row](Op& op) {
-      if (!is_float(op.out().dtype)) fail(ErrorCode::bad_program, fmt::format("{} gives floating-point numbers, the program says {}", op.node.target, name(op.out().dtype)));
+      if (!is_float(op.out().dtype))
+        fail(ErrorCode::bad_program, fmt::format("{} gives floating-point numbers, the program says {}", op.node.target, name(op.out().dtype)));
       return Views{map1(op, op.tensor("self"), unary(row.op))};
     };
   }
@@ -268,9 +289,7 @@ void add_unary_rows(Table& table) {
     };
   }
   for (const char* target : {"aten.positive.default", "aten.conj_physical.default"}) table[target] = [](Op& op) { return Views{op.tensor("self")}; };
-  table["aten.square.default"] = [](Op& op) {
-    return Views{map1(op, op.tensor("self"), [&](Expr x) { return op.pool.op(ScalarOp::mul, {x, x}); })};
-  };
+  table["aten.square.default"] = [](Op& op) { return Views{map1(op, op.tensor("self"), [&](Expr x) { return op.pool.op(ScalarOp::mul, {x, x}); })}; };
   table["aten.frac.default"] = [](Op& op) {
     return Views{map1(op, op.tensor("self"), [&](Expr x) { return op.pool.op(ScalarOp::sub, {x, op.pool.op(ScalarOp::trunc, {x})}); })};
   };
@@ -284,9 +303,7 @@ void add_unary_rows(Table& table) {
 }
 
 void add_test_rows(Table& table) {
-  table["aten.logical_not.default"] = [](Op& op) {
-    return Views{map1(op, op.tensor("self"), unary(ScalarOp::logical_not), DType::boolean)};
-  };
+  table["aten.logical_not.default"] = [](Op& op) { return Views{map1(op, op.tensor("self"), unary(ScalarOp::logical_not), DType::boolean)}; };
   table["aten.bitwise_not.default"] = [](Op& op) {
     const bool boolean = is_bool(op.out().dtype);
     return Views{map1(op, op.tensor("self"), unary(boolean ? ScalarOp::logical_not : ScalarOp::bit_not))};
@@ -332,8 +349,8 @@ void add_arithmetic_rows(Table& table) {
     table[target] = [](Op& op) { return add_sub(op, true, false); };
   }
   for (const char* target : {"aten.rsub.Tensor", "aten.rsub.Scalar"}) table[target] = [](Op& op) { return add_sub(op, true, true); };
-  for (const char* target : {"aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.true_divide.Tensor",
-                             "aten.divide.Tensor"}) {
+  for (const char* target :
+       {"aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.true_divide.Tensor", "aten.divide.Tensor"}) {
     table[target] = divide;
   }
   for (const char* target : {"aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar"}) table[target] = power;

@@ -37,7 +37,8 @@ Expr is_number_of(Op& op, DType type, Val v) {
     const int bits = static_cast<int>(8 * byte_size(type)) - (type == DType::u8 ? 0 : 1);
     return both(v >= static_cast<double>(least), v < std::ldexp(1.0, bits)).e;
   }
-  const Expr first = op.pool.constant_int(type == DType::u8 ? -255 : least, DType::i64), last = op.pool.constant_int(highest(op.pool, type)->as_int(), DType::i64);
+  const Expr first = op.pool.constant_int(type == DType::u8 ? -255 : least, DType::i64),
+             last = op.pool.constant_int(highest(op.pool, type)->as_int(), DType::i64);
   return both(op.pool.op(ScalarOp::ge, {v.e, first}), op.pool.op(ScalarOp::le, {v.e, last}));
 }
 
@@ -89,7 +90,10 @@ Views nan_to_num(Op& op) {
   const DType type = is_complex(op.out().dtype) ? part_type(op.out().dtype) : op.out().dtype;  // each part for itself
   View x = op.tensor("self");
   if (!is_float(type)) return {x};
-  double limit = type == DType::f64 ? 1.7976931348623157e308 : type == DType::f32 ? 3.4028234663852886e38 : type == DType::f16 ? 65504.0 : 3.3895313892515355e38;
+  double limit = type == DType::f64   ? 1.7976931348623157e308
+                 : type == DType::f32 ? 3.4028234663852886e38
+                 : type == DType::f16 ? 65504.0
+                                      : 3.3895313892515355e38;
   auto given = [&](std::string_view arg, double otherwise) { return op.constant(op.has(arg) ? op.number(arg) : otherwise, type); };
   Expr inf = highest(op.pool, type), minus_inf = lowest(op.pool, type);
   return {map1(op, x, [&](Expr e) {
@@ -157,9 +161,8 @@ void add_pointwise_formulas(Table& table) {
 
 void require_number_of(Op& op, const View& value, DType type) {
   if (value.rank() != 0 || !may_overflow(value.dtype, type)) return;
-  require(op, {}, fmt::format("the value is no number of {}", coil::name(type)), [&](Coordinates) {
-    return is_number_of(op, type, as(op.rec.at(value, {}), is_float(value.dtype) ? DType::f64 : DType::i64));
-  });
+  require(op, {}, fmt::format("the value is no number of {}", coil::name(type)),
+          [&](Coordinates) { return is_number_of(op, type, as(op.rec.at(value, {}), is_float(value.dtype) ? DType::f64 : DType::i64)); });
 }
 
 }  // namespace coil::lowering

@@ -10,8 +10,7 @@ namespace {
 struct Angle {
   Val x, inside, t;
 
-  explicit Angle(Val v)
-      : x(v), inside(abs(v) <= 1.0), t(select(inside, acos(min(max(v, -1.0), 1.0)), acosh(max(abs(v), 1.0)))) {}
+  explicit Angle(Val v) : x(v), inside(abs(v) <= 1.0), t(select(inside, acos(min(max(v, -1.0), 1.0)), acosh(max(abs(v), 1.0)))) {}
   Val even(Val k) const { return select(inside, cos(k * t), cosh(k * t)); }
   Val odd(Val k) const { return select(inside, sin(k * t), sinh(k * t)); }
 };
@@ -86,28 +85,31 @@ Views by_recurrence(Op& op, const Recurrence& r) {
     steps = std::max<int64_t>(static_cast<int64_t>(is_float(n.body->dtype) ? n.body->as_double() : static_cast<double>(n.body->as_int())), 0);
     if (steps > kMostConstant) fail(ErrorCode::unsupported_feature, op.node.target + " of a degree above 100");
   } else {
-    View largest = op.rec.reduce(op.name + ".degree", ReduceOp::max, DType::f64, {}, n.sizes, [&](Coordinates, Coordinates k) { return as(op.rec.at(n, k), DType::f64); });
+    View largest =
+        op.rec.reduce(op.name + ".degree", ReduceOp::max, DType::f64, {}, n.sizes, [&](Coordinates, Coordinates k) { return as(op.rec.at(n, k), DType::f64); });
     Val fits = !(Val(op.rec.at(largest, {})) >= static_cast<double>(kMost + 1));
     op.rec.check(op.name, op.node.target + ": a degree above 20, which is not a constant", fits.e);
   }
-  return {map2(op, x, n, [&](Expr a, Expr b) {
-    Val v = a, degree = trunc(Val(b)), before = v.like(1), now = r.first(v), value = select(degree <= 0.0, select(degree < 0.0, 0.0, before), now);
-    for (int64_t k = 1; k < steps; ++k) {
-      Val next = r.step(static_cast<double>(k), v, now, before);
-      before = now;
-      now = next;
-      value = constant ? select(degree <= 0.0, value, now) : select(degree > static_cast<double>(k), now, value);
-    }
-    return value.e;
-  }, DType::f64)};
+  return {map2(
+      op, x, n,
+      [&](Expr a, Expr b) {
+        Val v = a, degree = trunc(Val(b)), before = v.like(1), now = r.first(v), value = select(degree <= 0.0, select(degree < 0.0, 0.0, before), now);
+        for (int64_t k = 1; k < steps; ++k) {
+          Val next = r.step(static_cast<double>(k), v, now, before);
+          before = now;
+          now = next;
+          value = constant ? select(degree <= 0.0, value, now) : select(degree > static_cast<double>(k), now, value);
+        }
+        return value.e;
+      },
+      DType::f64)};
 }
 
 constexpr Recurrence kHermite = {[](Val x) { return x * 2.0; }, [](double k, Val x, Val now, Val before) { return 2.0 * (x * now - k * before); }};
 constexpr Recurrence kHermiteE = {[](Val x) { return x; }, [](double k, Val x, Val now, Val before) { return x * now - k * before; }};
 constexpr Recurrence kLaguerre = {[](Val x) { return 1.0 - x; },
                                   [](double k, Val x, Val now, Val before) { return ((2 * k + 1 - x) * now - k * before) / (k + 1); }};
-constexpr Recurrence kLegendre = {[](Val x) { return x; },
-                                  [](double k, Val x, Val now, Val before) { return ((2 * k + 1) * x * now - k * before) / (k + 1); }};
+constexpr Recurrence kLegendre = {[](Val x) { return x; }, [](double k, Val x, Val now, Val before) { return ((2 * k + 1) * x * now - k * before) / (k + 1); }};
 
 }  // namespace
 

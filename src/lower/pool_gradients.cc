@@ -45,7 +45,8 @@ Candidates adaptive_candidates(Op& op, const Sizes& image, const Sizes& outputs,
   return c;
 }
 
-// Of a fractional pool window o begins at o * alpha, alpha = (in - kernel) / (out - 1) >= 1, but for less than one and what rounding in float32 makes of it: one more.
+// Of a fractional pool window o begins at o * alpha, alpha = (in - kernel) / (out - 1) >= 1, but for less than one and what rounding in float32 makes of it:
+// one more.
 Candidates fractional_candidates(Op& op, const Sizes& image, const Sizes& outputs, size_t first) {
   CheckedList<int64_t> kernel = op.integers("kernel_size");
   kernel.resize(image.size() - first, kernel.at(0));

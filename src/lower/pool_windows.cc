@@ -49,7 +49,13 @@ Expr window_divisor(Op& op, const View& x, const Window& w, Coordinates c, bool 
 }
 
 WindowsOver::WindowsOver(int64_t kernel, int64_t stride, int64_t padding, int64_t dilation)
-    : kernel_(kernel), stride_(stride), padding_(padding), dilation_(dilation), span_((kernel - 1) * dilation + 1), windows_((span_ + stride - 1) / stride), by_windows_(windows_ <= kernel) {}
+    : kernel_(kernel),
+      stride_(stride),
+      padding_(padding),
+      dilation_(dilation),
+      span_((kernel - 1) * dilation + 1),
+      windows_((span_ + stride - 1) / stride),
+      by_windows_(windows_ <= kernel) {}
 
 WindowsOver::Candidate WindowsOver::candidate(Expr pixel, Expr number) const {
   ExprPool& p = *pixel->pool;

@@ -30,8 +30,8 @@ Views max_pool(Op& op, size_t dims) {
   const TensorType& out = op.out();
   const Sizes domain = domain_of(op, w);
   Expr none = lowest(op.pool, x.dtype);
-  View values = op.rec.reduce("max_pool", ReduceOp::max, out.dtype, out.sizes, domain,
-                              [&](Coordinates c, Coordinates k) { return seen(op, x, w, c, k, x.dtype, none); });
+  View values =
+      op.rec.reduce("max_pool", ReduceOp::max, out.dtype, out.sizes, domain, [&](Coordinates c, Coordinates k) { return seen(op, x, w, c, k, x.dtype, none); });
   if (op.node.outputs.size() == 1) return {values};
   View point = winning_point(op, x.dtype, out.sizes, domain, [&](Coordinates c, Coordinates k) { return seen(op, x, w, c, k, x.dtype, none); });
   // From the number within the window to the number within the image.
@@ -64,12 +64,10 @@ Views avg_pool(Op& op, size_t dims) {
   const TensorType& out = op.out();
   const DType type = accumulate_type(out.dtype);
   const bool count_padding = !op.has("count_include_pad") || op.flag("count_include_pad");
-  View sum = op.rec.reduce("avg_pool.sum", ReduceOp::sum, type, out.sizes, domain_of(op, w), [&](Coordinates c, Coordinates k) {
-    return seen(op, x, w, c, k, type, op.constant(0, type));
-  });
+  View sum = op.rec.reduce("avg_pool.sum", ReduceOp::sum, type, out.sizes, domain_of(op, w),
+                           [&](Coordinates c, Coordinates k) { return seen(op, x, w, c, k, type, op.constant(0, type)); });
   return {op.rec.pointwise("avg_pool", out.dtype, out.sizes, [&](Coordinates c) {
-    Expr n = op.has("divisor_override") ? op.pool.index(op.integer("divisor_override"))
-                                        : window_divisor(op, x, w, c, count_padding, out.sizes);
+    Expr n = op.has("divisor_override") ? op.pool.index(op.integer("divisor_override")) : window_divisor(op, x, w, c, count_padding, out.sizes);
     return op.pool.op(ScalarOp::div, {op.rec.at(sum, c), as(op.pool.cast(n, DType::i64), type)});
   })};
 }

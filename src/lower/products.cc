@@ -38,7 +38,8 @@ Views addbmm(Op& op) {
   const TensorType& out = op.out();
   const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : out.dtype;
   View sum = op.rec.reduce("addbmm.sum", ReduceOp::sum, type, {a.sizes.at(1), b.sizes.at(2)}, {a.sizes[0], a.sizes[2]}, [&](Coordinates c, Coordinates k) {
-    return op.pool.op(ScalarOp::mul, {as(op.rec.at(a, std::vector<Expr>{k[0], c[0], k[1]}), type), as(op.rec.at(b, std::vector<Expr>{k[0], k[1], c[1]}), type)});
+    return op.pool.op(ScalarOp::mul,
+                      {as(op.rec.at(a, std::vector<Expr>{k[0], c[0], k[1]}), type), as(op.rec.at(b, std::vector<Expr>{k[0], k[1], c[1]}), type)});
   });
   return {op.rec.pointwise("addbmm", out.dtype, out.sizes, [&](Coordinates c) { return scaled_sum(op, self, op.rec.at(sum, c), c, type); })};
 }

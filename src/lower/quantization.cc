@@ -20,9 +20,8 @@ View step(Op& op, const char* name, DType dtype, const Sizes& sizes, const std::
 // a and b have the same sizes, or b has none; the result has the promoted type.
 View binary(Op& op, ScalarOp scalar, const View& a, const View& b) {
   const DType type = promote(a.dtype, b.dtype);
-  return step(op, info(scalar).name.data(), type, a.sizes, [&](Coordinates c) {
-    return op.pool.op(scalar, {as(op.rec.at(a, c), type), as(b.rank() ? op.rec.at(b, c) : b.body, type)});
-  });
+  return step(op, info(scalar).name.data(), type, a.sizes,
+              [&](Coordinates c) { return op.pool.op(scalar, {as(op.rec.at(a, c), type), as(b.rank() ? op.rec.at(b, c) : b.body, type)}); });
 }
 
 View unary(Op& op, ScalarOp scalar, const View& a) {
@@ -64,7 +63,6 @@ View single(Op& op, const View& v) { return reshaped(op, v, {}); }
 View widened(const View& v) { return byte_size(v.dtype) == 2 && is_float(v.dtype) ? reinterpreted(v, DType::f32) : v; }
 
 // --- one scale and zero point for a tensor
-
 
 // Numbers, or tensors of one element.
 View parameter(Op& op, const char* arg, DType dtype) {
@@ -175,7 +173,8 @@ View by_rows(Op& op, const char* arg, const View& x, Expr width) {
 Expr group_width(Op& op, const View& x) {
   const int64_t group = op.integer("group_size");
   const std::optional<int64_t> width = const_int(x.sizes.back());
-  if (x.rank() != 2 || group <= 1 || (width && *width >= group && *width % group != 0)) fail(ErrorCode::bad_program, op.node.target + ": rows are not made of whole groups");
+  if (x.rank() != 2 || group <= 1 || (width && *width >= group && *width % group != 0))
+    fail(ErrorCode::bad_program, op.node.target + ": rows are not made of whole groups");
   return width && group > *width ? Expr() : op.pool.index(group);
 }
 
@@ -194,8 +193,8 @@ Views dequantize_rows(Op& op, Expr width) {
 Views choose_per_token(Op& op) {
   if (op.dtype("dtype") != DType::i8) fail(ErrorCode::unsupported_feature, op.node.target + " for another type than int8");
   const View x = cheap(op, op.tensor("input"));
-  View scale = reduced(op, op.name + ".greatest", ReduceOp::max, x.dtype, x, {x.rank() - 1}, true,
-                       [&](Expr e, Coordinates) { return op.pool.op(ScalarOp::abs, {e}); });
+  View scale =
+      reduced(op, op.name + ".greatest", ReduceOp::max, x.dtype, x, {x.rank() - 1}, true, [&](Expr e, Coordinates) { return op.pool.op(ScalarOp::abs, {e}); });
   if (scale.dtype == DType::f16) scale = reinterpreted(scale, DType::f32);
   scale = binary(op, ScalarOp::maximum, scale, number(op, 1e-5, scale.dtype));
   scale = binary(op, ScalarOp::div, scale, number(op, 127, scale.dtype));
@@ -286,7 +285,8 @@ Range block_range(Op& op, const View& in, const Blocks& blocks) {
       return op.rec.at(x, at);
     });
   };
-  const View least = reshaped(op, extreme(".least", ReduceOp::min), op.out().sizes), greatest = reshaped(op, extreme(".greatest", ReduceOp::max), op.out().sizes);
+  const View least = reshaped(op, extreme(".least", ReduceOp::min), op.out().sizes),
+             greatest = reshaped(op, extreme(".greatest", ReduceOp::max), op.out().sizes);
   const View zero = number(op, 0, x.dtype);
   return {binary(op, ScalarOp::minimum, least, zero), binary(op, ScalarOp::maximum, greatest, zero)};
 }
@@ -302,7 +302,8 @@ Views choose_affine(Op& op) {
   View scale, zero;
   if (mapping == "ASYMMETRIC") {
     scale = binary(op, ScalarOp::div, binary(op, ScalarOp::sub, greatest, least), number(op, high - low, type));
-    scale = op.rec.pointwise(op.name + ".scale", type, scale.sizes, [&](Coordinates c) { return op.pool.op(ScalarOp::maximum, {op.rec.at(scale, c), eps.body}); });
+    scale =
+        op.rec.pointwise(op.name + ".scale", type, scale.sizes, [&](Coordinates c) { return op.pool.op(ScalarOp::maximum, {op.rec.at(scale, c), eps.body}); });
     const View place = unary(op, ScalarOp::round, binary(op, ScalarOp::div, least, scale));
     zero = clamped(op, binary(op, ScalarOp::sub, broadcast(op, number(op, low, type), place.sizes), place), low, high);
   } else {
@@ -358,9 +359,8 @@ Views int8_weight_product(Op& op) {
   const View x = op.tensor("self"), w = op.tensor("mat2"), scales = op.tensor("scales");
   const View wide = op.rec.pointwise(op.name + ".weight", x.dtype, w.sizes, [&](Coordinates c) { return as(op.rec.at(w, c), x.dtype); });
   const View sum = matrix_product(op, op.name, DType::f32, reinterpreted(x, x.dtype), permuted(op, wide, {1, 0}), 0);
-  return {op.rec.pointwise(op.name + ".scaled", op.out().dtype, sum.sizes, [&](Coordinates c) {
-    return op.pool.op(ScalarOp::mul, {op.rec.at(sum, c), as(op.rec.at(scales, c.last(1)), DType::f32)});
-  })};
+  return {op.rec.pointwise(op.name + ".scaled", op.out().dtype, sum.sizes,
+                           [&](Coordinates c) { return op.pool.op(ScalarOp::mul, {op.rec.at(sum, c), as(op.rec.at(scales, c.last(1)), DType::f32)}); })};
 }
 
 }  // namespace
@@ -397,11 +397,11 @@ void add_quantization(Table& table) {
     const View enabled = single(op, op.tensor("fake_quant_enabled")), x = op.tensor("self");
     const Views results = fake_quantized(op, parameter(op, "scale", DType::f32), parameter(op, "zero_point", DType::i64), true);
     const auto choice = [&](const char* name, const View& on, const std::function<Expr(Coordinates)>& off) {
-      return op.rec.pointwise(op.name + name, on.dtype, x.sizes, [&](Coordinates c) {
-        return op.pool.select(as(enabled.body, DType::boolean), op.rec.at(on, c), off(c));
-      });
+      return op.rec.pointwise(op.name + name, on.dtype, x.sizes,
+                              [&](Coordinates c) { return op.pool.select(as(enabled.body, DType::boolean), op.rec.at(on, c), off(c)); });
     };
-    return Views{choice(".result", results[0], [&](Coordinates c) { return op.rec.at(x, c); }), choice(".mask", results[1], [&](Coordinates) { return op.pool.boolean(true); })};
+    return Views{choice(".result", results[0], [&](Coordinates c) { return op.rec.at(x, c); }),
+                 choice(".mask", results[1], [&](Coordinates) { return op.pool.boolean(true); })};
   };
   table["aten._int_mm.default"] = [](Op& op) { return Views{matrix_product(op, "int_mm", DType::i32, op.tensor("self"), op.tensor("mat2"), 0)}; };
   table["aten._weight_int8pack_mm.default"] = int8_weight_product;

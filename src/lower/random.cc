@@ -81,9 +81,7 @@ class Random {
   }
 
   // In (0, 1), never an end.
-  Val inner(Coordinates c, const Sizes& sizes, size_t word = 0) const {
-    return (Val(as(words(c, sizes)[word].e, DType::f64)) + 0.5) * std::ldexp(1.0, -32);
-  }
+  Val inner(Coordinates c, const Sizes& sizes, size_t word = 0) const { return (Val(as(words(c, sizes)[word].e, DType::f64)) + 0.5) * std::ldexp(1.0, -32); }
 
   // By Box and Muller.
   Val normal(Coordinates c, const Sizes& sizes, DType type) const {
@@ -158,8 +156,12 @@ Views whole_numbers(Op& op) {
 // random_(from, to): without ends, up to the largest number that the type holds without gaps.
 Views any_numbers(Op& op) {
   const DType type = op.out().dtype;
-  const int digits = type == DType::f64 ? 53 : type == DType::f32 ? 24 : type == DType::f16 ? 11 : type == DType::bf16 ? 8
-                     : is_bool(type) ? 1 : byte_size(type) * 8 - (type == DType::u8 ? 0 : 1);
+  const int digits = type == DType::f64    ? 53
+                     : type == DType::f32  ? 24
+                     : type == DType::f16  ? 11
+                     : type == DType::bf16 ? 8
+                     : is_bool(type)       ? 1
+                                           : byte_size(type) * 8 - (type == DType::u8 ? 0 : 1);
   const int64_t low = op.node.find("from") ? op.integer("from") : 0;
   ExprPool& p = op.pool;
   return filled(op, [&](const Random& r, Coordinates c, const Sizes& s) {
@@ -245,7 +247,8 @@ Views multinomial(Op& op) {
   const auto weight = [&](Coordinates c) { return Val(as(op.rec.at(x, c), DType::f64)); };
   require(op, x.sizes, "probability tensor contains either `inf`, `nan` or element < 0",
           [&](Coordinates c) { return both(weight(c) >= 0.0, weight(c) < std::numeric_limits<double>::infinity()).e; });
-  const View total = op.rec.reduce("multinomial.total", ReduceOp::sum, DType::f64, {x.sizes[0]}, {n}, [&](Coordinates c, Coordinates k) { return weight(std::vector<Expr>{c[0], k[0]}).e; });
+  const View total = op.rec.reduce("multinomial.total", ReduceOp::sum, DType::f64, {x.sizes[0]}, {n},
+                                   [&](Coordinates c, Coordinates k) { return weight(std::vector<Expr>{c[0], k[0]}).e; });
   require(op, {x.sizes[0]}, "invalid multinomial distribution (sum of probabilities <= 0)", [&](Coordinates c) { return (Val(op.rec.at(total, c)) > 0.0).e; });
   const Random random(op);
   View result;
@@ -258,9 +261,8 @@ Views multinomial(Op& op) {
     });
     result = op.rec.pointwise("multinomial", out.dtype, sizes, [&](Coordinates c) { return min(Val(op.rec.at(before, c)), Val(p.cast(n - 1, DType::i64))).e; });
   } else {
-    View keys = op.rec.pointwise("multinomial.keys", DType::f64, x.sizes, [&](Coordinates c) {
-      return (Val(as(op.rec.at(x, c), DType::f64)) / -log(random.inner(c, x.sizes))).e;
-    });
+    View keys = op.rec.pointwise("multinomial.keys", DType::f64, x.sizes,
+                                 [&](Coordinates c) { return (Val(as(op.rec.at(x, c), DType::f64)) / -log(random.inner(c, x.sizes))).e; });
     result = op.rec.sort("multinomial", keys, 1, samples, true).second;
   }
   return {single ? squeezed(op, result, 0) : result};

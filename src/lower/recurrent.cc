@@ -14,7 +14,9 @@ Expr sigmoid(Op& op, Expr a) { return op.pool.op(ScalarOp::sigmoid, {a}); }
 Expr tanh(Op& op, Expr a) { return op.pool.op(ScalarOp::tanh, {a}); }
 
 // What an input, or a state, gives to the gates.
-View gates(Op& op, const View& x, const View& weight, const std::optional<View>& bias) { return affine(op, op.name + ".gates", op.name + ".bias", x.dtype, x, weight, bias); }
+View gates(Op& op, const View& x, const View& weight, const std::optional<View>& bias) {
+  return affine(op, op.name + ".gates", op.name + ".bias", x.dtype, x, weight, bias);
+}
 
 // A step from what the input gives to the gates, what the hidden state gives to them, and the state (hidden, and a cell's): the next state.
 using Cell = Views (*)(Op& op, const View& in, const View& own, const Views& state);
@@ -47,9 +49,8 @@ Views lstm(Op& op, const View& in, const View& own, const Views& state) {
     Expr kept = times(op, sigmoid(op, part(c, 1)), op.rec.at(before, c));
     return sum(op, kept, times(op, sigmoid(op, part(c, 0)), tanh(op, part(c, 2))));
   });
-  View h = op.rec.pointwise(op.name, before.dtype, before.sizes, [&](Coordinates c) {
-    return times(op, sigmoid(op, part(c, 3)), tanh(op, op.rec.at(cell, c)));
-  });
+  View h =
+      op.rec.pointwise(op.name, before.dtype, before.sizes, [&](Coordinates c) { return times(op, sigmoid(op, part(c, 3)), tanh(op, op.rec.at(cell, c))); });
   return {h, cell};
 }
 
@@ -85,7 +86,8 @@ std::vector<Weights> weights_of(Op& op, size_t count) {
   const Views all = op.tensors("params");
   const size_t own = op.flag("has_biases") ? 4 : 2;
   const bool projects = all.size() == count * (own + 1);
-  if (!projects && all.size() != count * own) fail(ErrorCode::bad_program, fmt::format("{} has {} parameters for {} layers and directions", op.node.target, all.size(), count));
+  if (!projects && all.size() != count * own)
+    fail(ErrorCode::bad_program, fmt::format("{} has {} parameters for {} layers and directions", op.node.target, all.size(), count));
   std::vector<Weights> result;
   for (size_t i = 0, at = 0; i < count; ++i) {
     Weights w{all[at], all[at + 1], {}, {}, {}};

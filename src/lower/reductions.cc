@@ -39,16 +39,14 @@ Views mean(Op& op) {
   const std::vector<size_t> dims = reduced_dims(op, x.rank());
   const DType type = accumulate_type(out.dtype);
   View sum = reduced(op, "mean.sum", ReduceOp::sum, type, x, dims, keeps(op), [&](Expr e, Coordinates) { return as(e, type); });
-  return {op.rec.pointwise("mean", out.dtype, out.sizes, [&](Coordinates c) {
-    return op.pool.op(ScalarOp::div, {op.rec.at(sum, c), divisor(op, x, dims, type)});
-  })};
+  return {op.rec.pointwise("mean", out.dtype, out.sizes,
+                           [&](Coordinates c) { return op.pool.op(ScalarOp::div, {op.rec.at(sum, c), divisor(op, x, dims, type)}); })};
 }
 
 // argmax without dim counts in the flattened tensor; the domain is all dimensions in order, so the number is that.
 View position(Op& op, const View& x, const std::vector<size_t>& dims, bool keep, bool largest, const std::string& name) {
   const DType compare = is_bool(x.dtype) ? DType::u8 : x.dtype;
-  return reduced(op, name, largest ? ReduceOp::argmax : ReduceOp::argmin, DType::i64, x, dims, keep,
-                 [&](Expr e, Coordinates) { return as(e, compare); });
+  return reduced(op, name, largest ? ReduceOp::argmax : ReduceOp::argmin, DType::i64, x, dims, keep, [&](Expr e, Coordinates) { return as(e, compare); });
 }
 
 Views extreme_position(Op& op, bool largest) {
@@ -106,7 +104,8 @@ Views count_nonzero(Op& op) {
 // The exclusive or of all elements' 64 bits, floats as float64: bit b and bit b + 32 are counted side by side, and whether they are set in an odd number of
 // elements says what the result has there. (Fewer than 2^31 elements: a count does not reach the next one.)
 Views hash_tensor(Op& op) {
-  if (op.has("mode") && op.integer("mode") != 0) fail(ErrorCode::unsupported_feature, fmt::format("{}: mode {} is none that PyTorch has", op.node.target, op.integer("mode")));
+  if (op.has("mode") && op.integer("mode") != 0)
+    fail(ErrorCode::unsupported_feature, fmt::format("{}: mode {} is none that PyTorch has", op.node.target, op.integer("mode")));
   if (const DType own = op.graph.value(std::get<ValueId>(*op.node.find("self"))).tensor().dtype; is_wide_unsigned(own))
     fail(ErrorCode::unsupported_dtype, fmt::format("{} takes no {}", op.node.target, coil::name(own)), "convert the tensor in the model");
   constexpr int kPairs = 32;
@@ -171,12 +170,22 @@ struct Row {
   ReduceOp op;
 };
 constexpr Row kSimple[] = {
-    {"aten.sum.default", ReduceOp::sum},      {"aten.sum.dim_IntList", ReduceOp::sum}, {"aten.prod.default", ReduceOp::prod},
-    {"aten.prod.dim_int", ReduceOp::prod},    {"aten.amax.default", ReduceOp::max},    {"aten.amin.default", ReduceOp::min},
-    {"aten.max.default", ReduceOp::max},      {"aten.min.default", ReduceOp::min},     {"aten.any.default", ReduceOp::any},
-    {"aten.any.dim", ReduceOp::any},          {"aten.any.dims", ReduceOp::any},        {"aten.all.default", ReduceOp::all},
-    {"aten._is_all_true.default", ReduceOp::all}, {"aten._is_any_true.default", ReduceOp::any},
-    {"aten.all.dim", ReduceOp::all},          {"aten.all.dims", ReduceOp::all},
+    {"aten.sum.default", ReduceOp::sum},
+    {"aten.sum.dim_IntList", ReduceOp::sum},
+    {"aten.prod.default", ReduceOp::prod},
+    {"aten.prod.dim_int", ReduceOp::prod},
+    {"aten.amax.default", ReduceOp::max},
+    {"aten.amin.default", ReduceOp::min},
+    {"aten.max.default", ReduceOp::max},
+    {"aten.min.default", ReduceOp::min},
+    {"aten.any.default", ReduceOp::any},
+    {"aten.any.dim", ReduceOp::any},
+    {"aten.any.dims", ReduceOp::any},
+    {"aten.all.default", ReduceOp::all},
+    {"aten._is_all_true.default", ReduceOp::all},
+    {"aten._is_any_true.default", ReduceOp::any},
+    {"aten.all.dim", ReduceOp::all},
+    {"aten.all.dims", ReduceOp::all},
 };
 
 }  // namespace

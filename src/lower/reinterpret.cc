@@ -51,7 +51,8 @@ View joined_elements(const View& v, DType to, int ratio, Op& op, Sizes sizes) {
     Val all = op.pool.constant_int(0, wide);
     for (int part = 0; part < ratio; ++part) {
       at.back() = c.back() * ratio + part;
-      const Val own = as(bits_of(op.rec.at(v, at), v.dtype).e, wide), low = apply(ScalarOp::bit_and, own, Val(op.pool.constant_int((int64_t{1} << bits) - 1, wide)));
+      const Val own = as(bits_of(op.rec.at(v, at), v.dtype).e, wide),
+                low = apply(ScalarOp::bit_and, own, Val(op.pool.constant_int((int64_t{1} << bits) - 1, wide)));
       all = part ? apply(ScalarOp::bit_or, all, apply(ScalarOp::shl, low, low.like(part * bits))) : low;
     }
     return from_bits(all, to);

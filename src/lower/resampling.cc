@@ -76,9 +76,8 @@ Places places(Op& op, const View& x, size_t i, size_t dims, bool align, DType ty
       return p.op(ScalarOp::minimum, {at, p.cast(in - 1, DType::i64)});
     });
   };
-  const View weight = op.rec.pointwise(op.name + ".weight", type, {out}, [&](Coordinates c) {
-    return p.op(ScalarOp::sub, {source(c), p.op(ScalarOp::floor, {source(c)})});
-  });
+  const View weight =
+      op.rec.pointwise(op.name + ".weight", type, {out}, [&](Coordinates c) { return p.op(ScalarOp::sub, {source(c), p.op(ScalarOp::floor, {source(c)})}); });
   return {in, pixel(".low", 0), pixel(".high", 1), weight};
 }
 
@@ -116,7 +115,9 @@ Views linear(Op& op, size_t dims) {
     next.body = between(op, last, along, 2 + i, c, type);
     const bool ends = i + 1 == dims;
     if (ends) return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates at) { return op.rec.at(next, at); })};
-    last = is_float(x.dtype) && grows(x, out, 3 + i) ? op.rec.pointwise(op.name + ".pass", type, next.sizes, [&](Coordinates at) { return op.rec.at(next, at); }) : next;
+    last = is_float(x.dtype) && grows(x, out, 3 + i)
+               ? op.rec.pointwise(op.name + ".pass", type, next.sizes, [&](Coordinates at) { return op.rec.at(next, at); })
+               : next;
   }
   return {last};
 }

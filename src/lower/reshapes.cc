@@ -6,11 +6,10 @@ namespace {
 
 // Every one of these keeps the row-major order, so the result's sizes say it all.
 constexpr const char* kRowMajor[] = {
-    "aten.view.default",       "aten.reshape.default",       "aten._unsafe_view.default",  "aten.view_copy.default",
-    "aten._reshape_alias.default", "aten.reshape_as.default", "aten.view_as.default",      "aten.flatten.using_ints",
-    "aten.unflatten.int",      "aten.ravel.default",         "aten.squeeze.default",       "aten.squeeze.dim",
-    "aten.squeeze.dims",       "aten.squeeze_copy.default",  "aten.squeeze_copy.dim",      "aten.squeeze_copy.dims",
-    "aten.unsqueeze.default",  "aten.unsqueeze_copy.default", "aten.atleast_1d.default",   "aten.atleast_2d.default",
+    "aten.view.default",       "aten.reshape.default",       "aten._unsafe_view.default",   "aten.view_copy.default",    "aten._reshape_alias.default",
+    "aten.reshape_as.default", "aten.view_as.default",       "aten.flatten.using_ints",     "aten.unflatten.int",        "aten.ravel.default",
+    "aten.squeeze.default",    "aten.squeeze.dim",           "aten.squeeze.dims",           "aten.squeeze_copy.default", "aten.squeeze_copy.dim",
+    "aten.squeeze_copy.dims",  "aten.unsqueeze.default",     "aten.unsqueeze_copy.default", "aten.atleast_1d.default",   "aten.atleast_2d.default",
     "aten.atleast_3d.default", "aten._reshape_copy.default",
 };
 

@@ -1,6 +1,6 @@
 // See row_sums.h. On the CPU the library's join_rows does it. Elsewhere the rows are sorted by what they are for; where those of each row of the
-// table begin is found by bisection, and each row of the table adds up its range (loop/reduced_span.h). Blocks of sorted rows that are all for the same are added up
-// before, so that a row that most are for is no long loop of one thread.
+// table begin is found by bisection, and each row of the table adds up its range (loop/reduced_span.h). Blocks of sorted rows that are all for the same are
+// added up before, so that a row that most are for is no long loop of one thread.
 #include "lower/row_sums.h"
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 namespace coil::lowering {
 namespace {
 
-constexpr int64_t kBlock = 32;           // sorted rows of a block, and blocks of a larger one
-constexpr int64_t kFewForBlocks = 512;   // rows that are added up one by one, however many are for the same
+constexpr int64_t kBlock = 32;          // sorted rows of a block, and blocks of a larger one
+constexpr int64_t kFewForBlocks = 512;  // rows that are added up one by one, however many are for the same
 
 struct Sorted {
   Op& op;
@@ -49,12 +49,14 @@ Views block_sums(const Sorted& sorted, const RowSums& sums, Expr identity) {
   int64_t rows = kBlock;
   for (; levels.size() < 2 && most > kFewForBlocks && most >= 4 * rows; rows *= kBlock) {
     const View inner = levels.empty() ? View{} : levels.back();
-    levels.push_back(op.rec.reduce(sums.name + ".block", sums.reduce, sums.type, {floor_div(sorted.count, p.index(rows)), sums.columns}, {p.index(kBlock)}, [&](Coordinates c, Coordinates t) {
-      const Expr first = p.cast(c[0] * rows, DType::i64), last = p.cast(c[0] * rows + rows - 1, DType::i64);
-      const Expr whole = p.op(ScalarOp::eq, {sorted.row_at(first), sorted.row_at(last)});
-      const Expr value = inner.body ? op.rec.at(inner, std::vector<Expr>{c[0] * kBlock + t[0], c[1]}) : value_at(sorted, sums, p.cast(c[0] * kBlock + t[0], DType::i64), c[1]);
-      return masked(whole, value, identity);
-    }));
+    levels.push_back(op.rec.reduce(sums.name + ".block", sums.reduce, sums.type, {floor_div(sorted.count, p.index(rows)), sums.columns}, {p.index(kBlock)},
+                                   [&](Coordinates c, Coordinates t) {
+                                     const Expr first = p.cast(c[0] * rows, DType::i64), last = p.cast(c[0] * rows + rows - 1, DType::i64);
+                                     const Expr whole = p.op(ScalarOp::eq, {sorted.row_at(first), sorted.row_at(last)});
+                                     const Expr value = inner.body ? op.rec.at(inner, std::vector<Expr>{c[0] * kBlock + t[0], c[1]})
+                                                                   : value_at(sorted, sums, p.cast(c[0] * kBlock + t[0], DType::i64), c[1]);
+                                     return masked(whole, value, identity);
+                                   }));
   }
   return levels;
 }
@@ -173,12 +175,14 @@ View by_routine(Op& op, const RowSums& sums, int64_t how) {
   const View places = stored_numbers(op, sums.name + ".row", sums.domain, sums.row);
   const auto [values, whose] = values_of(op, sums);
   View begin{sums.type, {}, none_of(op, sums)};
-  if (sums.before && !is_const(count(op.pool, sums.before->sizes), 0)) begin = depends_on(sums.before->body, sums.before->rank()) ? as_stored(op, *sums.before) : View{sums.type, {}, sums.before->body};
+  if (sums.before && !is_const(count(op.pool, sums.before->sizes), 0))
+    begin = depends_on(sums.before->body, sums.before->rank()) ? as_stored(op, *sums.before) : View{sums.type, {}, sums.before->body};
   Library call;
   call.routine = "join_rows";
   call.subject = op.name;
   call.dtype = sums.type;
-  if (how == kLast) call.dtype = byte_size(sums.type) == 1 ? DType::u8 : byte_size(sums.type) == 2 ? DType::i16 : byte_size(sums.type) == 4 ? DType::i32 : DType::i64;
+  if (how == kLast)
+    call.dtype = byte_size(sums.type) == 1 ? DType::u8 : byte_size(sums.type) == 2 ? DType::i16 : byte_size(sums.type) == 4 ? DType::i32 : DType::i64;
   call.sizes = {sums.rows, sums.columns, count(op.pool, sums.domain)};
   call.options = {how, begin.rank() > 0, whose};
   Views inputs = {places, values, begin};
@@ -194,7 +198,8 @@ View by_routine(Op& op, const RowSums& sums, int64_t how) {
 bool each_looks_at_all(const RowSums& sums, Expr writes) {
   constexpr int64_t kMost = int64_t{1} << 32;
   const std::optional<int64_t> rows = upper_bound(sums.rows), n = upper_bound(writes);
-  return !const_int(writes) && is_const(sums.columns, 1) && !sums.source && provably_nonnegative(sums.rows - 1) && rows && n && *n <= kMost / std::max<int64_t>(*rows, 1);
+  return !const_int(writes) && is_const(sums.columns, 1) && !sums.source && provably_nonnegative(sums.rows - 1) && rows && n &&
+         *n <= kMost / std::max<int64_t>(*rows, 1);
 }
 
 // Values that need no memory, such as the numbers of the writes: the table by one reduction, if there are few of them.
@@ -236,7 +241,8 @@ View summed_rows(Op& op, const RowSums& sums) {
   const auto [rows, order] = op.rec.sort(sums.name + ".sorted", keys, 0, rows_count, false);
   const Sorted sorted{op, rows_count, rows, order};
   // For each row of the table, and for the one behind the last, how many are for smaller ones.
-  const View first = op.rec.pointwise(sums.name + ".first", DType::i64, {sums.rows + 1}, [&](Coordinates c) { return begin_of(sorted, sorted.as_number(c[0])); });
+  const View first =
+      op.rec.pointwise(sums.name + ".first", DType::i64, {sums.rows + 1}, [&](Coordinates c) { return begin_of(sorted, sorted.as_number(c[0])); });
   const View runs = range_sums(sorted, sums, first, identity_of(p, sums.reduce, compute_type(sums.type)));
   std::optional<View> before = sums.before;
   if (before) before = reshaped(op, *before, {sums.rows, sums.columns});

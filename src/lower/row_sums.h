@@ -10,14 +10,14 @@
 namespace coil::lowering {
 
 struct RowSums {
-  std::string name;  // of the loops
-  DType type;        // that is added in
-  Expr rows, columns;  // of the table
-  Sizes domain;        // the matrix's rows, by one or several coordinates
-  std::function<Expr(Coordinates k)> row;               // i64: what row k is for, in [0, rows); `rows`: for none
+  std::string name;                                       // of the loops
+  DType type;                                             // that is added in
+  Expr rows, columns;                                     // of the table
+  Sizes domain;                                           // the matrix's rows, by one or several coordinates
+  std::function<Expr(Coordinates k)> row;                 // i64: what row k is for, in [0, rows); `rows`: for none
   std::function<Expr(Coordinates k, Expr column)> value;  // of `type`
-  ReduceOp reduce = ReduceOp::sum;  // one whose order is free
-  Expr none = {};                   // of `type`: what a row of the table gets that no row is for, the identity of `reduce`; null: 0
+  ReduceOp reduce = ReduceOp::sum;                        // one whose order is free
+  Expr none = {};                                         // of `type`: what a row of the table gets that no row is for, the identity of `reduce`; null: 0
   // What the table holds at first, as many elements in row-major order: they are joined by what is for them. There is no `none` then.
   std::optional<View> before = {};
   // Where value(k, column) is the element of a matrix, in row chosen(k) (an index), that matrix.

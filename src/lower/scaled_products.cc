@@ -13,7 +13,8 @@ namespace {
 
 View widened(Op& op, const char* arg, size_t most_dims = 2) {
   const View v = op.tensor(arg);
-  if (!is_float8(v.dtype) || v.rank() < 2 || v.rank() > most_dims) fail(ErrorCode::bad_program, fmt::format("{}: '{}' is no float8 matrix", op.node.target, arg));
+  if (!is_float8(v.dtype) || v.rank() < 2 || v.rank() > most_dims)
+    fail(ErrorCode::bad_program, fmt::format("{}: '{}' is no float8 matrix", op.node.target, arg));
   return op.rec.pointwise(op.name + "." + arg, DType::bf16, v.sizes, [&](Coordinates c) { return op.rec.at(decoded(v), c); });
 }
 
@@ -28,7 +29,9 @@ View scale_of(Op& op, const char* arg) {
 
 // A scale for each element of `like`'s row (dimension 0) or column (dimension 1), or one for all.
 Val scale_at(Op& op, const View& scale, const View& like, size_t dim, Coordinates c) {
-  if (scale.dtype != DType::f32) fail(ErrorCode::unsupported_feature, op.node.target + ": scales of " + std::string(info(scale.dtype).torch_name) + " (blocks of numbers with a scale each)");
+  if (scale.dtype != DType::f32)
+    fail(ErrorCode::unsupported_feature,
+         op.node.target + ": scales of " + std::string(info(scale.dtype).torch_name) + " (blocks of numbers with a scale each)");
   Sizes zeros(scale.rank(), op.pool.index(0));
   const Expr elements = count(op.pool, scale.sizes);
   if (is_const(elements, 1)) return op.rec.at(scale, zeros);
@@ -79,14 +82,16 @@ Views scaled_grouped_product(Op& op) {
     check_recipe(op, "recipe_b");
     if (!op.integers("contraction_dim").empty()) fail(ErrorCode::unsupported_feature, op.node.target + ": 'contraction_dim'");
   }
-  if (op.has("bias") || op.has("scale_result")) fail(ErrorCode::unsupported_feature, op.node.target + ": a bias or a scale of the result, which PyTorch does not take either");
+  if (op.has("bias") || op.has("scale_result"))
+    fail(ErrorCode::unsupported_feature, op.node.target + ": a bias or a scale of the result, which PyTorch does not take either");
   ExprPool& p = op.pool;
   const View a = widened(op, "self", 3), b = widened(op, "mat2", 3), scale_a = scale_of(op, "scale_a"), scale_b = scale_of(op, "scale_b");
   const std::optional<View> ends = op.maybe_tensor("offs");
   const View sum = grouped_product(op, op.name, DType::f32, a, b, ends);
   const bool rows = a.rank() == 2 && b.rank() == 3, columns = a.rank() == 3 && b.rank() == 2, terms = a.rank() == 2 && b.rank() == 2;
   for (const auto& [scale, of] : {std::pair(&scale_a, &a), std::pair(&scale_b, &b)}) {
-    if (scale->dtype != DType::f32 || scale->rank() + 1 != of->rank()) fail(ErrorCode::unsupported_feature, op.node.target + ": scales that are not one float32 for each row and column");
+    if (scale->dtype != DType::f32 || scale->rank() + 1 != of->rank())
+      fail(ErrorCode::unsupported_feature, op.node.target + ": scales that are not one float32 for each row and column");
   }
   const std::optional<View> number = rows || columns ? std::optional(group_numbers(op, op.name, *ends, sum.sizes[rows ? 0 : 1])) : std::nullopt;
   const auto group = [&](Expr at) {  // rows of no group are zeros, whatever their scale
@@ -96,8 +101,14 @@ Views scaled_grouped_product(Op& op) {
   const DType to = op.out().dtype;
   return {op.rec.pointwise(op.name + ".scaled", to, sum.sizes, [&](Coordinates c) {
     const Expr m = c[c.size() - 2], n = c.back();
-    const std::vector<Expr> at_a = rows ? std::vector<Expr>{m} : columns ? std::vector<Expr>{group(n), m} : terms ? std::vector<Expr>{c[0] * sum.sizes[1] + m} : std::vector<Expr>{c[0], m};
-    const std::vector<Expr> at_b = rows ? std::vector<Expr>{group(m), n} : columns ? std::vector<Expr>{n} : terms ? std::vector<Expr>{c[0] * sum.sizes[2] + n} : std::vector<Expr>{c[0], n};
+    const std::vector<Expr> at_a = rows      ? std::vector<Expr>{m}
+                                   : columns ? std::vector<Expr>{group(n), m}
+                                   : terms   ? std::vector<Expr>{c[0] * sum.sizes[1] + m}
+                                             : std::vector<Expr>{c[0], m};
+    const std::vector<Expr> at_b = rows      ? std::vector<Expr>{group(m), n}
+                                   : columns ? std::vector<Expr>{n}
+                                   : terms   ? std::vector<Expr>{c[0] * sum.sizes[2] + n}
+                                             : std::vector<Expr>{c[0], n};
     return as((Val(op.rec.at(sum, c)) * (Val(op.rec.at(scale_a, at_a)) * Val(op.rec.at(scale_b, at_b)))).e, to);
   })};
 }

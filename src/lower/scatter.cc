@@ -126,7 +126,8 @@ bool many_elements(Op& op, const Writes& w) {
 
 // For each element what reduce makes of value(c, k) of the writes k that reach it; `none` where there is no such write. Many elements may
 // join what is `before` them.
-View joined(Op& op, const std::string& name, ReduceOp reduce, DType type, const Writes& w, Expr none, const std::function<Expr(Coordinates, Coordinates)>& value, const std::optional<View>& before = {}) {
+View joined(Op& op, const std::string& name, ReduceOp reduce, DType type, const Writes& w, Expr none,
+            const std::function<Expr(Coordinates, Coordinates)>& value, const std::optional<View>& before = {}) {
   const RowSums sums{name, type, {}, {}, {}, {}, {}, reduce, none, before};
   if (const auto* slices = std::get_if<SliceWrites>(&w.way); slices && many_rows(w.sizes[slices->dim], w.domain[0])) {
     return joined_slices(op, sums, w, *slices, [&](Coordinates c) { return as(value(c, c.subspan(slices->dim, 1)), type); });
@@ -151,7 +152,8 @@ std::optional<View> written_elements(Op& op, const View& x, const Writes& w, con
 View joined_writes(Op& op, const View& x, const Joining& j, const Writes& w, const std::function<Expr(Coordinates, Coordinates)>& value) {
   const DType stored = op.out().dtype, type = is_float(stored) ? accumulate_type(stored) : is_bool(stored) ? DType::i64 : stored;
   const bool counted = j.mean || !j.with_self;
-  if (!counted && type == stored && x.dtype == stored && many_elements(op, w)) return joined(op, op.name, j.reduce, type, w, identity(op, j.reduce, type), value, x);
+  if (!counted && type == stored && x.dtype == stored && many_elements(op, w))
+    return joined(op, op.name, j.reduce, type, w, identity(op, j.reduce, type), value, x);
   View total = joined(op, op.name + ".total", j.reduce, type, w, identity(op, j.reduce, type), value);
   View hits;
   if (counted) hits = joined(op, op.name + ".hits", ReduceOp::sum, DType::i64, w, i64(op, 0), [&](Coordinates, Coordinates) { return i64(op, 1); });
@@ -209,10 +211,10 @@ Writes writes_of(Op& op, const ScatterOperands& s, std::function<Expr(Coordinate
   Writes w{s.x.sizes, {s.index.sizes[s.dim]}, std::move(hit), ElementWrites{s.index.sizes, s.dim, checked}};
   if (is_expanded(s)) {
     w.way = SliceWrites{s.dim, [&op, &s, checked](Expr k) {
-      Sizes at(s.index.rank(), op.pool.index(0));
-      at[s.dim] = k;
-      return checked(at);
-    }};
+                          Sizes at(s.index.rank(), op.pool.index(0));
+                          at[s.dim] = k;
+                          return checked(at);
+                        }};
   }
   return w;
 }
@@ -233,13 +235,13 @@ Views scatter(Op& op) {
   };
   Expr writes = s.index.sizes[s.dim];
   if (is_const(writes, 1)) {
-    return {reshaped(op, op.rec.pointwise(op.name, type, s.x.sizes, [&](Coordinates c) {
-      return chosen(c, hit(c, op.pool.index(0)), op.pool.index(0));
-    }), op.out().sizes)};
+    return {reshaped(op, op.rec.pointwise(op.name, type, s.x.sizes, [&](Coordinates c) { return chosen(c, hit(c, op.pool.index(0)), op.pool.index(0)); }),
+                     op.out().sizes)};
   }
   const Writes all = writes_of(op, s, [&](Coordinates c, Coordinates j) { return hit(c, j[0]); });
   if (const std::optional<View> written = written_elements(op, s.x, all, brought)) return {reshaped(op, *written, op.out().sizes)};
-  View winner = joined(op, op.name + ".writer", ReduceOp::max, DType::i64, all, i64(op, -1), [&](Coordinates, Coordinates j) { return op.pool.cast(j[0], DType::i64); });
+  View winner =
+      joined(op, op.name + ".writer", ReduceOp::max, DType::i64, all, i64(op, -1), [&](Coordinates, Coordinates j) { return op.pool.cast(j[0], DType::i64); });
   View result = op.rec.pointwise(op.name, type, s.x.sizes, [&](Coordinates c) {
     Expr w = op.rec.at(winner, c);
     return chosen(c, op.pool.op(ScalarOp::ge, {w, i64(op, 0)}), found_index(op, w, s.index.sizes[s.dim]));
@@ -293,7 +295,8 @@ Views put(Op& op) {
   if (op.flag("accumulate")) {
     return {reshaped(op, joined_writes(op, flat, {}, w, [&](Coordinates, Coordinates k) { return op.rec.at(src, k); }), x.sizes)};
   }
-  if (const std::optional<View> written = written_elements(op, flat, w, [&](Coordinates k) { return as(op.rec.at(src, k), x.dtype); })) return {reshaped(op, *written, x.sizes)};
+  if (const std::optional<View> written = written_elements(op, flat, w, [&](Coordinates k) { return as(op.rec.at(src, k), x.dtype); }))
+    return {reshaped(op, *written, x.sizes)};
   View winner = joined(op, "put.writer", ReduceOp::max, DType::i64, w, i64(op, -1), [&](Coordinates, Coordinates k) { return op.pool.cast(k[0], DType::i64); });
   View result = op.rec.pointwise("put", x.dtype, flat.sizes, [&](Coordinates c) {
     Expr w = op.rec.at(winner, c);
@@ -309,7 +312,8 @@ Views masked_scatter(Op& op) {
   View x = broadcast(op, op.tensor("self"), out.sizes), mask = broadcast(op, op.tensor("mask"), out.sizes), src = op.tensor("source");
   Expr n = count(op.pool, out.sizes), m = count(op.pool, src.sizes);
   View chosen = reshaped(op, mask, {n}), values = reshaped(op, src, {m}), old = reshaped(op, x, {n});
-  View before = op.rec.scan("masked_scatter.count", ScanOp::sum, DType::i64, {n}, 0, [&](Coordinates c) { return as(as(op.rec.at(chosen, c), DType::boolean), DType::i64); });
+  View before = op.rec.scan("masked_scatter.count", ScanOp::sum, DType::i64, {n}, 0,
+                            [&](Coordinates c) { return as(as(op.rec.at(chosen, c), DType::boolean), DType::i64); });
   if (is_const(m, 0)) {  // as many as the mask asks for: none
     check_all(op, {n}, [&](Coordinates c) { return op.pool.cast(op.pool.checked_index(op.rec.at(before, c), m + 1), DType::i64); });
     return {reshaped(op, old, out.sizes)};
@@ -336,7 +340,8 @@ std::optional<std::vector<size_t>> apart(const Sizes& strides, const Sizes& size
   for (size_t k = order.size(); k-- > 0;) {
     const int64_t step = *const_int(strides[order[k]]);
     int64_t length = 0;
-    if (step <= inside || __builtin_mul_overflow(step, *const_int(sizes[order[k]]) - 1, &length) || __builtin_add_overflow(inside, length, &inside)) return std::nullopt;
+    if (step <= inside || __builtin_mul_overflow(step, *const_int(sizes[order[k]]) - 1, &length) || __builtin_add_overflow(inside, length, &inside))
+      return std::nullopt;
   }
   return order;
 }
@@ -425,11 +430,13 @@ Views along_dim(Op& op, const char* source_arg, bool add) {
   }
   if (is_const(n, 1)) {
     const Expr first = op.pool.index(0);
-    const View written = op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) { return masked(hit(c[dim], first), value_at(c, first), as(op.rec.at(x, c), out.dtype)); });
+    const View written = op.rec.pointwise(op.name, out.dtype, out.sizes,
+                                          [&](Coordinates c) { return masked(hit(c[dim], first), value_at(c, first), as(op.rec.at(x, c), out.dtype)); });
     return {reshaped(op, written, op.out().sizes)};
   }
   const Writes w{{x.sizes[dim]}, {n}, [&](Coordinates c, Coordinates j) { return hit(c[0], j[0]); }, SliceWrites{0, place}};
-  View winner = joined(op, op.name + ".writer", ReduceOp::max, DType::i64, w, i64(op, -1), [&](Coordinates, Coordinates j) { return op.pool.cast(j[0], DType::i64); });
+  View winner =
+      joined(op, op.name + ".writer", ReduceOp::max, DType::i64, w, i64(op, -1), [&](Coordinates, Coordinates j) { return op.pool.cast(j[0], DType::i64); });
   View result = op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     Expr w = op.rec.at(winner, std::vector<Expr>{c[dim]});
     return masked(op.pool.op(ScalarOp::ge, {w, i64(op, 0)}), value_at(c, found_index(op, w, n)), as(op.rec.at(x, c), out.dtype));

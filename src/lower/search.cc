@@ -11,9 +11,8 @@ Views isin(Op& op) {
   const TensorType& out = op.out();
   const DType type = promote(x.dtype, set.dtype);
   View flat = reshaped(op, set, {count(op.pool, set.sizes)});
-  View found = op.rec.reduce("isin.any", ReduceOp::any, DType::boolean, out.sizes, {flat.sizes[0]}, [&](Coordinates c, Coordinates k) {
-    return op.pool.op(ScalarOp::eq, {as(read(x, c), type), as(op.rec.at(flat, k), type)});
-  });
+  View found = op.rec.reduce("isin.any", ReduceOp::any, DType::boolean, out.sizes, {flat.sizes[0]},
+                             [&](Coordinates c, Coordinates k) { return op.pool.op(ScalarOp::eq, {as(read(x, c), type), as(op.rec.at(flat, k), type)}); });
   if (!op.flag("invert")) return {found};
   return {op.rec.pointwise("isin", DType::boolean, out.sizes, [&](Coordinates c) { return op.pool.op(ScalarOp::logical_not, {op.rec.at(found, c)}); })};
 }
@@ -82,7 +81,8 @@ Views searchsorted(Op& op) {
   const View rows = op.tensor("sorted_sequence");
   const std::optional<View> sorter = op.maybe_tensor("sorter");
   if (sorter) {  // all of it counts, not what a bisection meets
-    check_all(op, sorter->sizes, [&](Coordinates c) { return op.pool.cast(op.pool.checked_index(as(op.rec.at(*sorter, c), DType::i64), rows.sizes.back()), DType::i64); });
+    check_all(op, sorter->sizes,
+              [&](Coordinates c) { return op.pool.cast(op.pool.checked_index(as(op.rec.at(*sorter, c), DType::i64), rows.sizes.back()), DType::i64); });
   }
   return found_by_halves({op, rows, op.operand("self"), right, sorter});
 }

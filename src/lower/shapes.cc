@@ -116,7 +116,8 @@ View reshaped(Op& op, const View& v, const Sizes& sizes) {
   if (Expr from = count(op.pool, v.sizes), to = count(op.pool, sizes); from->is_constant() && to->is_constant() && from != to) {
     fail(ErrorCode::bad_program, fmt::format("{}: {} elements are seen as {}", op.node.target, to_string(from), to_string(to)));
   }
-  if (auto it = op.session.unflattened.find(v.body.node()); it != op.session.unflattened.end() && it->second.sizes == sizes && it->second.dtype == v.dtype) return it->second;
+  if (auto it = op.session.unflattened.find(v.body.node()); it != op.session.unflattened.end() && it->second.sizes == sizes && it->second.dtype == v.dtype)
+    return it->second;
   const std::vector<Group> groups = match_dims(op.pool, v.sizes, sizes);
   View result = op.rec.view(v, sizes, [&](Coordinates c) {
     std::vector<Expr> at(v.rank(), op.pool.index(0));

@@ -18,7 +18,9 @@ using Rules = std::map<std::string_view, std::function<void(const Op&)>>;
 // Operators that read or write at positions (size_rules_positions.cc).
 void add_positions(Rules& rules);
 
-[[noreturn]] inline void refuse(const Op& op, const std::string& what) { fail(ErrorCode::bad_program, fmt::format("{}: {}", op.node.target, what), "eager refuses it as well"); }
+[[noreturn]] inline void refuse(const Op& op, const std::string& what) {
+  fail(ErrorCode::bad_program, fmt::format("{}: {}", op.node.target, what), "eager refuses it as well");
+}
 
 inline bool has_tensor(const Op& op, const char* arg) {
   const Argument* a = op.node.find(arg);
@@ -44,7 +46,9 @@ inline std::string text_of(const Sizes& sizes) {
 
 inline bool differ(Expr a, Expr b) { return a->is_constant() && b->is_constant() && a != b; }
 
-inline bool is_empty(const Sizes& sizes) { return std::any_of(sizes.begin(), sizes.end(), [](Expr s) { return is_const(s, 0); }); }
+inline bool is_empty(const Sizes& sizes) {
+  return std::any_of(sizes.begin(), sizes.end(), [](Expr s) { return is_const(s, 0); });
+}
 
 // Dimensions from `first` on hold something.
 inline void non_empty(const Op& op, const char* arg, size_t first, const char* what) {

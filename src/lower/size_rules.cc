@@ -32,7 +32,8 @@ void convolved_sizes(const Op& op) {
     const int64_t reach = size->as_int() + 2 * at("padding", i, 0) - at("dilation", i, 1) * (taps->as_int() - 1) - 1;
     fits = left->as_int() == (reach < 0 ? 0 : reach / at("stride", i, 1) + 1);
   }
-  if (!fits) refuse(op, fmt::format("an input of sizes {} and a weight of sizes {} in {} groups do not give {}", text_of(x), text_of(weight), groups, text_of(out)));
+  if (!fits)
+    refuse(op, fmt::format("an input of sizes {} and a weight of sizes {} in {} groups do not give {}", text_of(x), text_of(weight), groups, text_of(out)));
 }
 
 void convolution(const Op& op) {
@@ -82,10 +83,12 @@ void broadcasting(const Op& op, const char* first, const char* second) {
 // self + mat @ vec
 void matrix_vector(const Op& op) {
   const Sizes &matrix = sizes_of(op, "mat"), &vector = sizes_of(op, "vec");
-  if (matrix.size() != 2 || vector.size() != 1 || differ(matrix[1], vector[0])) refuse(op, fmt::format("a matrix of sizes {} and a vector of sizes {}", text_of(matrix), text_of(vector)));
+  if (matrix.size() != 2 || vector.size() != 1 || differ(matrix[1], vector[0]))
+    refuse(op, fmt::format("a matrix of sizes {} and a vector of sizes {}", text_of(matrix), text_of(vector)));
   const Sizes& self = sizes_of(op, "self");
   if (op.out().sizes.size() != 1) refuse(op, fmt::format("the program gives the result sizes {}", text_of(op.out().sizes)));
-  if (self.size() > 1 || (self.size() == 1 && differ(self[0], matrix[0]) && !is_const(self[0], 1))) refuse(op, fmt::format("{} are added to a product of {} rows", text_of(self), to_string(matrix[0])));
+  if (self.size() > 1 || (self.size() == 1 && differ(self[0], matrix[0]) && !is_const(self[0], 1)))
+    refuse(op, fmt::format("{} are added to a product of {} rows", text_of(self), to_string(matrix[0])));
 }
 
 void attention(const Op& op) {
@@ -100,7 +103,8 @@ void attention(const Op& op) {
   if (!has_tensor(op, "attn_mask") || sizes_of(op, "attn_mask").size() < 2) return;
   const Sizes& mask = sizes_of(op, "attn_mask");
   const auto fits = [](Expr own, Expr size) { return is_const(own, 1) || !differ(own, size); };
-  if (!fits(mask.back(), key[key.size() - 2]) || !fits(mask[mask.size() - 2], query[query.size() - 2])) refuse(op, fmt::format("a mask of sizes {} for queries of sizes {} and keys of sizes {}", text_of(mask), text_of(query), text_of(key)));
+  if (!fits(mask.back(), key[key.size() - 2]) || !fits(mask[mask.size() - 2], query[query.size() - 2]))
+    refuse(op, fmt::format("a mask of sizes {} for queries of sizes {} and keys of sizes {}", text_of(mask), text_of(query), text_of(key)));
 }
 
 // A parameter for each channel, and something to make statistics of.
@@ -125,7 +129,8 @@ void boundaries(const Op& op) {
 void class_weights(const Op& op) {
   if (!has_tensor(op, "weight")) return;
   const Sizes &weight = sizes_of(op, "weight"), &classes = sizes_of(op, "linear_weight");
-  if (weight.size() != 1 || classes.empty() || differ(weight[0], classes[0])) refuse(op, fmt::format("weights of sizes {} for {} classes", text_of(weight), classes.empty() ? "no" : to_string(classes[0])));
+  if (weight.size() != 1 || classes.empty() || differ(weight[0], classes[0]))
+    refuse(op, fmt::format("weights of sizes {} for {} classes", text_of(weight), classes.empty() ? "no" : to_string(classes[0])));
 }
 
 // Reflectors are as many as columns or rows, whichever are fewer.
@@ -135,11 +140,12 @@ void reflections(const Op& op) {
   const bool left = !op.has("left") || op.flag("left");
   const Expr side = other[other.size() - (left ? 2 : 1)], columns = self.back();
   if (!side->is_constant() || !columns->is_constant() || !tau.back()->is_constant()) return;
-  if (tau.back()->as_int() != std::min(side->as_int(), columns->as_int())) refuse(op, fmt::format("{} reflectors for a matrix of sizes {}", to_string(tau.back()), text_of(self)));
+  if (tau.back()->as_int() != std::min(side->as_int(), columns->as_int()))
+    refuse(op, fmt::format("{} reflectors for a matrix of sizes {}", to_string(tau.back()), text_of(self)));
 }
 
 void pivots(const Op& op) {
-  const Sizes &data = sizes_of(op, "LU_data");
+  const Sizes& data = sizes_of(op, "LU_data");
   if (data.size() < 2 || !data.back()->is_constant() || !data[data.size() - 2]->is_constant()) return;
   Sizes wanted(data.begin(), data.end() - 1);
   wanted.back() = op.pool.index(std::min(data.back()->as_int(), data[data.size() - 2]->as_int()));
@@ -149,7 +155,8 @@ void pivots(const Op& op) {
 // Along an empty dimension, nothing else may be empty.
 void unique_rows(const Op& op) {
   const Sizes& self = sizes_of(op, "self");
-  if (op.has("dim") && std::count_if(self.begin(), self.end(), [](Expr s) { return is_const(s, 0); }) > 1) refuse(op, fmt::format("slices of sizes {} are empty in more than one dimension", text_of(self)));
+  if (op.has("dim") && std::count_if(self.begin(), self.end(), [](Expr s) { return is_const(s, 0); }) > 1)
+    refuse(op, fmt::format("slices of sizes {} are empty in more than one dimension", text_of(self)));
 }
 
 // Lengths (offsets) for each row of the data before the axis, which is their last dimension.
@@ -161,10 +168,12 @@ void segments(const Op& op) {
   const size_t axis = wrap_dim(op.integer("axis"), data.size());
   if (axis != rows.size() - 1) refuse(op, fmt::format("axis {} is not the last dimension of '{}' of sizes {}", axis, given, text_of(rows)));
   for (size_t d = 0; d < axis; ++d) {
-    if (differ(data[d], rows[d])) refuse(op, fmt::format("data of sizes {} and '{}' of sizes {} differ in dimension {}", text_of(data), given, text_of(rows), d));
+    if (differ(data[d], rows[d]))
+      refuse(op, fmt::format("data of sizes {} and '{}' of sizes {} differ in dimension {}", text_of(data), given, text_of(rows), d));
   }
   const bool unsafe = op.node.find("unsafe") && op.has("unsafe") && op.flag("unsafe");
-  if (std::string_view(given) == "lengths" && !unsafe && op.node.target.find("backward") == std::string::npos && is_empty(rows)) refuse(op, fmt::format("'lengths' of sizes {} are empty", text_of(rows)));
+  if (std::string_view(given) == "lengths" && !unsafe && op.node.target.find("backward") == std::string::npos && is_empty(rows))
+    refuse(op, fmt::format("'lengths' of sizes {} are empty", text_of(rows)));
   if (std::string_view(given) == "offsets" && is_const(rows.back(), 0)) refuse(op, "'offsets' are empty");
 }
 
@@ -201,18 +210,22 @@ void multinomial(const Op& op) {
 Rules make_rules() {
   Rules rules;
   add_positions(rules);
-  for (const char* name : {"convolution", "_convolution", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}) rules[name] = convolution;
-  for (const char* name : {"upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d",
-                           "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}) {
+  for (const char* name : {"convolution", "_convolution", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
+    rules[name] = convolution;
+  for (const char* name :
+       {"upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d",
+        "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}) {
     rules[name] = resampling;
   }
   for (size_t dims = 1; dims <= 3; ++dims) {
-    static constexpr std::string_view kPools[][2] = {{"adaptive_avg_pool1d", "_adaptive_avg_pool1d"}, {"adaptive_avg_pool2d", "_adaptive_avg_pool2d"}, {"adaptive_avg_pool3d", "_adaptive_avg_pool3d"}};
+    static constexpr std::string_view kPools[][2] = {
+        {"adaptive_avg_pool1d", "_adaptive_avg_pool1d"}, {"adaptive_avg_pool2d", "_adaptive_avg_pool2d"}, {"adaptive_avg_pool3d", "_adaptive_avg_pool3d"}};
     for (std::string_view name : kPools[dims - 1]) rules[name] = [dims](const Op& op) { adaptive_pool(op, dims); };
   }
   for (const char* name : {"fractional_max_pool2d", "fractional_max_pool3d"}) rules[name] = [](const Op& op) { positive(op, "kernel_size"); };
   for (const char* name : {"max", "min", "mode"}) rules[name] = extreme;
-  for (const char* name : {"scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math"}) rules[name] = attention;
+  for (const char* name : {"scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math"})
+    rules[name] = attention;
   for (const char* name : {"_linear_cross_entropy_batch_chunked", "_linear_cross_entropy_batch_chunked_no_reduction"}) rules[name] = class_weights;
   for (const char* name : {"grid_sampler", "grid_sampler_2d", "grid_sampler_3d"}) rules[name] = [](const Op& op) { non_empty(op, "input", 2, "the image"); };
   for (const char* name : {"unique_consecutive", "unique_dim"}) rules[name] = unique_rows;

@@ -20,10 +20,12 @@ void diagonal_scatter(const Op& op) {
 // Rows of `source` for the rows of `self` that `index` names.
 void rows_by_index(const Op& op) {
   const Sizes &self = sizes_of(op, "self"), &source = sizes_of(op, "source"), &index = sizes_of(op, "index");
-  if (self.size() != source.size() && !source.empty() && !self.empty()) refuse(op, fmt::format("'source' has sizes {}, the tensor {}", text_of(source), text_of(self)));
+  if (self.size() != source.size() && !source.empty() && !self.empty())
+    refuse(op, fmt::format("'source' has sizes {}, the tensor {}", text_of(source), text_of(self)));
   const Expr named = index.empty() ? op.pool.index(1) : index[0];
   const size_t place = source.empty() ? 0 : wrap_dim(op.integer("dim"), source.size());
-  if (differ(named, source.empty() ? op.pool.index(1) : source[place])) refuse(op, fmt::format("{} positions for 'source' of sizes {}", to_string(named), text_of(source)));
+  if (differ(named, source.empty() ? op.pool.index(1) : source[place]))
+    refuse(op, fmt::format("{} positions for 'source' of sizes {}", to_string(named), text_of(source)));
   if (self.empty() || source.empty()) return;
   const size_t dim = wrap_dim(op.integer("dim"), self.size());
   Sizes wanted = self;
@@ -78,7 +80,8 @@ void read_positions(const Op& op) {
     if (!op.graph.value(id).is_tensor()) return;
     const TensorType& index = op.graph.value(id).tensor();
     const bool mask = is_bool(index.dtype) || index.dtype == DType::u8;
-    if (!mask && is_const(self[dim], 0) && !is_empty(index.sizes)) refuse(op, fmt::format("positions of sizes {} in dimension {} of sizes {}", text_of(index.sizes), dim, text_of(self)));
+    if (!mask && is_const(self[dim], 0) && !is_empty(index.sizes))
+      refuse(op, fmt::format("positions of sizes {} in dimension {} of sizes {}", text_of(index.sizes), dim, text_of(self)));
     dim += mask ? index.sizes.size() : 1;
   }
 }
@@ -104,7 +107,8 @@ void put_values(const Op& op) {
     if (is_bool(index.dtype) || index.dtype == DType::u8) {
       masks = true;
       for (Expr size : index.sizes) {
-        if (dim >= self.size() || differ(size, self[dim])) refuse(op, fmt::format("a mask of sizes {} for a tensor of sizes {}", text_of(index.sizes), text_of(self)));
+        if (dim >= self.size() || differ(size, self[dim]))
+          refuse(op, fmt::format("a mask of sizes {} for a tensor of sizes {}", text_of(index.sizes), text_of(self)));
         ++dim;
       }
       continue;
@@ -119,7 +123,8 @@ void put_values(const Op& op) {
   if (masks) {  // how many elements they name is data; what lies behind them is not
     for (size_t i = 0; i < values.size() && dim + i < self.size(); ++i) {
       const Expr value = values[values.size() - 1 - i];
-      if (!is_const(value, 1) && differ(value, self[self.size() - 1 - i])) refuse(op, fmt::format("values of sizes {} for rows of a tensor of sizes {}", text_of(values), text_of(self)));
+      if (!is_const(value, 1) && differ(value, self[self.size() - 1 - i]))
+        refuse(op, fmt::format("values of sizes {} for rows of a tensor of sizes {}", text_of(values), text_of(self)));
     }
   }
   if (masks || first == SIZE_MAX) return;
@@ -138,7 +143,8 @@ void put_values(const Op& op) {
 // Positions are given for a dimension without places.
 void places(const Op& op, const char* arg, const char* index, size_t dim) {
   const Sizes& self = sizes_of(op, arg);
-  if (dim < self.size() && is_const(self[dim], 0) && !is_empty(sizes_of(op, index))) refuse(op, fmt::format("positions of sizes {} in dimension {} of sizes {}", text_of(sizes_of(op, index)), dim, text_of(self)));
+  if (dim < self.size() && is_const(self[dim], 0) && !is_empty(sizes_of(op, index)))
+    refuse(op, fmt::format("positions of sizes {} in dimension {} of sizes {}", text_of(sizes_of(op, index)), dim, text_of(self)));
 }
 
 void scattered(const Op& op) {
@@ -178,7 +184,8 @@ void masked_positions(const Op& op) {
       if (joint.size() <= i) joint.insert(joint.begin(), op.pool.index(1));
       Expr& size = joint[joint.size() - 1 - i];
       const Expr own = sizes[sizes.size() - 1 - i];
-      if (differ(size, own) && !is_const(own, 1) && (fixed || !is_const(size, 1))) refuse(op, fmt::format("sizes {} and {} do not go together", text_of(joint), text_of(sizes)));
+      if (differ(size, own) && !is_const(own, 1) && (fixed || !is_const(size, 1)))
+        refuse(op, fmt::format("sizes {} and {} do not go together", text_of(joint), text_of(sizes)));
       if (is_const(size, 1)) size = own;
     }
   };
@@ -197,7 +204,8 @@ void index_of_a_number(const Op& op) {
 // Numbers are written to a tensor that holds none.
 void written_beyond(const Op& op) {
   const Sizes& self = sizes_of(op, "self");
-  if (is_empty(self) && !is_empty(op.indices("size"))) refuse(op, fmt::format("sizes {} reach beyond a tensor of sizes {}", text_of(op.indices("size")), text_of(self)));
+  if (is_empty(self) && !is_empty(op.indices("size")))
+    refuse(op, fmt::format("sizes {} reach beyond a tensor of sizes {}", text_of(op.indices("size")), text_of(self)));
 }
 
 // Classes are numbers below `num_classes`.

@@ -22,12 +22,10 @@ Views logsumexp(Op& op) {
   ExprPool& p = op.pool;
   View top = reduced(op, "logsumexp.max", ReduceOp::max, type, x, dims, true, [&](Expr e, Coordinates) { return as(e, type); });
   auto finite = [&](Expr m) { return p.select(p.op(ScalarOp::isinf, {m}), op.constant(0, type), m); };
-  View sum = reduced(op, "logsumexp.sum", ReduceOp::sum, type, x, dims, true, [&](Expr e, Coordinates at) {
-    return p.op(ScalarOp::exp, {p.op(ScalarOp::sub, {as(e, type), finite(read(top, at))})});
-  });
-  View result = op.rec.pointwise("logsumexp", out.dtype, sum.sizes, [&](Coordinates c) {
-    return p.op(ScalarOp::add, {p.op(ScalarOp::log, {op.rec.at(sum, c)}), finite(op.rec.at(top, c))});
-  });
+  View sum = reduced(op, "logsumexp.sum", ReduceOp::sum, type, x, dims, true,
+                     [&](Expr e, Coordinates at) { return p.op(ScalarOp::exp, {p.op(ScalarOp::sub, {as(e, type), finite(read(top, at))})}); });
+  View result = op.rec.pointwise("logsumexp", out.dtype, sum.sizes,
+                                 [&](Coordinates c) { return p.op(ScalarOp::add, {p.op(ScalarOp::log, {op.rec.at(sum, c)}), finite(op.rec.at(top, c))}); });
   return {reshaped(op, result, out.sizes)};
 }
 
@@ -38,9 +36,8 @@ Views softmax_backward(Op& op, bool log) {
   const DType type = accumulate_type(out.dtype);
   ExprPool& p = op.pool;
   const size_t dim = wrap_dim(op.integer("dim"), y.rank());
-  View sum = reduced(op, op.name + ".sum", ReduceOp::sum, type, grad, {dim}, true, [&](Expr g, Coordinates at) {
-    return log ? as(g, type) : p.op(ScalarOp::mul, {as(g, type), as(op.rec.at(y, at), type)});
-  });
+  View sum = reduced(op, op.name + ".sum", ReduceOp::sum, type, grad, {dim}, true,
+                     [&](Expr g, Coordinates at) { return log ? as(g, type) : p.op(ScalarOp::mul, {as(g, type), as(op.rec.at(y, at), type)}); });
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     Expr g = as(op.rec.at(grad, c), type), v = as(op.rec.at(y, c), type), s = read(sum, c);
     if (log) return p.op(ScalarOp::sub, {g, p.op(ScalarOp::mul, {p.op(ScalarOp::exp, {v}), s})});
@@ -61,8 +58,7 @@ View softmax_of(Op& op, const std::string& name, const View& source, size_t dim,
     return masked_rows_zero ? p.select(p.op(ScalarOp::eq, {m, lowest(p, type)}), op.constant(0, type), m) : m;
   };
   auto shifted = [&](Expr e, Coordinates c) { return p.op(ScalarOp::sub, {as(e, type), shift(c)}); };
-  View sum = reduced(op, name + ".sum", ReduceOp::sum, type, x, {dim}, true,
-                     [&](Expr e, Coordinates at) { return p.op(ScalarOp::exp, {shifted(e, at)}); });
+  View sum = reduced(op, name + ".sum", ReduceOp::sum, type, x, {dim}, true, [&](Expr e, Coordinates at) { return p.op(ScalarOp::exp, {shifted(e, at)}); });
   return op.rec.pointwise(name, dtype, x.sizes, [&](Coordinates c) {
     Expr e = shifted(op.rec.at(x, c), c), total = read(sum, c);
     if (log) return p.op(ScalarOp::sub, {e, p.op(ScalarOp::log, {total})});

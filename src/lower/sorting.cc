@@ -34,9 +34,7 @@ void add_sorting(Table& table) {
   for (const char* target : {"aten.sort.default", "aten.sort.stable", "aten.msort.default"}) table[target] = sort;
   for (const char* target : {"aten.argsort.default", "aten.argsort.stable"}) table[target] = [](Op& op) { return Views{sort(op)[1]}; };
   table["aten.topk.default"] = [](Op& op) { return sorted(op, op.tensor("self"), op.integer("dim"), op.index("k"), op.flag("largest")); };
-  table["aten.kthvalue.default"] = [](Op& op) {
-    return kth(op, op.tensor("self"), op.integer("dim"), op.index("k") - 1, op.flag("keepdim"));
-  };
+  table["aten.kthvalue.default"] = [](Op& op) { return kth(op, op.tensor("self"), op.integer("dim"), op.index("k") - 1, op.flag("keepdim")); };
 }
 
 }  // namespace coil::lowering

@@ -77,8 +77,15 @@ Val digamma(Val x) {
 
 // What follows the term a^-s in Euler and Maclaurin's sum of Hurwitz' zeta function, divided by it.
 Val zeta_tail(Val s, Val a) {
-  constexpr double kBernoulli[] = {1.0 / 12, -1.0 / 720, 1.0 / 30240, -1.0 / 1209600, 1.0 / 47900160, -691.0 / 1307674368000.0,
-                                   1.0 / 74724249600.0, -3617.0 / 10670622842880000.0, 43867.0 / 5109094217170944000.0};
+  constexpr double kBernoulli[] = {1.0 / 12,
+                                   -1.0 / 720,
+                                   1.0 / 30240,
+                                   -1.0 / 1209600,
+                                   1.0 / 47900160,
+                                   -691.0 / 1307674368000.0,
+                                   1.0 / 74724249600.0,
+                                   -3617.0 / 10670622842880000.0,
+                                   43867.0 / 5109094217170944000.0};
   Val sum = a / (s - 1.0) + 0.5, term = s / a, square = a * a;
   for (size_t k = 0; k < std::size(kBernoulli); ++k) {
     sum = sum + kBernoulli[k] * term;
@@ -140,19 +147,22 @@ Views polygamma(Op& op) {
   if (n == 1) return {map1(op, x, [](Expr e) { return trigamma(e).e; })};
   if (n == 0) return {map1(op, x, [](Expr e) { return digamma(e).e; }, DType::f64)};
   const double order = static_cast<double>(n), factor = (n % 2 ? 1.0 : -1.0) * std::exp(std::lgamma(order + 1));
-  View z = zeta(op, x.sizes, [&](Coordinates) { return Val(op.constant(order + 1, DType::f64)); },
-                [&](Coordinates c) { return Val(as(op.rec.at(x, c), DType::f64)); });
+  View z = zeta(
+      op, x.sizes, [&](Coordinates) { return Val(op.constant(order + 1, DType::f64)); }, [&](Coordinates c) { return Val(as(op.rec.at(x, c), DType::f64)); });
   return {map1(op, z, [&](Expr e) { return (Val(e) * factor).e; }, DType::f64)};
 }
 
 Views multivariate_lgamma(Op& op) {
   const int64_t p = op.integer("p");
   if (p < 1 || p > 64) fail(ErrorCode::unsupported_feature, op.node.target + " with p out of 1..64");
-  return {map1(op, op.tensor("self"), [&](Expr e) {
-    Val sum = Val(e).like(0.25 * static_cast<double>(p * (p - 1)) * std::log(kPi));
-    for (int64_t j = 0; j < p; ++j) sum = sum + log_gamma(Val(e) - 0.5 * static_cast<double>(j));
-    return sum.e;
-  }, DType::f64)};
+  return {map1(
+      op, op.tensor("self"),
+      [&](Expr e) {
+        Val sum = Val(e).like(0.25 * static_cast<double>(p * (p - 1)) * std::log(kPi));
+        for (int64_t j = 0; j < p; ++j) sum = sum + log_gamma(Val(e) - 0.5 * static_cast<double>(j));
+        return sum.e;
+      },
+      DType::f64)};
 }
 
 Val ndtr(Val x) {

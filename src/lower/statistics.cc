@@ -40,8 +40,7 @@ Moments moments(Op& op, const std::string& name, const View& v, const std::vecto
   if (type == DType::f32 && !kept_row(v, dims, n)) return one_pass(op, name, v, dims, type, n);
   Expr divisor = as(p.cast(n, DType::i64), type);
   View sum = reduced(op, name + ".sum", ReduceOp::sum, type, v, dims, true, [&](Expr e, Coordinates) { return as(e, type); });
-  View mean = op.rec.pointwise(name + ".mean", type, sum.sizes,
-                               [&](Coordinates c) { return p.op(ScalarOp::div, {op.rec.at(sum, c), divisor}); });
+  View mean = op.rec.pointwise(name + ".mean", type, sum.sizes, [&](Coordinates c) { return p.op(ScalarOp::div, {op.rec.at(sum, c), divisor}); });
   View squares = reduced(op, name + ".squares", ReduceOp::sum, type, v, dims, true, [&](Expr e, Coordinates at) {
     Expr d = p.op(ScalarOp::sub, {as(e, type), read(mean, at)});
     return p.op(ScalarOp::mul, {d, d});

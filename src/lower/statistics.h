@@ -25,6 +25,7 @@ Moments moments(Op& op, const std::string& name, const View& v, const std::vecto
 struct Normed {
   View result, mean, deviation;
 };
-Normed layer_normed(Op& op, const std::string& name, const View& x, size_t rank, const std::optional<View>& weight, const std::optional<View>& bias, double eps, DType dtype);
+Normed layer_normed(Op& op, const std::string& name, const View& x, size_t rank, const std::optional<View>& weight, const std::optional<View>& bias, double eps,
+                    DType dtype);
 
 }  // namespace coil::lowering

@@ -15,7 +15,9 @@ void refuse_inner_sizes(Op& op, Part& part, const View& v) {
   for (const auto& [symbol, buffer] : part.session().recorder.program().data_sizes) {
     const Expr unknown = op.pool.symbol(symbol);
     const bool found = std::any_of(v.sizes.begin(), v.sizes.end(), [&](Expr size) { return any_of(size, [&](Expr e) { return e == unknown; }); });
-    if (found) fail(ErrorCode::unsupported_feature, op.node.target + ": the size of a result depends on data inside of a subgraph", "compute what decides the size before it");
+    if (found)
+      fail(ErrorCode::unsupported_feature, op.node.target + ": the size of a result depends on data inside of a subgraph",
+           "compute what decides the size before it");
   }
 }
 
@@ -50,7 +52,9 @@ void check_step(Op& op, const Steps& s, const Views& results) {
     const View &from = s.carry[i], to = needed(op, results[i]);
     bool same = from.dtype == to.dtype && from.rank() == to.rank();
     for (size_t d = 0; same && d < from.rank(); ++d) same = provably_equal(from.sizes[d], to.sizes[d]);
-    if (!same) fail(ErrorCode::unsupported_feature, op.node.target + ": a value that is carried from step to step changes its dtype or its sizes", "give it the same sizes in all steps");
+    if (!same)
+      fail(ErrorCode::unsupported_feature, op.node.target + ": a value that is carried from step to step changes its dtype or its sizes",
+           "give it the same sizes in all steps");
   }
 }
 
@@ -159,13 +163,17 @@ Views steps(Op& op, const Steps& s) {
   const int64_t nodes = s.step.nodes;
   if (count == 0) {
     Views all = s.carry;
-    for (size_t i = all.size(); i < op.node.outputs.size(); ++i) all.push_back({op.out(i).dtype, op.out(i).sizes, as(op.pool.constant_int(0, DType::i64), op.out(i).dtype)});
+    for (size_t i = all.size(); i < op.node.outputs.size(); ++i)
+      all.push_back({op.out(i).dtype, op.out(i).sizes, as(op.pool.constant_int(0, DType::i64), op.out(i).dtype)});
     return all;
   }
   if (op.session.regions && !(count && *count <= kShortNodes / nodes)) return looped(op, s, nullptr);
-  if (!count) fail(ErrorCode::unsupported_feature, op.node.target + " over a dynamic number of steps, " + to_string(s.count), "export with a fixed length, or compile for the CPU");
+  if (!count)
+    fail(ErrorCode::unsupported_feature, op.node.target + " over a dynamic number of steps, " + to_string(s.count),
+         "export with a fixed length, or compile for the CPU");
   if (*count > kMostSteps || *count * nodes > kMostNodes)
-    fail(ErrorCode::unsupported_feature, fmt::format("{} over {} steps of {} operators: they are written out one by one, at most {} steps and {} operators", op.node.target, *count, nodes, kMostSteps, kMostNodes));
+    fail(ErrorCode::unsupported_feature, fmt::format("{} over {} steps of {} operators: they are written out one by one, at most {} steps and {} operators",
+                                                     op.node.target, *count, nodes, kMostSteps, kMostNodes));
   return written_out(op, s, *count);
 }
 

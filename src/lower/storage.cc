@@ -12,14 +12,17 @@ namespace coil::lowering {
 namespace {
 
 // Views that begin where what they show begins.
-constexpr std::string_view kInPlace[] = {"permute", "transpose", "t", "mT", "numpy_T", "swapaxes", "movedim", "view", "reshape", "_unsafe_view", "unsqueeze",
-                                         "squeeze", "expand", "alias", "detach", "flatten", "unflatten", "view_as_real", "view_as_complex", "real"};
-constexpr std::string_view kElsewhere[] = {"slice", "select", "narrow", "split", "split_with_sizes", "unsafe_split", "chunk", "unsafe_chunk", "tensor_split", "hsplit",
-                                           "vsplit", "dsplit", "unbind", "diagonal", "linalg_diagonal", "unfold", "as_strided", "imag"};
+constexpr std::string_view kInPlace[] = {"permute",         "transpose", "t",       "mT",     "numpy_T", "swapaxes", "movedim", "view",      "reshape",
+                                         "_unsafe_view",    "unsqueeze", "squeeze", "expand", "alias",   "detach",   "flatten", "unflatten", "view_as_real",
+                                         "view_as_complex", "real"};
+constexpr std::string_view kElsewhere[] = {"slice",  "select",       "narrow",          "split",  "split_with_sizes", "unsafe_split",
+                                           "chunk",  "unsafe_chunk", "tensor_split",    "hsplit", "vsplit",           "dsplit",
+                                           "unbind", "diagonal",     "linalg_diagonal", "unfold", "as_strided",       "imag"};
 
 // contiguous() of what is.
 bool is_no_copy(const Graph& graph, const Node& node, ValueId base) {
-  return packet(node.target) == "contiguous" && graph.value(base).is_tensor() && graph.value(base).tensor().strides == graph.value(node.outputs.at(0)).tensor().strides;
+  return packet(node.target) == "contiguous" && graph.value(base).is_tensor() &&
+         graph.value(base).tensor().strides == graph.value(node.outputs.at(0)).tensor().strides;
 }
 
 // The tensor that a node shows a part of, or all; nothing where its result has memory of its own.
@@ -195,7 +198,8 @@ void check_reach(Op& op, const Storage& storage, const Sizes& sizes, const Sizes
     nothing = op.pool.op(ScalarOp::logical_or, {nothing, index_less(sizes[i], op.pool.index(1))});
   }
   const Expr fits = op.pool.op(ScalarOp::logical_or, {nothing, index_less(last, count(op.pool, storage.elements.sizes))});
-  if (!fits->is_constant()) return op.rec.check(op.name, "assertion failed: " + op.node.target + " reaches beyond the tensor that it is given (" + where(op.node) + ")", fits);
+  if (!fits->is_constant())
+    return op.rec.check(op.name, "assertion failed: " + op.node.target + " reaches beyond the tensor that it is given (" + where(op.node) + ")", fits);
   if (fits->as_int() == 0) fail(ErrorCode::unsupported_feature, op.node.target + " reaches beyond the tensor that it is given, into the rest of its storage");
 }
 
@@ -203,7 +207,8 @@ Storage storage_of_self(Op& op) {
   const ValueId id = *std::get_if<ValueId>(op.node.find("self"));
   const bool given = op.has("storage_offset"), elsewhere = !beginning_of(op.graph, id);
   const std::vector<ValueId> way = elsewhere ? way_to_memory(op.graph, id) : std::vector<ValueId>();
-  if (given && way.empty() && begins_elsewhere(op.graph, id)) fail(ErrorCode::unsupported_feature, op.node.target + " with an offset in the storage of a part of another tensor");
+  if (given && way.empty() && begins_elsewhere(op.graph, id))
+    fail(ErrorCode::unsupported_feature, op.node.target + " with an offset in the storage of a part of another tensor");
   Storage s;
   const ValueId base = way.empty() ? id : way[0];
   const std::vector<size_t> order = memory_order(op, op.graph.value(base).tensor());

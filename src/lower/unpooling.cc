@@ -27,7 +27,8 @@ Expr came_from(Op& op, const View& indices, Coordinates c, Expr k, Expr size) {
 
 // For each element of images of these sizes (the last dimension) what reduce makes of value(at), at the coordinates of a pooled value, over
 // those that came from it; `none` where there are none. A few are looked at by each element.
-View joined_at(Op& op, const std::string& name, ReduceOp reduce, DType type, const View& indices, const Sizes& sizes, Expr none, const std::function<Expr(Coordinates)>& value) {
+View joined_at(Op& op, const std::string& name, ReduceOp reduce, DType type, const View& indices, const Sizes& sizes, Expr none,
+               const std::function<Expr(Coordinates)>& value) {
   ExprPool& p = op.pool;
   const Expr n = indices.sizes.back(), all = count(p, sizes);
   if (const_int(n).value_or(INT64_MAX) > 8 && many_rows(all, n)) {
@@ -55,7 +56,8 @@ Views max_unpool(Op& op, size_t dims) {
   Sizes sizes(out.sizes.begin(), out.sizes.end() - static_cast<long>(dims)), image(out.sizes.end() - static_cast<long>(dims), out.sizes.end());
   sizes.push_back(count(op.pool, image));
   Expr n = x.sizes.back();
-  View writer = joined_at(op, "max_unpool.writer", ReduceOp::max, DType::i64, indices, sizes, i64(op, -1), [&](Coordinates at) { return op.pool.cast(at.back(), DType::i64); });
+  View writer = joined_at(op, "max_unpool.writer", ReduceOp::max, DType::i64, indices, sizes, i64(op, -1),
+                          [&](Coordinates at) { return op.pool.cast(at.back(), DType::i64); });
   View result = op.rec.pointwise("max_unpool", out.dtype, sizes, [&](Coordinates c) {
     Expr w = op.rec.at(writer, c);
     std::vector<Expr> at(c.begin(), c.end());
@@ -93,8 +95,7 @@ Views im2col(Op& op) {
     Expr row = floor_div(c[2], w.steps[1]) * w.stride[0] + floor_mod(floor_div(c[1], kw), kh) * w.dilation[0] - w.padding[0];
     Expr column = floor_mod(c[2], w.steps[1]) * w.stride[1] + floor_mod(c[1], kw) * w.dilation[1] - w.padding[1];
     Expr ok = both(inside(row, x.sizes[2]), inside(column, x.sizes[3]));
-    return masked(ok, op.rec.at(x, std::vector<Expr>{c[0], floor_div(c[1], op.pool.index(w.kernel[0] * w.kernel[1])), row, column}),
-                  as(i64(op, 0), out.dtype));
+    return masked(ok, op.rec.at(x, std::vector<Expr>{c[0], floor_div(c[1], op.pool.index(w.kernel[0] * w.kernel[1])), row, column}), as(i64(op, 0), out.dtype));
   });
   return {single ? squeezed(op, columns, 0) : columns};
 }
@@ -111,18 +112,19 @@ Views col2im(Op& op) {
   const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : out.dtype;
   std::vector<WindowsOver> over;
   for (size_t i = 0; i < 2; ++i) over.emplace_back(w.kernel[i], w.stride[i], w.padding[i], w.dilation[i]);
-  View image = op.rec.reduce("col2im", ReduceOp::sum, out.dtype, sizes, {op.pool.index(over[0].count()), op.pool.index(over[1].count())}, [&](Coordinates c, Coordinates k) {
-    Expr ok = op.pool.boolean(true);
-    std::vector<Expr> window, point;
-    for (size_t i = 0; i < 2; ++i) {
-      const WindowsOver::Candidate found = over[i].candidate(c[2 + i], k[i]);
-      window.push_back(found.window);
-      point.push_back(found.point);
-      ok = both(ok, both(found.shows, inside(found.window, w.steps[i])));
-    }
-    Expr channel = c[1] * (w.kernel[0] * w.kernel[1]) + point[0] * w.kernel[1] + point[1];
-    return masked(ok, as(op.rec.at(x, std::vector<Expr>{c[0], channel, window[0] * w.steps[1] + window[1]}), type), as(i64(op, 0), type));
-  });
+  View image = op.rec.reduce(
+      "col2im", ReduceOp::sum, out.dtype, sizes, {op.pool.index(over[0].count()), op.pool.index(over[1].count())}, [&](Coordinates c, Coordinates k) {
+        Expr ok = op.pool.boolean(true);
+        std::vector<Expr> window, point;
+        for (size_t i = 0; i < 2; ++i) {
+          const WindowsOver::Candidate found = over[i].candidate(c[2 + i], k[i]);
+          window.push_back(found.window);
+          point.push_back(found.point);
+          ok = both(ok, both(found.shows, inside(found.window, w.steps[i])));
+        }
+        Expr channel = c[1] * (w.kernel[0] * w.kernel[1]) + point[0] * w.kernel[1] + point[1];
+        return masked(ok, as(op.rec.at(x, std::vector<Expr>{c[0], channel, window[0] * w.steps[1] + window[1]}), type), as(i64(op, 0), type));
+      });
   return {single ? squeezed(op, image, 0) : image};
 }
 

@@ -19,6 +19,7 @@ struct Movement {
   const char* packet;
   const char* values = "";  // arguments that become numbers of the type before the row sees them
 };
+// clang-format off: a row of names a line would be pages
 constexpr Movement kMovement[] = {
     {"alias"}, {"alias_copy"}, {"detach"}, {"detach_copy"}, {"lift_fresh"}, {"lift"}, {"lift_fresh_copy"}, {"contiguous"}, {"clone"}, {"pin_memory"},
     {"resolve_conj"}, {"resolve_neg"}, {"conj"}, {"_conj"}, {"conj_physical"}, {"real"}, {"positive"}, {"ceil"}, {"floor"}, {"round"}, {"trunc"}, {"nan_to_num"},
@@ -37,17 +38,21 @@ constexpr Movement kMovement[] = {
     {"new_full", "fill_value"}, {"fill", "value"}, {"scalar_tensor", "s"}, {"_assert_tensor_metadata"}, {"index_select"}, {"gather"}, {"take_along_dim"},
     {"embedding"}, {"index"}, {"_unsafe_index"}, {"scatter", "self src value"}, {"where", "self other"},
 };
+// clang-format on
 
 // Integers and booleans come out of these; of 64 bits, the result is the same as that for the int64 with the same bits.
+// clang-format off: a row of names a line would be pages
 constexpr const char* kModular[] = {
     "mul", "eq", "ne", "equal", "__and__", "__or__", "__xor__", "logical_not", "logical_and", "logical_or", "logical_xor", "sum", "prod", "nansum", "cumsum", "cumprod", "sum_to_size", "all", "any", "count_nonzero", "hash_tensor", "bitwise_and", "bitwise_or",
     "bitwise_xor", "isfinite", "isinf", "isnan", "isposinf", "isneginf", "isreal", "scatter_add", "nonzero_static", "randint", "randint_like", "linspace", "logspace",
     "item", "_local_scalar_dense",
 };
+// clang-format on
 // Here only the order of numbers counts.
 constexpr const char* kOrdered[] = {
-    "max", "min", "maximum", "minimum", "fmax", "fmin", "aminmax", "amax", "amin", "sort", "argsort", "msort", "cummax", "cummin", "mode", "_unique2", "unique",
-    "unique_consecutive", "unique_dim", "isin", "clamp", "clip", "clamp_min", "clamp_max",
+    "max",        "min",     "maximum", "minimum", "fmax",      "fmin",      "aminmax",  "amax",   "amin",
+    "sort",       "argsort", "msort",   "cummax",  "cummin",    "mode",      "_unique2", "unique", "unique_consecutive",
+    "unique_dim", "isin",    "clamp",   "clip",    "clamp_min", "clamp_max",
 };
 // Of 64 bits, these see floating-point numbers although they give booleans.
 constexpr const char* kMeasured[] = {"isclose", "signbit"};
@@ -174,9 +179,8 @@ bool has_numbers(const Graph& graph, const Node& node) {
     const Argument* number = node.find("self");
     return has_tensor_of(graph, node, [](DType d) { return is_float(d); }) || (number && std::holds_alternative<double>(*number));
   }
-  const bool longest = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
-    return id.valid() && graph.value(id).is_tensor() && graph.value(id).tensor().dtype == DType::u64;
-  });
+  const bool longest = std::any_of(node.outputs.begin(), node.outputs.end(),
+                                   [&](ValueId id) { return id.valid() && graph.value(id).is_tensor() && graph.value(id).tensor().dtype == DType::u64; });
   return !longest && listed(kNarrow, name);
 }
 
@@ -193,7 +197,8 @@ Table make_table(const Table& rows) {
       return row(op);
     };
   }
-  for (const char* target : {"aten.to.device", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.other", "aten._to_copy.default", "aten.type_as.default", "aten.chalf.default"}) {
+  for (const char* target :
+       {"aten.to.device", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.other", "aten._to_copy.default", "aten.type_as.default", "aten.chalf.default"}) {
     t[target] = [](Op& op) { return conversion(op, op.tensor("self")); };
   }
   t["prims.convert_element_type.default"] = [](Op& op) { return conversion(op, op.tensor("a")); };

@@ -70,10 +70,12 @@ class UserLowering {
   }
 
   void check_dtype(const std::string& name, DType dtype) const {
-    if (is_complex(dtype)) fail(ErrorCode::unsupported_dtype, fmt::format("{}: '{}' is complex, which user kernels do not take", k_.name, name), "pass torch.view_as_real of it");
+    if (is_complex(dtype))
+      fail(ErrorCode::unsupported_dtype, fmt::format("{}: '{}' is complex, which user kernels do not take", k_.name, name), "pass torch.view_as_real of it");
     constexpr DType kKnown[] = {DType::boolean, DType::u8, DType::i8, DType::i16, DType::i32, DType::i64, DType::f16, DType::bf16, DType::f32, DType::f64};
     if (std::find(std::begin(kKnown), std::end(kKnown), dtype) == std::end(kKnown))
-      fail(ErrorCode::unsupported_dtype, fmt::format("{}: '{}' is {}, which user kernels do not take", k_.name, name, coil::name(dtype)), "pass a view of it as bytes");
+      fail(ErrorCode::unsupported_dtype, fmt::format("{}: '{}' is {}, which user kernels do not take", k_.name, name, coil::name(dtype)),
+           "pass a view of it as bytes");
   }
 
   Expr formula(const std::string& text) const {

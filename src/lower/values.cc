@@ -29,7 +29,8 @@ void check_broadcast(const Op& op, const View& v, const Sizes& sizes) {
   for (size_t i = 0; i < v.rank(); ++i) {
     Expr own = v.sizes[v.rank() - 1 - i], size = sizes[sizes.size() - 1 - i];
     if (!own->is_constant() || !size->is_constant() || own == size || is_const(own, 1)) continue;
-    fail(ErrorCode::bad_program, fmt::format("{}: an operand with a dimension of {} does not go with a result that has {} there", op.node.target, to_string(own), to_string(size)));
+    fail(ErrorCode::bad_program,
+         fmt::format("{}: an operand with a dimension of {} does not go with a result that has {} there", op.node.target, to_string(own), to_string(size)));
   }
 }
 
@@ -55,8 +56,7 @@ View map2(Op& op, const View& a, const View& b, const std::function<Expr(Expr, E
   check_broadcast(op, a, out.sizes);
   check_broadcast(op, b, out.sizes);
   const DType type = compute.value_or(out.dtype);
-  return op.rec.pointwise(op.name, out.dtype, out.sizes,
-                          [&](Coordinates c) { return as(f(as(read(a, c), type), as(read(b, c), type)), out.dtype); });
+  return op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) { return as(f(as(read(a, c), type), as(read(b, c), type)), out.dtype); });
 }
 
 View as_complex(const View& v, DType dtype) {

@@ -225,7 +225,8 @@ Views resize(Op& op) {
     std::vector<Expr> place;
     for (size_t d : order) place.push_back(c[d]);
     const Expr linear = row_major(op.pool, place, ordered);
-    return masked(index_less(linear, have, VarRanges{sizes}), op.rec.at(memory, from_row_major(linear, memory.sizes)), as(op.pool.constant_int(0, DType::i64), x.dtype));
+    return masked(index_less(linear, have, VarRanges{sizes}), op.rec.at(memory, from_row_major(linear, memory.sizes)),
+                  as(op.pool.constant_int(0, DType::i64), x.dtype));
   })};
 }
 
@@ -278,9 +279,8 @@ Views meshgrid(Op& op) {
   const bool swap = op.has("indexing") && op.text("indexing") == "xy" && results.size() >= 2;
   for (size_t i = 0; i < results.size(); ++i) {
     const size_t own = swap && i < 2 ? 1 - i : i;
-    results[i] = op.rec.view(results[i], op.out(i).sizes, [&](Coordinates c) {
-      return results[i].rank() == 0 ? std::vector<Expr>{} : std::vector<Expr>{c[own]};
-    });
+    results[i] =
+        op.rec.view(results[i], op.out(i).sizes, [&](Coordinates c) { return results[i].rank() == 0 ? std::vector<Expr>{} : std::vector<Expr>{c[own]}; });
   }
   return results;
 }
@@ -312,10 +312,10 @@ void add_views(Table& table) {
   for (const char* target : {"aten.slice.Tensor", "aten.slice_copy.Tensor"}) table[target] = slice;
   for (const char* target : {"aten.narrow.default", "aten.narrow_copy.default"}) table[target] = narrow;
   for (const char* target : {"aten.select.int", "aten.select_copy.int"}) table[target] = select;
-  for (const char* target : {"aten.split.Tensor", "aten.split.sizes", "aten.split_with_sizes.default", "aten.split_with_sizes_copy.default",
-                             "aten.split_copy.Tensor", "aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes.default", "aten.chunk.default",
-                             "aten.unsafe_chunk.default", "aten.tensor_split.sections", "aten.tensor_split.indices", "aten.hsplit.int", "aten.hsplit.array", "aten.vsplit.int",
-                             "aten.vsplit.array", "aten.dsplit.int", "aten.dsplit.array"}) {
+  for (const char* target :
+       {"aten.split.Tensor", "aten.split.sizes", "aten.split_with_sizes.default", "aten.split_with_sizes_copy.default", "aten.split_copy.Tensor",
+        "aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes.default", "aten.chunk.default", "aten.unsafe_chunk.default", "aten.tensor_split.sections",
+        "aten.tensor_split.indices", "aten.hsplit.int", "aten.hsplit.array", "aten.vsplit.int", "aten.vsplit.array", "aten.dsplit.int", "aten.dsplit.array"}) {
     table[target] = split;
   }
   for (const char* target : {"aten.unbind.int", "aten.unbind_copy.int"}) table[target] = unbind;

@@ -13,8 +13,28 @@ namespace coil {
 // type: buffers hold its bytes (src/lower/float8.cc), and an unsigned type of 16 bits and more: buffers hold signed integers of its
 // bits (src/lower/unsigned.cc).
 enum class DType : uint8_t {
-  boolean, u8, i8, i16, i32, i64, f16, bf16, f32, f64, c64, c128,
-  f8e4m3fn, f8e5m2, f8e4m3fnuz, f8e5m2fnuz, f8e8m0fnu, u16, u32, u64, c32, index
+  boolean,
+  u8,
+  i8,
+  i16,
+  i32,
+  i64,
+  f16,
+  bf16,
+  f32,
+  f64,
+  c64,
+  c128,
+  f8e4m3fn,
+  f8e5m2,
+  f8e4m3fnuz,
+  f8e5m2fnuz,
+  f8e8m0fnu,
+  u16,
+  u32,
+  u64,
+  c32,
+  index
 };
 
 struct DTypeInfo {

@@ -62,11 +62,7 @@ Json kernels(const TargetContents& t) {
       origins.push_back({{"module", o.module_path}, {"source", o.source}, {"line", o.source_line}});
     }
     const std::string& f = t.functions[i];
-    rows.push_back({{"name", k.name},
-                    {"kind", kind_name(k)},
-                    {"ops", k.ops},
-                    {"function", f.empty() ? Json(nullptr) : Json(f)},
-                    {"origins", origins}});
+    rows.push_back({{"name", k.name}, {"kind", kind_name(k)}, {"ops", k.ops}, {"function", f.empty() ? Json(nullptr) : Json(f)}, {"origins", origins}});
     if (!t.replaced.empty() && !t.replaced[i].file.empty()) rows.back()["replaced"] = t.replaced[i].file;
     // What the kernel moves and computes, by the sizes: numbers or formulas.
     const KernelWork work = kernel_work(t.plan, k);
@@ -194,7 +190,11 @@ std::string manifest_text(const PackageContents& c) {
     // What is above is the first target's; a later one has its own.
     if (&t != &first && has_states) target["states"] = states(t.plan);
     if (&t != &first) {
-      target.update({{"symbols", symbols(t.plan)}, {"memory", memory(t.plan)}, {"constants_hash", t.constants_hash}, {"kernels", kernels(t)}, {"not_fused", notes(t.plan)}});
+      target.update({{"symbols", symbols(t.plan)},
+                     {"memory", memory(t.plan)},
+                     {"constants_hash", t.constants_hash},
+                     {"kernels", kernels(t)},
+                     {"not_fused", notes(t.plan)}});
     }
     m["targets"].push_back(std::move(target));
   }

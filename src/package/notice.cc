@@ -64,7 +64,8 @@ ANY THEORY OF LIABILITY, WHETHER IN CONTRACT, STRICT LIABILITY, OR TORT
 (INCLUDING NEGLIGENCE OR OTHERWISE) ARISING IN ANY WAY OUT OF THE USE OF THIS
 SOFTWARE, EVEN IF ADVISED OF THE POSSIBILITY OF SUCH DAMAGE.)text";
 
-constexpr std::string_view kLapack = R"text(Copyright (c) 1992-2022 The University of Tennessee and The University of Tennessee Research Foundation. All rights reserved.
+constexpr std::string_view kLapack =
+    R"text(Copyright (c) 1992-2022 The University of Tennessee and The University of Tennessee Research Foundation. All rights reserved.
 Copyright (c) 2000-2022 The University of California Berkeley. All rights reserved.
 Copyright (c) 2006-2022 The University of Colorado Denver. All rights reserved.
 

@@ -27,8 +27,8 @@ uint64_t constants_identity(const KernelPlan& plan) {
   };
   for (const PlanConstant& c : plan.constants) {
     tensor(plan.buffer(c.buffer).info.data);
-    for (int64_t v : {static_cast<int64_t>(c.packing), c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride,
-                      static_cast<int64_t>(c.offset)}) {
+    for (int64_t v :
+         {static_cast<int64_t>(c.packing), c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride, static_cast<int64_t>(c.offset)}) {
       number(v);
     }
   }
@@ -78,7 +78,8 @@ Status write_shared_constants(ZipWriter& zip, const std::string& root, std::span
   uint64_t bytes = 0;
   for (const PackageContents& c : programs) bytes = std::max(bytes, c.targets[target].plan.constants_bytes);
   if (bytes == 0) return ok_status();
-  TRY_STATUS(zip.begin(root + "data/constants/coil_" + programs[0].targets[target].name + ".constants", bytes + programs.size() * sizeof(CoilConstantsTrailer)));
+  TRY_STATUS(
+      zip.begin(root + "data/constants/coil_" + programs[0].targets[target].name + ".constants", bytes + programs.size() * sizeof(CoilConstantsTrailer)));
   uint64_t at = 0;
   for (const PackageContents& c : programs) {
     const KernelPlan& plan = c.targets[target].plan;
@@ -118,10 +119,12 @@ bool is_program_name(std::string_view name) {
 Status check_program_names(std::span<const std::string> names) {
   if (names.empty()) return Error{ErrorCode::bad_option, "a package has at least one program", "", ""};
   if (names.size() > kMostPrograms)
-    return Error{ErrorCode::bad_option, "a package holds at most " + std::to_string(kMostPrograms) + " programs, not " + std::to_string(names.size()), "", "make several packages"};
+    return Error{ErrorCode::bad_option, "a package holds at most " + std::to_string(kMostPrograms) + " programs, not " + std::to_string(names.size()), "",
+                 "make several packages"};
   for (size_t i = 0; i < names.size(); ++i) {
     if (!is_program_name(names[i]))
-      return Error{ErrorCode::bad_option, "'" + shown(names[i].substr(0, 100)) + "' cannot be the name of a program", "", "name it with at most 64 letters, digits, '_' and '-': NAME=FILE.pt2"};
+      return Error{ErrorCode::bad_option, "'" + shown(names[i].substr(0, 100)) + "' cannot be the name of a program", "",
+                   "name it with at most 64 letters, digits, '_' and '-': NAME=FILE.pt2"};
     if (std::find(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(i), names[i]) != names.begin() + static_cast<std::ptrdiff_t>(i))
       return Error{ErrorCode::bad_option, "two programs of the package are called '" + names[i] + "'", "", "give them names of their own: NAME=FILE.pt2"};
   }

@@ -24,19 +24,19 @@ struct FixedArgument {
 
 // The code for one kind of device.
 struct TargetContents {
-  std::string name;                        // "cpu": of the target, as --target calls it; no two targets of a package have one name
-  std::string device;                      // "cpu", "cuda"
-  std::string machine;                     // of code for processors: as base/host_machine.h calls it; empty for CUDA
-  std::string model = "model";             // the folder below data/aotinductor
+  std::string name;             // "cpu": of the target, as --target calls it; no two targets of a package have one name
+  std::string device;           // "cpu", "cuda"
+  std::string machine;          // of code for processors: as base/host_machine.h calls it; empty for CUDA
+  std::string model = "model";  // the folder below data/aotinductor
   KernelPlan plan;
-  std::vector<std::string> functions;      // of each kernel of the plan; empty: none of its own
-  size_t num_functions = 0;                // distinct ones
+  std::vector<std::string> functions;  // of each kernel of the plan; empty: none of its own
+  size_t num_functions = 0;            // distinct ones
   struct Replaced {
-    std::string kernel, file;              // as --replace-kernel named them, without folders; empty: the kernel is as it was generated
+    std::string kernel, file;  // as --replace-kernel named them, without folders; empty: the kernel is as it was generated
   };
-  std::vector<Replaced> replaced;          // of each kernel, or none: nothing is replaced
-  std::vector<uint8_t> code;               // the shared object
-  std::string code_map;                    // with debug information: where its functions are (compiler/debug_info.h); empty: without
+  std::vector<Replaced> replaced;  // of each kernel, or none: nothing is replaced
+  std::vector<uint8_t> code;       // the shared object
+  std::string code_map;            // with debug information: where its functions are (compiler/debug_info.h); empty: without
   uint64_t constants_hash = 0;
   std::string architectures_key;           // "isas", "architectures": the manifest's word for the next
   std::vector<std::string> architectures;  // "v3", "v4"; "sm_90"
@@ -45,14 +45,14 @@ struct TargetContents {
   bool graphs = false;                     // repeated calls may become CUDA graphs
   std::string tuned_isa;                   // the one that the kernels' choices are for; empty: not tuned
   std::vector<GeneratedSource> sources;
-  std::vector<std::string> members;        // of the library's archive, that are in the code: notice.h knows whose they are
+  std::vector<std::string> members;  // of the library's archive, that are in the code: notice.h knows whose they are
 };
 
 // Everything that goes into a package, or into one with several programs for one of them.
 struct PackageContents {
-  std::string name = "model";              // the archive's root folder
-  std::string program;                     // what the package calls the program; empty: it is the only one, and has no name
-  std::vector<TargetContents> targets;     // at least one; the first is the one that stock PyTorch finds by itself
+  std::string name = "model";           // the archive's root folder
+  std::string program;                  // what the package calls the program; empty: it is the only one, and has no name
+  std::vector<TargetContents> targets;  // at least one; the first is the one that stock PyTorch finds by itself
   std::vector<FixedArgument> fixed_inputs;
   std::vector<std::string> argument_names;  // of the program's call, positional ones first
   std::string torch_version;

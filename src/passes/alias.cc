@@ -13,19 +13,15 @@ bool contains(const std::string_view (&list)[N], std::string_view name) {
   return std::find(std::begin(list), std::end(list), name) != std::end(list);
 }
 
-constexpr std::string_view kSame[] = {"alias",    "detach",       "detach_",     "lift_fresh",
-                                      "positive", "resolve_conj", "resolve_neg", "requires_grad_"};
-constexpr std::string_view kReshapes[] = {"view",    "unflatten",      "unsqueeze",  "squeeze",
-                                          "view_as", "_reshape_alias", "unsqueeze_", "squeeze_"};
+constexpr std::string_view kSame[] = {"alias", "detach", "detach_", "lift_fresh", "positive", "resolve_conj", "resolve_neg", "requires_grad_"};
+constexpr std::string_view kReshapes[] = {"view", "unflatten", "unsqueeze", "squeeze", "view_as", "_reshape_alias", "unsqueeze_", "squeeze_"};
 constexpr std::string_view kMaybeReshapes[] = {"reshape", "flatten", "reshape_as", "ravel"};
 constexpr std::string_view kTransposes[] = {"transpose", "swapaxes", "swapdims", "t",        "numpy_T",    "mT",
                                             "mH",        "adjoint",  "permute",  "matrix_H", "transpose_", "t_"};
-constexpr std::string_view kPieces[] = {"slice",  "select", "narrow",           "diagonal",
-                                        "unbind", "split",  "split_with_sizes", "chunk"};
-constexpr std::string_view kOneWay[] = {"expand",  "expand_as", "broadcast_to", "as_strided",   "unfold",
-                                        "movedim", "moveaxis",  "tensor_split", "hsplit",       "vsplit",
-                                        "dsplit",  "real",      "imag",         "view_as_real", "view_as_complex",
-                                        "conj",    "_conj",     "resize_",          "resize_as_"};
+constexpr std::string_view kPieces[] = {"slice", "select", "narrow", "diagonal", "unbind", "split", "split_with_sizes", "chunk"};
+constexpr std::string_view kOneWay[] = {"expand",          "expand_as", "broadcast_to", "as_strided", "unfold",    "movedim", "moveaxis",
+                                        "tensor_split",    "hsplit",    "vsplit",       "dsplit",     "real",      "imag",    "view_as_real",
+                                        "view_as_complex", "conj",      "_conj",        "resize_",    "resize_as_"};
 constexpr std::string_view kDropouts[] = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"};
 
 bool same_layout(const TensorType& a, const TensorType& b) {
@@ -37,9 +33,7 @@ const TensorType* first_arg_type(const Graph& graph, const Node& node) {
   return v && v->valid() && graph.value(*v).is_tensor() ? &graph.value(*v).tensor() : nullptr;
 }
 
-bool is_row_major(const TensorType& t) {
-  return t.sizes.empty() || contiguous_strides(*t.sizes[0]->pool, t.sizes) == t.strides;
-}
+bool is_row_major(const TensorType& t) { return t.sizes.empty() || contiguous_strides(*t.sizes[0]->pool, t.sizes) == t.strides; }
 
 // The permutation of a transposing node: result dimension i is dimension p[i] of the argument. Empty: arguments are nonsense.
 std::vector<int64_t> permutation(const Node& node, int64_t rank) {
@@ -90,41 +84,26 @@ Expr start_of(const Graph& graph, const Node& split, size_t piece, size_t dim) {
 class Writer {
  public:
   Writer(GraphBuilder& builder, const Graph& graph, const Node& view, size_t output, ValueId base, ValueId written)
-      : builder_(builder),
-        graph_(graph),
-        view_(view),
-        output_(output),
-        base_(base),
-        written_(written),
-        type_(builder.value(base).tensor()) {}
+      : builder_(builder), graph_(graph), view_(view), output_(output), base_(base), written_(written), type_(builder.value(base).tensor()) {}
 
   Result<ValueId> run() {
     std::string_view name = aten_name(view_);
-    if (contains(kSame, name) || contains(kDropouts, name) || name == "contiguous" || name == "to" || name == "type_as")
-      return written_;
+    if (contains(kSame, name) || contains(kDropouts, name) || name == "contiguous" || name == "to" || name == "type_as") return written_;
     bool reshapes = contains(kReshapes, name) || contains(kMaybeReshapes, name);
-    if (reshapes && overload_name(view_) != "dtype")
-      return add("aten.reshape.default", {{"self", written_}, {"shape", type_.sizes}});
+    if (reshapes && overload_name(view_) != "dtype") return add("aten.reshape.default", {{"self", written_}, {"shape", type_.sizes}});
     const bool conjugates = is_complex(type_.dtype) && (name == "mH" || name == "adjoint" || name == "matrix_H");
     if (contains(kTransposes, name) && !conjugates) return transposed();
     if (name == "view_as_real") return add("aten.view_as_complex.default", {{"self", written_}});
     if (name == "view_as_complex") return add("aten.view_as_real.default", {{"self", written_}});
     Expr one = pool().index(1);
     if (name == "slice") {
-      return add("aten.slice_scatter.default", {{"self", base_},
-                                                {"src", written_},
-                                                {"dim", arg("dim")},
-                                                {"start", arg("start")},
-                                                {"end", arg("end")},
-                                                {"step", arg("step")}});
+      return add("aten.slice_scatter.default",
+                 {{"self", base_}, {"src", written_}, {"dim", arg("dim")}, {"start", arg("start")}, {"end", arg("end")}, {"step", arg("step")}});
     }
-    if (name == "select")
-      return add("aten.select_scatter.default",
-                 {{"self", base_}, {"src", written_}, {"dim", arg("dim")}, {"index", arg("index")}});
+    if (name == "select") return add("aten.select_scatter.default", {{"self", base_}, {"src", written_}, {"dim", arg("dim")}, {"index", arg("index")}});
     if (name == "unbind") {
-      return add(
-          "aten.select_scatter.default",
-          {{"self", base_}, {"src", written_}, {"dim", arg("dim")}, {"index", pool().index(static_cast<int64_t>(output_))}});
+      return add("aten.select_scatter.default",
+                 {{"self", base_}, {"src", written_}, {"dim", arg("dim")}, {"index", pool().index(static_cast<int64_t>(output_))}});
     }
     if (name == "diagonal" && view_.find("dim1")) {
       return add("aten.diagonal_scatter.default",
@@ -150,8 +129,7 @@ class Writer {
   }
 
   Result<ValueId> unsupported() const {
-    return Error{ErrorCode::unsupported_feature,
-                 fmt::format("writing in place to the result of {} is not supported", view_.target), where(view_),
+    return Error{ErrorCode::unsupported_feature, fmt::format("writing in place to the result of {} is not supported", view_.target), where(view_),
                  "write to the tensor itself, or to a clone"};
   }
 
@@ -160,8 +138,7 @@ class Writer {
   }
 
   Result<ValueId> slice(Argument dim, Expr start, Expr end, Expr step) {
-    return add("aten.slice_scatter.default",
-               {{"self", base_}, {"src", written_}, {"dim", std::move(dim)}, {"start", start}, {"end", end}, {"step", step}});
+    return add("aten.slice_scatter.default", {{"self", base_}, {"src", written_}, {"dim", std::move(dim)}, {"start", start}, {"end", end}, {"step", step}});
   }
 
   Result<ValueId> transposed() {
@@ -193,7 +170,11 @@ class Writer {
     const Expr within = along;
     along = along * pool().index(*step);
     strides.push_back(within);
-    return add("aten.as_strided_scatter.default", {{"self", base_}, {"src", written_}, {"size", graph_.value(view_.outputs[output_]).tensor().sizes}, {"stride", strides}, {"storage_offset", NoneArg{}}});
+    return add("aten.as_strided_scatter.default", {{"self", base_},
+                                                   {"src", written_},
+                                                   {"size", graph_.value(view_.outputs[output_]).tensor().sizes},
+                                                   {"stride", strides},
+                                                   {"storage_offset", NoneArg{}}});
   }
 
   GraphBuilder& builder_;
@@ -211,11 +192,9 @@ Aliasing aliasing(const Graph& graph, const Node& node) {
   const TensorType* type = first_arg_type(graph, node);
   if (name.empty() || !type || node.outputs.empty() || !graph.value(node.outputs[0]).is_tensor()) return Aliasing::none;
   const TensorType& result = graph.value(node.outputs[0]).tensor();
-  if (contains(kSame, name) || contains(kReshapes, name) || contains(kTransposes, name) || contains(kPieces, name) ||
-      contains(kOneWay, name))
+  if (contains(kSame, name) || contains(kReshapes, name) || contains(kTransposes, name) || contains(kPieces, name) || contains(kOneWay, name))
     return Aliasing::view;
-  if (contains(kMaybeReshapes, name))
-    return is_row_major(*type) || type->sizes == result.sizes ? Aliasing::view : Aliasing::maybe;
+  if (contains(kMaybeReshapes, name)) return is_row_major(*type) || type->sizes == result.sizes ? Aliasing::view : Aliasing::maybe;
   if (contains(kDropouts, name)) return bool_arg(node, "train", true) ? Aliasing::none : Aliasing::view;
   if (name == "contiguous") return same_layout(*type, result) ? Aliasing::view : Aliasing::none;
   if (name == "to" || name == "type_as") {
@@ -252,8 +231,7 @@ std::optional<Node> piece_alone(const Graph& graph, const Node& view, size_t out
   return node;
 }
 
-Result<ValueId> write_through(GraphBuilder& builder, const Graph& graph, const Node& view, size_t output, ValueId base,
-                              ValueId written) {
+Result<ValueId> write_through(GraphBuilder& builder, const Graph& graph, const Node& view, size_t output, ValueId base, ValueId written) {
   return Writer(builder, graph, view, output, base, written).run();
 }
 

@@ -30,8 +30,8 @@ bool is_random(const Node& node) {
 class Key {
  public:
   explicit Key(const Node& node) {
-    bool is_pure = (node.target.starts_with("aten.") || node.target.starts_with("prims.")) && !node.outputs.empty() &&
-                   !is_random(node) && node.target.find("_assert") == std::string::npos;
+    bool is_pure = (node.target.starts_with("aten.") || node.target.starts_with("prims.")) && !node.outputs.empty() && !is_random(node) &&
+                   node.target.find("_assert") == std::string::npos;
     if (!is_pure) {
       valid_ = false;
       return;
@@ -56,29 +56,26 @@ class Key {
   }
 
   void add(const Argument& a) {
-    std::visit(
-        overload{[&](NoneArg) { text_ += 'N'; }, [&](ValueId v) { put('v', v); },
-                 [&](const std::vector<ValueId>& l) { put_list('V', l); }, [&](Expr e) { put('e', e); },
-                 [&](const std::vector<Expr>& l) { put_list('E', l); }, [&](double d) { put('d', d); },
-                 [&](const std::vector<double>& l) { put_list('D', l); }, [&](bool b) { put('b', static_cast<uint64_t>(b)); },
-                 [&](const std::vector<bool>& l) {
-                   put('B', static_cast<uint64_t>(l.size()));
-                   for (bool b : l) put('b', static_cast<uint64_t>(b));
-                 },
-                 [&](const std::string& s) {
-                   put('s', static_cast<uint64_t>(s.size()));
-                   text_ += s;
-                 },
-                 [&](DType d) { put('t', static_cast<uint64_t>(d)); },
-                 [&](MemoryFormat f) { put('m', static_cast<uint64_t>(f)); },
-                 [&](const DeviceArg& d) { put('p', static_cast<uint64_t>(d.type) << 32 | static_cast<uint32_t>(d.index)); },
-                 [&](const LayoutArg& l) { put('l', static_cast<uint64_t>(l.export_number)); },
-                 [&](const std::complex<double>& c) {
-                   put('c', c.real());
-                   put('c', c.imag());
-                 },
-                 [&](const SubgraphRef&) { valid_ = false; }, [&](const OpaqueArg&) { valid_ = false; }},
-        a);
+    std::visit(overload{[&](NoneArg) { text_ += 'N'; }, [&](ValueId v) { put('v', v); }, [&](const std::vector<ValueId>& l) { put_list('V', l); },
+                        [&](Expr e) { put('e', e); }, [&](const std::vector<Expr>& l) { put_list('E', l); }, [&](double d) { put('d', d); },
+                        [&](const std::vector<double>& l) { put_list('D', l); }, [&](bool b) { put('b', static_cast<uint64_t>(b)); },
+                        [&](const std::vector<bool>& l) {
+                          put('B', static_cast<uint64_t>(l.size()));
+                          for (bool b : l) put('b', static_cast<uint64_t>(b));
+                        },
+                        [&](const std::string& s) {
+                          put('s', static_cast<uint64_t>(s.size()));
+                          text_ += s;
+                        },
+                        [&](DType d) { put('t', static_cast<uint64_t>(d)); }, [&](MemoryFormat f) { put('m', static_cast<uint64_t>(f)); },
+                        [&](const DeviceArg& d) { put('p', static_cast<uint64_t>(d.type) << 32 | static_cast<uint32_t>(d.index)); },
+                        [&](const LayoutArg& l) { put('l', static_cast<uint64_t>(l.export_number)); },
+                        [&](const std::complex<double>& c) {
+                          put('c', c.real());
+                          put('c', c.imag());
+                        },
+                        [&](const SubgraphRef&) { valid_ = false; }, [&](const OpaqueArg&) { valid_ = false; }},
+               a);
   }
 
   std::string text_;

@@ -9,10 +9,37 @@ namespace {
 
 // Operators that read or write at positions from data: eager refuses wrong ones though nobody reads the result (loop/unread_checks.h).
 bool takes_positions(std::string_view target) {
-  static constexpr std::string_view kNames[] = {"_embedding_bag", "_embedding_bag_forward_only", "_unsafe_index", "_unsafe_index_put", "cross_entropy_loss", "embedding", "embedding_bag",
-                                                "gather", "index", "index_add", "index_copy", "index_fill", "index_put", "index_reduce", "index_select", "max_unpool2d",
-                                                "max_unpool3d", "multi_margin_loss", "multilabel_margin_loss", "nll_loss", "nll_loss2d", "nll_loss2d_forward", "nll_loss_forward",
-                                                "nll_loss_nd", "one_hot", "put", "scatter", "scatter_add", "scatter_reduce", "take", "take_along_dim"};
+  static constexpr std::string_view kNames[] = {"_embedding_bag",
+                                                "_embedding_bag_forward_only",
+                                                "_unsafe_index",
+                                                "_unsafe_index_put",
+                                                "cross_entropy_loss",
+                                                "embedding",
+                                                "embedding_bag",
+                                                "gather",
+                                                "index",
+                                                "index_add",
+                                                "index_copy",
+                                                "index_fill",
+                                                "index_put",
+                                                "index_reduce",
+                                                "index_select",
+                                                "max_unpool2d",
+                                                "max_unpool3d",
+                                                "multi_margin_loss",
+                                                "multilabel_margin_loss",
+                                                "nll_loss",
+                                                "nll_loss2d",
+                                                "nll_loss2d_forward",
+                                                "nll_loss_forward",
+                                                "nll_loss_nd",
+                                                "one_hot",
+                                                "put",
+                                                "scatter",
+                                                "scatter_add",
+                                                "scatter_reduce",
+                                                "take",
+                                                "take_along_dim"};
   if (!target.starts_with("aten.")) return false;
   const std::string_view name = target.substr(5, target.find('.', 5) - 5);
   return std::binary_search(std::begin(kNames), std::end(kNames), name);
@@ -47,8 +74,7 @@ std::vector<bool> live_values(Graph& graph, std::vector<bool>& keep_node) {
   }
   for (size_t i = graph.nodes.size(); i-- > 0;) {
     Node& n = graph.nodes[i];
-    keep_node[i] = has_effect(n) || std::any_of(n.outputs.begin(), n.outputs.end(),
-                                                [&](ValueId v) { return live[static_cast<size_t>(v.index)]; });
+    keep_node[i] = has_effect(n) || std::any_of(n.outputs.begin(), n.outputs.end(), [&](ValueId v) { return live[static_cast<size_t>(v.index)]; });
     if (!keep_node[i]) continue;
     for (Argument& a : n.args) each_value(a, mark);
     for (ValueId v : n.outputs) mark(v);
@@ -67,8 +93,7 @@ Result<Graph> dead_code(const Graph& graph) {
     if (out.kind == GraphOutput::Kind::buffer_mutation) mutated.insert(out.target);
   }
   std::erase_if(next.inputs, [&](const GraphInput& in) {
-    bool is_weight =
-        in.kind == GraphInput::Kind::parameter || in.kind == GraphInput::Kind::buffer || in.kind == GraphInput::Kind::constant;
+    bool is_weight = in.kind == GraphInput::Kind::parameter || in.kind == GraphInput::Kind::buffer || in.kind == GraphInput::Kind::constant;
     if (is_weight && !live[static_cast<size_t>(in.value.index)] && !mutated.contains(in.name)) return true;
     if (in.value.valid()) live[static_cast<size_t>(in.value.index)] = true;
     return false;

@@ -22,15 +22,11 @@ bool is_batch_norm(const Node& node) {
 
 class Folder {
  public:
-  explicit Folder(const Graph& graph)
-      : graph_(graph), builder_(graph), uses_(use_counts(graph)), constant_(graph.values.size(), false) {
+  explicit Folder(const Graph& graph) : graph_(graph), builder_(graph), uses_(use_counts(graph)), constant_(graph.values.size(), false) {
     for (const GraphInput& in : graph.inputs) {
-      if (in.kind != GraphInput::Kind::parameter && in.kind != GraphInput::Kind::buffer &&
-          in.kind != GraphInput::Kind::constant)
-        continue;
-      bool mutated = std::any_of(graph.outputs.begin(), graph.outputs.end(), [&](const GraphOutput& o) {
-        return o.kind == GraphOutput::Kind::buffer_mutation && o.target == in.name;
-      });
+      if (in.kind != GraphInput::Kind::parameter && in.kind != GraphInput::Kind::buffer && in.kind != GraphInput::Kind::constant) continue;
+      bool mutated = std::any_of(graph.outputs.begin(), graph.outputs.end(),
+                                 [&](const GraphOutput& o) { return o.kind == GraphOutput::Kind::buffer_mutation && o.target == in.name; });
       constant_[static_cast<size_t>(in.value.index)] = !mutated;
     }
   }
@@ -48,9 +44,7 @@ class Folder {
   }
 
  private:
-  bool is_constant(ValueId v) const {
-    return v.valid() && constant_[static_cast<size_t>(v.index)] && graph_.value(v).is_tensor();
-  }
+  bool is_constant(ValueId v) const { return v.valid() && constant_[static_cast<size_t>(v.index)] && graph_.value(v).is_tensor(); }
   const TensorType& type(ValueId v) const { return graph_.value(v).tensor(); }
 
   // The convolution that feeds the batch norm `node`, if both can become one.
@@ -67,9 +61,7 @@ class Folder {
     Expr channels = type(weight).sizes[0];
     DType dtype = type(weight).dtype;
     if (dtype != DType::f32 && dtype != DType::f64) return nullptr;
-    auto fits = [&](ValueId v) {
-      return is_constant(v) && type(v).dtype == dtype && type(v).sizes == std::vector<Expr>{channels};
-    };
+    auto fits = [&](ValueId v) { return is_constant(v) && type(v).dtype == dtype && type(v).sizes == std::vector<Expr>{channels}; };
     for (std::string_view name : {"running_mean", "running_var"}) {
       if (!fits(value_arg(node, name))) return nullptr;
     }
@@ -84,19 +76,16 @@ class Folder {
   void fold(const Node& conv, const Node& norm) {
     ExprPool& pool = *graph_.pool;
     std::vector<Origin> origins = merge_origins(conv.origins, norm.origins);
-    ValueId weight = value_arg(conv, "weight"), bias = value_arg(conv, "bias"), mean = value_arg(norm, "running_mean"),
-            var = value_arg(norm, "running_var");
+    ValueId weight = value_arg(conv, "weight"), bias = value_arg(conv, "bias"), mean = value_arg(norm, "running_mean"), var = value_arg(norm, "running_var");
     ValueId gamma = value_arg(norm, "weight"), beta = value_arg(norm, "bias");
     const std::string& name = norm.name;
     TensorType vector = type(mean);
     vector.strides = {pool.index(1)};
-    auto add = [&](std::string target, std::string_view suffix, std::vector<std::pair<std::string, Argument>> args,
-                   const TensorType& t) {
+    auto add = [&](std::string target, std::string_view suffix, std::vector<std::pair<std::string, Argument>> args, const TensorType& t) {
       return builder_.add(std::move(target), name + std::string(suffix), std::move(args), t, origins);
     };
     Expr one = pool.index(1);
-    ValueId shifted =
-        add("aten.add.Tensor", "_var", {{"self", var}, {"other", *number_arg(norm, "eps")}, {"alpha", one}}, vector);
+    ValueId shifted = add("aten.add.Tensor", "_var", {{"self", var}, {"other", *number_arg(norm, "eps")}, {"alpha", one}}, vector);
     ValueId scale = add("aten.rsqrt.default", "_rsqrt", {{"self", shifted}}, vector);
     if (gamma.valid()) scale = add("aten.mul.Tensor", "_scale", {{"self", scale}, {"other", gamma}}, vector);
 
@@ -108,9 +97,8 @@ class Folder {
     weight_type.strides = contiguous_strides(pool, weight_type.sizes);
     ValueId new_weight = add("aten.mul.Tensor", "_weight", {{"self", weight}, {"other", column_scale}}, weight_type);
 
-    ValueId centered = bias.valid()
-                           ? add("aten.sub.Tensor", "_centered", {{"self", bias}, {"other", mean}, {"alpha", one}}, vector)
-                           : add("aten.neg.default", "_centered", {{"self", mean}}, vector);
+    ValueId centered = bias.valid() ? add("aten.sub.Tensor", "_centered", {{"self", bias}, {"other", mean}, {"alpha", one}}, vector)
+                                    : add("aten.neg.default", "_centered", {{"self", mean}}, vector);
     ValueId new_bias = add("aten.mul.Tensor", "_bias", {{"self", centered}, {"other", scale}}, vector);
     if (beta.valid()) new_bias = add("aten.add.Tensor", "_bias", {{"self", new_bias}, {"other", beta}, {"alpha", one}}, vector);
 

@@ -123,17 +123,17 @@ class Functionalizer {
   size_t budget() const { return kLeastNodes + kMaxGrowth * graph_.nodes.size(); }
 
   Error too_long(const Node* user) const {
-    return Error{ErrorCode::unsupported_feature,
-                 fmt::format("written without in-place operators the program would have more than {} nodes, the budget of this pass: views of views are made again after each write",
-                             budget()),
-                 user ? where(*user) : std::string(), "write to the tensor itself, or to .clone() of the view"};
+    return Error{
+        ErrorCode::unsupported_feature,
+        fmt::format(
+            "written without in-place operators the program would have more than {} nodes, the budget of this pass: views of views are made again after each write",
+            budget()),
+        user ? where(*user) : std::string(), "write to the tensor itself, or to .clone() of the view"};
   }
 
   Error stale(ValueId v, const Node* user) const {
-    std::string message =
-        fmt::format("'{}' may or may not share memory with a tensor that is written to in between", graph_.value(v).name);
-    return Error{ErrorCode::unsupported_feature, message, user ? where(*user) : std::string(),
-                 "use .clone() where the value is taken"};
+    std::string message = fmt::format("'{}' may or may not share memory with a tensor that is written to in between", graph_.value(v).name);
+    return Error{ErrorCode::unsupported_feature, message, user ? where(*user) : std::string(), "use .clone() where the value is taken"};
   }
 
   // Arguments of the old graph -> current values.
@@ -225,8 +225,7 @@ class Functionalizer {
   Status write_node(const Node& node) {
     const ValueId out = value_arg(node, "out");
     const auto* self = writes_out(node) ? &out : node.args.empty() ? nullptr : std::get_if<ValueId>(&node.args[0]);
-    if (!self || !self->valid() || !graph_.value(*self).is_tensor())
-      return unsupported(node, "the first argument is not a tensor");
+    if (!self || !self->valid() || !graph_.value(*self).is_tensor()) return unsupported(node, "the first argument is not a tensor");
     if (out.valid() && graph_.value(node.outputs[0]).tensor().sizes != graph_.value(out).tensor().sizes)
       return unsupported(node, "the argument that is written has other sizes than the result");
     TRY(ValueId written, new_content(node, *self));
@@ -295,10 +294,9 @@ class Functionalizer {
     std::string_view name = aten_name(node);
     if (!writes_out(node)) name.remove_suffix(1);
     if (std::find(std::begin(kBooleanOps), std::end(kBooleanOps), name) != std::end(kBooleanOps)) return DType::boolean;
-    static constexpr std::string_view kPromoting[] = {"add",         "sub",         "mul",          "div",      "pow",
-                                                      "remainder",   "fmod",        "floor_divide", "atan2",    "bitwise_and",
-                                                      "bitwise_or",  "bitwise_xor", "subtract",     "multiply", "divide",
-                                                      "true_divide", "addcmul",     "addcdiv",      "hypot",    "xlogy"};
+    static constexpr std::string_view kPromoting[] = {"add",          "sub",         "mul",         "div",        "pow",         "remainder", "fmod",
+                                                      "floor_divide", "atan2",       "bitwise_and", "bitwise_or", "bitwise_xor", "subtract",  "multiply",
+                                                      "divide",       "true_divide", "addcmul",     "addcdiv",    "hypot",       "xlogy"};
     if (std::find(std::begin(kPromoting), std::end(kPromoting), name) == std::end(kPromoting)) return self;
     DType result = self;
     for (size_t i = 1; i < node.args.size(); ++i) {
@@ -329,8 +327,7 @@ class Functionalizer {
 
   ValueId broadcast(ValueId v, const TensorType& type, const Node& node) {
     if (builder_.value(v).tensor().sizes == type.sizes) return v;
-    return builder_.add("aten.expand.default", out_name(node), {{"self", v}, {"size", type.sizes}, {"implicit", false}}, type,
-                        node.origins);
+    return builder_.add("aten.expand.default", out_name(node), {{"self", v}, {"size", type.sizes}, {"implicit", false}}, type, node.origins);
   }
 
   // `written` becomes the content of v, and of everything it shares memory with: through each view up to the base.
@@ -374,8 +371,7 @@ class Functionalizer {
     for (const GraphInput& in : graph_.inputs) {
       if (!in.value.valid() || !graph_.value(in.value).is_tensor() || at(in.value).version == 0 || at(in.value).base != in.value) continue;
       if (second.contains(in.data.bytes.data())) return shared(in, *(first.at(in.data.bytes.data()) == &in ? second : first).at(in.data.bytes.data()));
-      if (declared.contains(in.name))
-        return Error{ErrorCode::bad_program, fmt::format("'{}' is written in place and by the signature", in.name), {}, {}};
+      if (declared.contains(in.name)) return Error{ErrorCode::bad_program, fmt::format("'{}' is written in place and by the signature", in.name), {}, {}};
       GraphOutput out;
       out.kind = in.kind == GraphInput::Kind::user ? GraphOutput::Kind::input_mutation : GraphOutput::Kind::buffer_mutation;
       out.value = at(in.value).now;
@@ -395,7 +391,10 @@ class Functionalizer {
   }
 
   static Error shared(const GraphInput& in, const GraphInput& other) {
-    return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is written to and shares its memory with '{}'", in.name, other.name), {}, "give the two their own memory"};
+    return Error{ErrorCode::unsupported_feature,
+                 fmt::format("'{}' is written to and shares its memory with '{}'", in.name, other.name),
+                 {},
+                 "give the two their own memory"};
   }
 
   const Graph& graph_;

@@ -13,15 +13,21 @@ constexpr std::string_view kInplaceOps[] = {
 
 // In-place operators whose functional form has another name.
 constexpr std::pair<std::string_view, std::string_view> kRenamedOps[] = {
-    {"aten.__iand__.Scalar", "aten.bitwise_and.Scalar"}, {"aten.__iand__.Tensor", "aten.bitwise_and.Tensor"},
-    {"aten.__ior__.Scalar", "aten.bitwise_or.Scalar"},   {"aten.__ior__.Tensor", "aten.bitwise_or.Tensor"},
-    {"aten.__ixor__.Scalar", "aten.bitwise_xor.Scalar"}, {"aten.__ixor__.Tensor", "aten.bitwise_xor.Tensor"},
-    {"aten.dropout_.default", "aten.dropout.default"},   {"aten.floor_divide_.Tensor", "aten.floor_divide.default"},
-    {"aten.bernoulli_.float", "aten.bernoulli.p"},       {"aten.bernoulli_.Tensor", "aten.bernoulli.Tensor"},
+    {"aten.__iand__.Scalar", "aten.bitwise_and.Scalar"},
+    {"aten.__iand__.Tensor", "aten.bitwise_and.Tensor"},
+    {"aten.__ior__.Scalar", "aten.bitwise_or.Scalar"},
+    {"aten.__ior__.Tensor", "aten.bitwise_or.Tensor"},
+    {"aten.__ixor__.Scalar", "aten.bitwise_xor.Scalar"},
+    {"aten.__ixor__.Tensor", "aten.bitwise_xor.Tensor"},
+    {"aten.dropout_.default", "aten.dropout.default"},
+    {"aten.floor_divide_.Tensor", "aten.floor_divide.default"},
+    {"aten.bernoulli_.float", "aten.bernoulli.p"},
+    {"aten.bernoulli_.Tensor", "aten.bernoulli.Tensor"},
     {"aten.embedding_renorm_.default", "aten.embedding_renorm.default"},
     {"aten.fill_diagonal_.default", "aten.fill_diagonal.default"},
     {"aten.normal_.default", "aten.normal_functional.default"},
-    {"aten.pow_.Scalar", "aten.pow.Tensor_Scalar"},      {"aten.pow_.Tensor", "aten.pow.Tensor_Tensor"},
+    {"aten.pow_.Scalar", "aten.pow.Tensor_Scalar"},
+    {"aten.pow_.Tensor", "aten.pow.Tensor_Tensor"},
 };
 
 constexpr std::string_view kShapeChangers[] = {"squeeze_", "unsqueeze_", "transpose_", "t_", "detach_", "requires_grad_", "resize_", "resize_as_"};
@@ -33,7 +39,9 @@ bool writes_out(const Node& node) {
   return (overload == "out" || overload.ends_with("_out")) && node.outputs.size() == 1 && value_arg(node, "out").valid();
 }
 
-bool reshapes_in_place(const Node& node) { return std::find(std::begin(kShapeChangers), std::end(kShapeChangers), aten_name(node)) != std::end(kShapeChangers); }
+bool reshapes_in_place(const Node& node) {
+  return std::find(std::begin(kShapeChangers), std::end(kShapeChangers), aten_name(node)) != std::end(kShapeChangers);
+}
 
 bool is_inplace(const Node& node) {
   std::string_view name = aten_name(node);
@@ -61,9 +69,9 @@ Error unsupported(const Node& node, std::string message, std::string hint) {
 
 bool updates_statistics(const Node& node) {
   const std::string_view name = aten_name(node);
-  if (name.find("norm") == std::string_view::npos || name.ends_with("functional") || name.ends_with("backward") || !value_arg(node, "running_mean").valid()) return false;
-  return bool_arg(node, "training", false) || bool_arg(node, "use_input_stats", false) || bool_arg(node, "train", false) ||
-         name == "_batch_norm_with_update";
+  if (name.find("norm") == std::string_view::npos || name.ends_with("functional") || name.ends_with("backward") || !value_arg(node, "running_mean").valid())
+    return false;
+  return bool_arg(node, "training", false) || bool_arg(node, "use_input_stats", false) || bool_arg(node, "train", false) || name == "_batch_norm_with_update";
 }
 
 Status refuse_hidden_writes(const Node& node) {

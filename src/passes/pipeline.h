@@ -20,7 +20,7 @@ struct Pass {
 std::span<const Pass> graph_passes();
 
 struct PassOptions {
-  std::vector<std::string> skip;  // pass names; an unknown one is a bad_option error
+  std::vector<std::string> skip;        // pass names; an unknown one is a bad_option error
   std::vector<std::string_view> later;  // names of passes that come after those of the graph: no errors, and nothing to do here
   // After each pass, for dumps and statistics. Nested graphs are inside of their graphs.
   std::function<void(std::string_view pass, const Graph& before, const Graph& after)> observer;

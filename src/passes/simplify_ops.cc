@@ -17,17 +17,13 @@ using Args = std::vector<std::pair<std::string, Argument>>;
 
 constexpr std::string_view kSame[] = {"alias",       "detach", "lift_fresh", "lift_fresh_copy", "positive",   "resolve_conj",
                                       "resolve_neg", "clone",  "contiguous", "detach_copy",     "alias_copy", "requires_grad"};
-constexpr std::string_view kDropouts[] = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout",
-                                          "native_dropout"};
-constexpr std::string_view kReshapes[] = {"view",      "_unsafe_view",   "reshape",       "flatten",
-                                          "unflatten", "view_as",        "reshape_as",    "ravel",
-                                          "view_copy", "_reshape_alias", "_reshape_copy", "_reshape_alias_copy"};
-constexpr std::string_view kTransposes[] = {"transpose", "swapaxes", "swapdims",       "t",     "numpy_T", "mT",
-                                            "mH",        "adjoint",  "transpose_copy", "t_copy"};
+constexpr std::string_view kDropouts[] = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "native_dropout"};
+constexpr std::string_view kReshapes[] = {"view",       "_unsafe_view", "reshape",   "flatten",        "unflatten",     "view_as",
+                                          "reshape_as", "ravel",        "view_copy", "_reshape_alias", "_reshape_copy", "_reshape_alias_copy"};
+constexpr std::string_view kTransposes[] = {"transpose", "swapaxes", "swapdims", "t", "numpy_T", "mT", "mH", "adjoint", "transpose_copy", "t_copy"};
 constexpr std::string_view kCasts[] = {"to", "_to_copy", "type_as"};
-constexpr std::string_view kCopies[] = {
-    "permute_copy",  "expand_copy", "slice_copy",      "select_copy", "unsqueeze_copy",        "squeeze_copy",
-    "diagonal_copy", "unfold_copy", "as_strided_copy", "split_copy",  "split_with_sizes_copy", "unbind_copy"};
+constexpr std::string_view kCopies[] = {"permute_copy",  "expand_copy", "slice_copy",      "select_copy", "unsqueeze_copy",        "squeeze_copy",
+                                        "diagonal_copy", "unfold_copy", "as_strided_copy", "split_copy",  "split_with_sizes_copy", "unbind_copy"};
 constexpr std::string_view kZeros[] = {"zeros",     "zeros_like",    "new_zeros",         "empty",         "empty_like",
                                        "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"};
 constexpr std::string_view kOnes[] = {"ones", "ones_like", "new_ones"};
@@ -76,8 +72,8 @@ class Simplifier {
 
   static bool is_list_op(const Node& node) {
     std::string_view name = aten_name(node);
-    return name == "unbind" || name == "split" || name == "split_with_sizes" || name == "chunk" || name == "unsafe_split" ||
-           name == "unsafe_chunk" || name == "unsafe_split_with_sizes" || name == "tensor_split";
+    return name == "unbind" || name == "split" || name == "split_with_sizes" || name == "chunk" || name == "unsafe_split" || name == "unsafe_chunk" ||
+           name == "unsafe_split_with_sizes" || name == "tensor_split";
   }
 
   const TensorType& result(const Node& node) const { return graph_.value(node.outputs[0]).tensor(); }
@@ -102,9 +98,8 @@ class Simplifier {
     if (!v.valid() || !same_type(node, v)) return false;
     std::string_view name = aten_name(node);
     bool reinterprets = overload_name(node) == "dtype" && !contains(kCasts, name);  // view.dtype
-    bool is_same = contains(kSame, name) || (contains(kReshapes, name) && !reinterprets) || contains(kCasts, name) ||
-                   name == "expand" || name == "expand_as" || name == "broadcast_to" || name == "squeeze" ||
-                   (contains(kDropouts, name) && !drops(node)) || (name == "permute" && is_ordered(node)) ||
+    bool is_same = contains(kSame, name) || (contains(kReshapes, name) && !reinterprets) || contains(kCasts, name) || name == "expand" || name == "expand_as" ||
+                   name == "broadcast_to" || name == "squeeze" || (contains(kDropouts, name) && !drops(node)) || (name == "permute" && is_ordered(node)) ||
                    (name == "slice" && int_arg(node, "step") == 1);
     return is_same && replace(node, v);
   }
@@ -154,8 +149,7 @@ class Simplifier {
     }
     if (name == "arange") return arange(node);
     if (!v.valid()) return false;
-    if (contains(kReshapes, name) && overload_name(node) != "dtype")
-      return become(node, "aten.reshape.default", {{"self", v}, {"shape", type.sizes}});
+    if (contains(kReshapes, name) && overload_name(node) != "dtype") return become(node, "aten.reshape.default", {{"self", v}, {"shape", type.sizes}});
     const bool conjugates = is_complex(result(node).dtype) && (name == "mH" || name == "adjoint");
     if (contains(kTransposes, name) && !conjugates) return permute(node, v);
     if (name == "permute") return permute_wrapped(node, v);
@@ -264,8 +258,7 @@ class Simplifier {
     const auto* s = start ? std::get_if<Expr>(start) : nullptr;
     const auto* l = length ? std::get_if<Expr>(length) : nullptr;
     if (!s || !l || !node.find("dim") || !provably_nonnegative(*s)) return false;
-    return become(node, "aten.slice.Tensor",
-                  {{"self", v}, {"dim", *node.find("dim")}, {"start", *s}, {"end", *s + *l}, {"step", pool().index(1)}});
+    return become(node, "aten.slice.Tensor", {{"self", v}, {"dim", *node.find("dim")}, {"start", *s}, {"end", *s + *l}, {"step", pool().index(1)}});
   }
 
   // Whether each part begins where the one before ends: positions that tensor_split is given need not ascend.
@@ -284,8 +277,7 @@ class Simplifier {
   bool several(const Node& node) {
     ValueId v = first(node);
     std::string_view name = aten_name(node);
-    if (name == "native_dropout" && v.valid() && !drops(node) && same_type(node, v) && use_count(node.outputs[1]) == 0)
-      return replace(node, v);
+    if (name == "native_dropout" && v.valid() && !drops(node) && same_type(node, v) && use_count(node.outputs[1]) == 0) return replace(node, v);
     if (!is_list_op(node) || !v.valid() || !one_after_the_other(node)) return false;
     int64_t rank = static_cast<int64_t>(graph_.value(v).tensor().sizes.size());
     std::optional<int64_t> dim = int_arg(node, "dim");
@@ -306,8 +298,7 @@ class Simplifier {
         become(piece, "aten.select.int", {{"self", v}, {"dim", d}, {"index", pool().index(static_cast<int64_t>(i))}});
       } else {
         Expr end = start + graph_.value(node.outputs[i]).tensor().sizes[static_cast<size_t>(*dim)];
-        become(piece, "aten.slice.Tensor",
-               {{"self", v}, {"dim", d}, {"start", start}, {"end", end}, {"step", pool().index(1)}});
+        become(piece, "aten.slice.Tensor", {{"self", v}, {"dim", d}, {"start", start}, {"end", end}, {"step", pool().index(1)}});
         start = end;
       }
     }

@@ -70,12 +70,27 @@ struct Family {
   std::span<const Row> rows;
 };
 const Family kFamilies[] = {
-    {"add", kArithmetic},       {"sub", kArithmetic},       {"mul", kArithmetic},   {"div", kArithmetic},   {"addcmul", kCombined}, {"addcdiv", kCombined},
-    {"clamp_min", kLowerBound}, {"maximum", kLowerBound},   {"clamp_max", kUpperBound}, {"minimum", kUpperBound}, {"lerp", kLerp},    {"pow", kPow},
-    {"norm", kNorm},            {"clone", kClone},          {"copy", kCopy},        {"mm", kProduct},       {"max", kLargest},
+    {"add", kArithmetic},
+    {"sub", kArithmetic},
+    {"mul", kArithmetic},
+    {"div", kArithmetic},
+    {"addcmul", kCombined},
+    {"addcdiv", kCombined},
+    {"clamp_min", kLowerBound},
+    {"maximum", kLowerBound},
+    {"clamp_max", kUpperBound},
+    {"minimum", kUpperBound},
+    {"lerp", kLerp},
+    {"pow", kPow},
+    {"norm", kNorm},
+    {"clone", kClone},
+    {"copy", kCopy},
+    {"mm", kProduct},
+    {"max", kLargest},
 };
-constexpr std::string_view kUnaryNames[] = {"abs",   "acos",  "asin", "atan",  "ceil", "cos",   "cosh",  "erf",        "erfc",  "exp",   "expm1",   "floor", "frac", "lgamma", "log",  "log10",
-                                            "log1p", "log2",  "neg",  "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin",   "sinh",  "sqrt",  "tan",   "tanh", "trunc",  "zero"};
+constexpr std::string_view kUnaryNames[] = {"abs",     "acos", "asin",   "atan", "ceil",  "cos",   "cosh", "erf",   "erfc",       "exp",   "expm1",
+                                            "floor",   "frac", "lgamma", "log",  "log10", "log1p", "log2", "neg",   "reciprocal", "round", "rsqrt",
+                                            "sigmoid", "sign", "sin",    "sinh", "sqrt",  "tan",   "tanh", "trunc", "zero"};
 
 // "add" and "add_" for _foreach_add and _foreach_add_; null for what is not spelled out.
 const Row* row_of(std::string_view name, std::string_view overload) {
@@ -130,12 +145,14 @@ class Speller {
       Node one;  // without the lists themselves: copies of those, one for each tensor in them, would be as many as the square
       one.name = node.name, one.origins = node.origins, one.binds = node.binds;
       const std::string_view target = writes ? row.inplace : row.target;
-      one.target = target.starts_with('*') ? fmt::format("aten.{}{}", aten_name(node).substr(kPrefix.size()), target.substr(1)) : fmt::format("aten.{}", target);
+      one.target =
+          target.starts_with('*') ? fmt::format("aten.{}{}", aten_name(node).substr(kPrefix.size()), target.substr(1)) : fmt::format("aten.{}", target);
       for (const Wiring& wiring : row.args) {
         const Argument* whole = node.find(wiring.from);
         if (!whole && !wiring.from.empty()) continue;  // alpha, which not all have
         std::optional<Argument> argument = whole ? element(*graph_.pool, *whole, i) : wiring.name == "keepdim" ? Argument(false) : Argument(NoneArg());
-        if (!argument) return Error{ErrorCode::bad_program, fmt::format("{}: its list '{}' has no tensor or number {}", node.target, wiring.from, i), where(node), {}};
+        if (!argument)
+          return Error{ErrorCode::bad_program, fmt::format("{}: its list '{}' has no tensor or number {}", node.target, wiring.from, i), where(node), {}};
         one.arg_names.emplace_back(wiring.name);
         one.args.push_back(std::move(*argument));
       }
@@ -155,7 +172,8 @@ class Speller {
   // A write has its first argument as its result; the list's writes have none.
   Status name_written(const Node& node, Node& one) {
     const auto* self = std::get_if<ValueId>(&one.args[0]);
-    if (!self || !graph_.value(*self).is_tensor()) return Error{ErrorCode::bad_program, fmt::format("{}: what it writes to is no tensor", node.target), where(node), {}};
+    if (!self || !graph_.value(*self).is_tensor())
+      return Error{ErrorCode::bad_program, fmt::format("{}: what it writes to is no tensor", node.target), where(node), {}};
     one.outputs = {builder_.new_value(node.name, graph_.value(*self).type)};
     return ok_status();
   }

@@ -68,9 +68,7 @@ void Accumulator::add(const Num& x) {
       value_.e += x.e;
       sizes_ += std::fabs(x.f) + x.e;
       break;
-    case ReduceOp::prod:
-      value_ = is_float(type_) ? multiply(value_, x, type_) : apply(ScalarOp::mul, type_, type_, std::array{value_, x});
-      break;
+    case ReduceOp::prod: value_ = is_float(type_) ? multiply(value_, x, type_) : apply(ScalarOp::mul, type_, type_, std::array{value_, x}); break;
     case ReduceOp::max:
     case ReduceOp::min: add_extreme(x); break;
     case ReduceOp::any:

@@ -18,7 +18,7 @@ struct Tensor {
   DType dtype = DType::f32;
   std::vector<int64_t> sizes, strides;  // in elements
 
-  Num at(int64_t offset) const;         // in elements
+  Num at(int64_t offset) const;  // in elements
 };
 Tensor exact(TensorData data);
 Tensor computed(DType dtype, std::vector<int64_t> sizes, std::vector<Num> values);

@@ -115,9 +115,8 @@ Status Interpreter::run(const Loop& loop) {
 Status Interpreter::run_pointwise(const Loop& loop, const Pointwise& def) {
   std::vector<int64_t> domain;
   std::vector<Num> out = room(loop.outputs[0], &domain);
-  TRY_STATUS(evaluate(def.body, domain, tensor_of_, symbol_of_, [&](int64_t first, std::span<const Num> v) {
-    std::copy(v.begin(), v.end(), out.begin() + first);
-  }));
+  TRY_STATUS(
+      evaluate(def.body, domain, tensor_of_, symbol_of_, [&](int64_t first, std::span<const Num> v) { std::copy(v.begin(), v.end(), out.begin() + first); }));
   store(loop.outputs[0], std::move(out));
   return ok_status();
 }
@@ -193,7 +192,8 @@ Status Interpreter::run_sort(const Loop& loop, const Sort& def) {
   std::vector<int64_t> domain = all;
   domain[dim] = evaluate_index(def.length, symbol_of_);
   std::vector<Num> in(static_cast<size_t>(product(domain)));
-  TRY_STATUS(evaluate(def.body, domain, tensor_of_, symbol_of_, [&](int64_t first, std::span<const Num> v) { std::copy(v.begin(), v.end(), in.begin() + first); }));
+  TRY_STATUS(
+      evaluate(def.body, domain, tensor_of_, symbol_of_, [&](int64_t first, std::span<const Num> v) { std::copy(v.begin(), v.end(), in.begin() + first); }));
   const bool floating = is_float(def.body->dtype);
   const int64_t length = domain[dim], kept = all[dim], stride = dense_strides(domain)[dim], rows = length == 0 ? 0 : product(domain) / length;
   std::vector<int64_t> order(static_cast<size_t>(length));

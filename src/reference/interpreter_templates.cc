@@ -135,11 +135,13 @@ Status Interpreter::run_template(const Loop& loop, const GroupedGemm& def) {
   int64_t begin = 0;
   for (int64_t g = 0; g < G; ++g) {
     const auto end = static_cast<int64_t>(ends.f[static_cast<size_t>(g)]);
-    if (end < begin || end > (rows ? M : K)) return Error{ErrorCode::input_value, "the ends of the groups of " + loop.op + " decrease, or leave what is grouped", "", ""};
+    if (end < begin || end > (rows ? M : K))
+      return Error{ErrorCode::input_value, "the ends of the groups of " + loop.op + " decrease, or leave what is grouped", "", ""};
     for (int64_t i = rows ? begin : 0; i < (rows ? end : M); ++i) {
       for (int64_t p = rows ? 0 : begin; p < (rows ? K : end); ++p) {
         const auto at = static_cast<size_t>(i * K + p), other = static_cast<size_t>(((rows ? g * K : 0) + p) * N);
-        sums.add(static_cast<size_t>(((rows ? 0 : g * M) + i) * N), a.f[at], a.e.empty() ? 0 : a.e[at], b.f.data() + other, from(b.e, other), static_cast<size_t>(N));
+        sums.add(static_cast<size_t>(((rows ? 0 : g * M) + i) * N), a.f[at], a.e.empty() ? 0 : a.e[at], b.f.data() + other, from(b.e, other),
+                 static_cast<size_t>(N));
       }
     }
     begin = end;
@@ -220,9 +222,12 @@ Status Interpreter::run_template(const Loop& loop, const Attention& def) {
     TRY(mask, gathered(*def.mask, {B, H, Q, K}, {0, 1, 2, 3}));
   }
   const DType read = type_of(def.q.buffer);
-  const double u = unit_roundoff(read == DType::f64 ? DType::f64 : DType::f32), rounding = byte_size(read) == 2 ? unit_roundoff(read) : arithmetic_.tf32.products ? kTf32Roundoff : 0;
+  const double u = unit_roundoff(read == DType::f64 ? DType::f64 : DType::f32), rounding = byte_size(read) == 2        ? unit_roundoff(read)
+                                                                                           : arithmetic_.tf32.products ? kTf32Roundoff
+                                                                                                                       : 0;
   const bool boolean = def.mask && is_bool(type_of(def.mask->buffer));
-  const double none = -std::numeric_limits<double>::infinity(), error_of_scores = (static_cast<double>(D) + 8) * 2 * u + (byte_size(read) == 2 ? 0 : 2 * rounding);
+  const double none = -std::numeric_limits<double>::infinity(),
+               error_of_scores = (static_cast<double>(D) + 8) * 2 * u + (byte_size(read) == 2 ? 0 : 2 * rounding);
   const auto error = [](const Values& x, size_t at) { return x.e.empty() ? 0.0 : x.e[at]; };
   std::vector<Num> out(static_cast<size_t>(B * H * Q * V));
   std::vector<double> weight(static_cast<size_t>(K)), weight_error(static_cast<size_t>(K));

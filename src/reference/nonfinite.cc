@@ -10,7 +10,7 @@
 namespace coil::reference {
 namespace {
 
-constexpr int kMostDepth = 200;         // loops that are followed
+constexpr int kMostDepth = 200;           // loops that are followed
 constexpr int64_t kMostPoints = 1 << 22;  // of a reduction that is searched
 
 class Search {
@@ -174,6 +174,8 @@ class Search {
 
 }  // namespace
 
-Origin origin_of_nonfinite(Interpreter& interpreter, BufferId buffer, const std::vector<int64_t>& index, bool nan) { return Search(interpreter, nan).at(buffer, index); }
+Origin origin_of_nonfinite(Interpreter& interpreter, BufferId buffer, const std::vector<int64_t>& index, bool nan) {
+  return Search(interpreter, nan).at(buffer, index);
+}
 
 }  // namespace coil::reference

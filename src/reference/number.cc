@@ -14,16 +14,20 @@ constexpr double kSafety = 2;          // a compiler may split one operation int
 
 // What an operand's error does to the result, by row of scalar_ops.def.
 enum class ErrorRule {
-  exact,       // passes on: the result is not rounded
-  larger,      // the larger of the operands' passes on
-  step,        // the result jumps where the operand does
-  smooth,      // as the function moves within the operands' errors: it rises or falls there
-  wave,        // as the operand's: a slope of at most 1, values of at most 1
-  root,        // smooth, with infinite slope at 0
-  pole,        // smooth, but unbounded around 0
-  poles,       // smooth, but unbounded around odd multiples of pi / 2
-  angle,       // smooth, but for a jump by 2 pi where operand 0 is 0 and operand 1 negative
-  sum, difference, product, quotient, fused,
+  exact,   // passes on: the result is not rounded
+  larger,  // the larger of the operands' passes on
+  step,    // the result jumps where the operand does
+  smooth,  // as the function moves within the operands' errors: it rises or falls there
+  wave,    // as the operand's: a slope of at most 1, values of at most 1
+  root,    // smooth, with infinite slope at 0
+  pole,    // smooth, but unbounded around 0
+  poles,   // smooth, but unbounded around odd multiples of pi / 2
+  angle,   // smooth, but for a jump by 2 pi where operand 0 is 0 and operand 1 negative
+  sum,
+  difference,
+  product,
+  quotient,
+  fused,
   jumps,       // a whole quotient
   steps_back,  // a remainder
   compared,    // true or false, unsure where the operands' errors meet
@@ -203,9 +207,7 @@ Num integer(ScalarOp op, DType type, std::span<const Num> a) {
     case ErrorRule::sum:
     case ErrorRule::difference: r.e = e; break;
     case ErrorRule::larger: r.e = larger_error(a[0], a[1]); break;
-    case ErrorRule::product:
-      r.e = std::fabs(static_cast<double>(a[0].i)) * a[1].e + std::fabs(static_cast<double>(a[1].i)) * a[0].e + a[0].e * a[1].e;
-      break;
+    case ErrorRule::product: r.e = std::fabs(static_cast<double>(a[0].i)) * a[1].e + std::fabs(static_cast<double>(a[1].i)) * a[0].e + a[0].e * a[1].e; break;
     default: r.e = kInfinity;
   }
   return r;
@@ -262,7 +264,9 @@ Num convert_num(Num v, DType from, DType to) {
     return r;
   }
   // Whole numbers that the error reaches.
-  r.e = std::isfinite(v.e) && std::isfinite(v.f) ? std::max(std::fabs(std::trunc(v.f + v.e) - std::trunc(v.f)), std::fabs(std::trunc(v.f - v.e) - std::trunc(v.f))) : kInfinity;
+  r.e = std::isfinite(v.e) && std::isfinite(v.f)
+            ? std::max(std::fabs(std::trunc(v.f + v.e) - std::trunc(v.f)), std::fabs(std::trunc(v.f - v.e) - std::trunc(v.f)))
+            : kInfinity;
   return r;
 }
 

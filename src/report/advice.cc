@@ -13,8 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kHostShare = 0.1;     // of a call
-constexpr double kShortKernel = 5;     // us: about what starting threads and the call cost
+constexpr double kHostShare = 0.1;  // of a call
+constexpr double kShortKernel = 5;  // us: about what starting threads and the call cost
 constexpr double kShortShare = 0.3;
 constexpr double kWorthSaying = 0.02;  // of a call
 constexpr double kLowRoof = 0.4;       // products and convolutions usually reach more
@@ -63,20 +63,26 @@ class Adviser {
   void host() {
     const double host = call_.value("host_us", 0.0);
     if (host < kHostShare * us_) return;
-    add(text_of("%.0f %% of a call (%s) is the host's: checking inputs, finding memory, going from kernel to kernel. Larger batches make it matter less.", 100 * host / us_, time_text(host)), host, {});
+    add(text_of("%.0f %% of a call (%s) is the host's: checking inputs, finding memory, going from kernel to kernel. Larger batches make it matter less.",
+                100 * host / us_, time_text(host)),
+        host, {});
   }
 
   void short_kernels() {
     std::vector<int> kernels;
-    const double us = sum(&kernels, [](const Json& k) { return k["us"].get<double>() / std::max(k.value("launches", 1.0), 1.0) < kShortKernel ? k["us"].get<double>() : 0.0; });
+    const double us = sum(
+        &kernels, [](const Json& k) { return k["us"].get<double>() / std::max(k.value("launches", 1.0), 1.0) < kShortKernel ? k["us"].get<double>() : 0.0; });
     if (us < kShortShare * us_ || kernels.size() < 2) return;
-    add(text_of("%.0f kernels of less than 5 us each take %.0f %% of the call: there is too little work for more threads. Larger batches, or one thread (num_threads=1) where calls run side by side, use the machine better.",
-                static_cast<double>(kernels.size()), 100 * us / us_), us / 2, kernels);
+    add(text_of(
+            "%.0f kernels of less than 5 us each take %.0f %% of the call: there is too little work for more threads. Larger batches, or one thread (num_threads=1) where calls run side by side, use the machine better.",
+            static_cast<double>(kernels.size()), 100 * us / us_),
+        us / 2, kernels);
   }
 
   void slow_products() {
     std::vector<int> kernels;
-    const bool tuned = std::any_of(report_.at("targets").begin(), report_.at("targets").end(), [](const Json& t) { return t.is_object() && t.contains("tuned_for"); });
+    const bool tuned =
+        std::any_of(report_.at("targets").begin(), report_.at("targets").end(), [](const Json& t) { return t.is_object() && t.contains("tuned_for"); });
     const double us = sum(&kernels, [](const Json& k) {
       const std::string kind = k.value("kind", "");
       const bool product = kind == "gemm" || kind == "conv2d" || kind == "attention" || kind == "grouped_gemm";
@@ -84,8 +90,10 @@ class Adviser {
       return product && roof > 0 && roof < kLowRoof * took ? took - roof / kLowRoof : 0.0;
     });
     if (us < kWorthSaying * us_) return;
-    add(text_of("%.0f products and convolutions stay below 40 %% of what the machine can do; %s of a call lie there. ", static_cast<double>(kernels.size()), time_text(us)) +
-            (tuned ? "They were tuned already: look for small or odd sizes (batch, channels) in their shapes." : "Tuning times their variants: coil compile --tune fast."),
+    add(text_of("%.0f products and convolutions stay below 40 %% of what the machine can do; %s of a call lie there. ", static_cast<double>(kernels.size()),
+                time_text(us)) +
+            (tuned ? "They were tuned already: look for small or odd sizes (batch, channels) in their shapes."
+                   : "Tuning times their variants: coil compile --tune fast."),
         us, kernels);
   }
 
@@ -99,15 +107,23 @@ class Adviser {
       return alone && took / std::max(k.value("launches", 1.0), 1.0) > 10 * kShortKernel ? took * (1 - 1 / threads) : 0.0;
     });
     if (us < kWorthSaying * us_) return;
-    add(text_of("%.0f long kernels ran on one of %.0f threads: the machine was busy with something else, another call held the pool, or the work has no axis to divide.", static_cast<double>(kernels.size()), threads), us, kernels);
+    add(text_of(
+            "%.0f long kernels ran on one of %.0f threads: the machine was busy with something else, another call held the pool, or the work has no axis to divide.",
+            static_cast<double>(kernels.size()), threads),
+        us, kernels);
   }
 
   // Kernels that only move what others have computed.
   void copies() {
     std::vector<int> kernels;
-    const double us = sum(&kernels, [](const Json& k) { return k.contains("flops") && k["flops"].get<double>() == 0 && k.value("bytes", 0.0) > 0 ? k["us"].get<double>() : 0.0; });
+    const double us = sum(&kernels, [](const Json& k) {
+      return k.contains("flops") && k["flops"].get<double>() == 0 && k.value("bytes", 0.0) > 0 ? k["us"].get<double>() : 0.0;
+    });
     if (us < kWorthSaying * us_) return;
-    add(text_of("%.0f kernels compute nothing and only move data: %s of a call. They are transposes, concatenations, gathers and changes of type that no neighbour could take in.", static_cast<double>(kernels.size()), time_text(us)), us, kernels);
+    add(text_of(
+            "%.0f kernels compute nothing and only move data: %s of a call. They are transposes, concatenations, gathers and changes of type that no neighbour could take in.",
+            static_cast<double>(kernels.size()), time_text(us)),
+        us, kernels);
   }
 
   const Json& report_;

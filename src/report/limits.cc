@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kLargeFloats = int64_t{1} << 23;  // of each of three arrays: 96 MB in all
 constexpr int64_t kSmallFloats = 8 << 10;           // of each of three arrays, for each thread: 96 KB
 constexpr int64_t kChunk = int64_t{1} << 16;
-constexpr int64_t kProducts = int64_t{1} << 22;     // vector operations of a thread in a round
+constexpr int64_t kProducts = int64_t{1} << 22;  // vector operations of a thread in a round
 constexpr int kRounds = 5;
 
 double now_us() { return static_cast<double>(runtime::detail::system_ns()) / 1e3; }
@@ -144,8 +144,13 @@ Roof roof_of(const Limits& limits, double bytes, double flops) {
 }
 
 std::string limits_json(const Limits& limits) {
-  return runtime::JsonMembers().number("memory_gb_s", limits.memory_gb_s).number("cache_gb_s", limits.cache_gb_s).number("gflop_s", limits.gflop_s)
-      .number("cache_bytes", limits.cache_bytes, 0).text("how", limits.how).object();
+  return runtime::JsonMembers()
+      .number("memory_gb_s", limits.memory_gb_s)
+      .number("cache_gb_s", limits.cache_gb_s)
+      .number("gflop_s", limits.gflop_s)
+      .number("cache_bytes", limits.cache_bytes, 0)
+      .text("how", limits.how)
+      .object();
 }
 
 }  // namespace coil::report

@@ -52,7 +52,8 @@ Result<std::string> report_page(const std::vector<std::string>& reports) {
     for (Json& report : all) {
       for (Json& kernel : report["kernels"]) kernel.erase("call");
       for (auto& [name, function] : report["sources"].items()) {
-        if (function["text"].get_ref<const std::string&>().size() > most) function["text"] = "// left out: the page may have 2 MB. coil inspect --source " + name + "\n";
+        if (function["text"].get_ref<const std::string&>().size() > most)
+          function["text"] = "// left out: the page may have 2 MB. coil inspect --source " + name + "\n";
       }
     }
   }

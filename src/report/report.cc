@@ -18,7 +18,9 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kMaxText = uint64_t{1} << 28;
 constexpr std::string_view kSourceFolder = "/data/coil/src/";
 
-Error bad(const runtime::Model& model, const std::string& what) { return Error{ErrorCode::bad_package, "data/coil/manifest.json: " + what, model.archive().name(), "compile the program again"}; }
+Error bad(const runtime::Model& model, const std::string& what) {
+  return Error{ErrorCode::bad_package, "data/coil/manifest.json: " + what, model.archive().name(), "compile the program again"};
+}
 
 // The sizes of the calls, by name.
 struct SizesOfCall {
@@ -120,7 +122,8 @@ class Reporter {
   }
 
   void add_times(const Json& times, Json* row) const {
-    for (const char* key : {"us", "least_us", "median_us", "share", "launches", "bytes", "flops", "gb_s", "gflop_s", "threads_us", "cycles", "instructions", "cache_misses"}) {
+    for (const char* key :
+         {"us", "least_us", "median_us", "share", "launches", "bytes", "flops", "gb_s", "gflop_s", "threads_us", "cycles", "instructions", "cache_misses"}) {
       if (times.contains(key)) (*row)[key] = times[key];
     }
     if (!times.contains("bytes")) return;
@@ -178,7 +181,9 @@ class Reporter {
     }
     return elements * element_bytes(buffer.value("dtype", ""));
   }
-  static bool is_number(const std::string& text) { return !text.empty() && text.size() < 18 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }); }
+  static bool is_number(const std::string& text) {
+    return !text.empty() && text.size() < 18 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  }
 
   // Each buffer of the scratch block: where, how large, from which kernel to which it is needed.
   Json memory() const {
@@ -198,14 +203,17 @@ class Reporter {
       const auto bytes = bytes_of(b);
       const auto offset = sizes_.of(b.at("offset"));
       if (!bytes || !offset) continue;
-      Json row = {{"name", b.value("name", "")}, {"dtype", b.value("dtype", "")}, {"shape", b.value("shape", Json::array())}, {"bytes", *bytes}, {"offset", *offset}};
+      Json row = {
+          {"name", b.value("name", "")}, {"dtype", b.value("dtype", "")}, {"shape", b.value("shape", Json::array())}, {"bytes", *bytes}, {"offset", *offset}};
       if (b.contains("buffer")) {
         row["buffer"] = b["buffer"];
         if (const auto life = lives.find(b["buffer"].get<int>()); life != lives.end()) row["from"] = life->second.first, row["to"] = life->second.second;
       }
       rows.push_back(std::move(row));
     }
-    return {{"arena_formula", part_.at("memory").value("arena_bytes", "")}, {"arena_bytes", sizes_.of(part_.at("memory").at("arena_bytes")).value_or(0)}, {"buffers", rows}};
+    return {{"arena_formula", part_.at("memory").value("arena_bytes", "")},
+            {"arena_bytes", sizes_.of(part_.at("memory").at("arena_bytes")).value_or(0)},
+            {"buffers", rows}};
   }
 
   Result<Json> sources(Json* kernels) const {

@@ -32,7 +32,9 @@ std::string bytes_text(double bytes) {
   return bytes >= 1e3 ? number("%.3g KB", bytes * 1e-3) : number("%.0f bytes", bytes);
 }
 
-bool is_product(const std::string& kind) { return kind == "gemm" || kind == "conv2d" || kind == "attention" || kind == "grouped_gemm" || kind == "quantised_gemm"; }
+bool is_product(const std::string& kind) {
+  return kind == "gemm" || kind == "conv2d" || kind == "attention" || kind == "grouped_gemm" || kind == "quantised_gemm";
+}
 
 class Explainer {
  public:
@@ -63,9 +65,10 @@ class Explainer {
 
   void whole() {
     const double host = call_.value("host_us", 0.0), kernels = call_.value("kernels_us", 0.0);
-    say("A call takes " + time_text(us_) + " on the average (median " + time_text(call_.value("median_us", us_)) + ", " + time_text(call_.value("least_us", us_)) + " to " +
-        time_text(call_.value("most_us", us_)) + ", " + std::to_string(call_.value("calls", 0)) + " calls): " + percent(kernels / std::max(us_, 1e-9)) + " in " +
-        std::to_string(report_.at("kernels").size()) + (report_.at("kernels").size() == 1 ? " kernel, " : " kernels, ") + percent(host / std::max(us_, 1e-9)) +
+    say("A call takes " + time_text(us_) + " on the average (median " + time_text(call_.value("median_us", us_)) + ", " +
+        time_text(call_.value("least_us", us_)) + " to " + time_text(call_.value("most_us", us_)) + ", " + std::to_string(call_.value("calls", 0)) +
+        " calls): " + percent(kernels / std::max(us_, 1e-9)) + " in " + std::to_string(report_.at("kernels").size()) +
+        (report_.at("kernels").size() == 1 ? " kernel, " : " kernels, ") + percent(host / std::max(us_, 1e-9)) +
         " in the host (checking inputs, finding memory, going from kernel to kernel).");
   }
 
@@ -90,7 +93,8 @@ class Explainer {
 
   static std::string key(const Json& k) {
     const Json function = k.value("function", Json());
-    return (function.is_string() ? function.get<std::string>() : k.value("name", "") + k.value("kind", "")) + "|" + number("%.0f", k.value("bytes", 0.0)) + "|" + number("%.0f", k.value("flops", 0.0));
+    return (function.is_string() ? function.get<std::string>() : k.value("name", "") + k.value("kind", "")) + "|" + number("%.0f", k.value("bytes", 0.0)) +
+           "|" + number("%.0f", k.value("flops", 0.0));
   }
 
   static std::string place(const Json& k) {
@@ -113,12 +117,15 @@ class Explainer {
     const double us = k.value("us", 0.0), roof = k.value("roof_us", 0.0), launches = std::max(k.value("launches", 1.0), 1e-9);
     const std::string what = k.value("bound", "");
     if (us / launches < kShortKernel) return "It is short (" + time_text(us / launches) + " each): starting it costs as much as what it computes. ";
-    if (roof <= 0 || what.empty()) return k.contains("bytes") ? "" : "What it moves and computes is not known (a routine of a library, or a kernel of your own). ";
+    if (roof <= 0 || what.empty())
+      return k.contains("bytes") ? "" : "What it moves and computes is not known (a routine of a library, or a kernel of your own). ";
     const std::string amount = what == "compute" ? number("%.3g GFLOP at ", k.value("flops", 0.0) * 1e-9) + number("%.3g GFLOP/s", k.value("gflop_s", 0.0))
                                                  : bytes_text(k.value("bytes", 0.0)) + number(" at %.3g GB/s", k.value("gb_s", 0.0));
     const std::string limit = what == "compute" ? "arithmetic" : what == "cache" ? "bandwidth of the caches" : "bandwidth of the memory";
     const double part = roof / us;
-    if (part >= kNearRoof) return "It is bound by the " + limit + ": " + amount + " is " + percent(part) + " of what this machine gives. Only " + (what == "compute" ? "less arithmetic" : "moving less") + " makes it faster. ";
+    if (part >= kNearRoof)
+      return "It is bound by the " + limit + ": " + amount + " is " + percent(part) + " of what this machine gives. Only " +
+             (what == "compute" ? "less arithmetic" : "moving less") + " makes it faster. ";
     if (part >= kFarFromRoof) return "The " + limit + " would allow " + time_text(roof) + ": " + amount + ", " + percent(part) + " of this machine's. ";
     return "Neither arithmetic nor memory explains its time: the " + limit + " would allow " + time_text(roof) + " (" + percent(part) + "). ";
   }
@@ -147,8 +154,8 @@ class Explainer {
         const int64_t n = last.is_number_integer() ? last.get<int64_t>() : last.is_string() ? std::strtoll(last.get<std::string>().c_str(), nullptr, 10) : 0;
         if (n < 9 || n % 8 == 0) continue;
         const int64_t padded = (n + 7) / 8 * 8;
-        return "Rows of " + found->second->value("name", "a tensor") + " have " + std::to_string(n) + " elements, no multiple of 8: padding the weights to " + std::to_string(padded) +
-               " at export lets it work on whole vectors. ";
+        return "Rows of " + found->second->value("name", "a tensor") + " have " + std::to_string(n) + " elements, no multiple of 8: padding the weights to " +
+               std::to_string(padded) + " at export lets it work on whole vectors. ";
       }
     }
     return "";
@@ -170,8 +177,9 @@ class Explainer {
     std::set<std::string> said;
     for (const Json* n : rows) {
       if (said.size() == 3) break;
-      const std::string sentence = n->value("producer", "") + " was not fused into " + n->value("consumer", "") + " (" + n->value("reason", "") + "): " + bytes_text(n->value("bytes", 0.0)) +
-                                   " go through memory for it, at least " + time_text(n->value("saves_us", 0.0)) + ".";
+      const std::string sentence = n->value("producer", "") + " was not fused into " + n->value("consumer", "") + " (" + n->value("reason", "") +
+                                   "): " + bytes_text(n->value("bytes", 0.0)) + " go through memory for it, at least " + time_text(n->value("saves_us", 0.0)) +
+                                   ".";
       if (said.insert(n->value("reason", "")).second) say(sentence);
     }
   }

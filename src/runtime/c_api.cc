@@ -17,13 +17,13 @@
 #include "runtime/model.h"
 #include "runtime/profile.h"
 
+using coil::Error;
+using coil::ErrorCode;
+using coil::runtime::Context;
 using coil::runtime::fail;
 using coil::runtime::fail_call;
 using coil::runtime::fail_exception;
 using coil::runtime::fail_null;
-using coil::Error;
-using coil::ErrorCode;
-using coil::runtime::Context;
 using coil::runtime::ManifestTensor;
 using coil::runtime::Model;
 using coil::runtime::ModelOptions;
@@ -31,14 +31,12 @@ using coil::runtime::State;
 
 // A coil_tensor is passed on as it is.
 static_assert(sizeof(coil_tensor) == sizeof(CoilTensorView) && offsetof(coil_tensor, data) == offsetof(CoilTensorView, data) &&
-              offsetof(coil_tensor, sizes) == offsetof(CoilTensorView, sizes) &&
-              offsetof(coil_tensor, strides) == offsetof(CoilTensorView, strides) &&
-              offsetof(coil_tensor, rank) == offsetof(CoilTensorView, ndim) &&
-              offsetof(coil_tensor, dtype) == offsetof(CoilTensorView, dtype) &&
+              offsetof(coil_tensor, sizes) == offsetof(CoilTensorView, sizes) && offsetof(coil_tensor, strides) == offsetof(CoilTensorView, strides) &&
+              offsetof(coil_tensor, rank) == offsetof(CoilTensorView, ndim) && offsetof(coil_tensor, dtype) == offsetof(CoilTensorView, dtype) &&
               offsetof(coil_tensor, device_type) == offsetof(CoilTensorView, device_type) &&
               offsetof(coil_tensor, device_index) == offsetof(CoilTensorView, device_index));
-static_assert(COIL_DTYPE_FLOAT32 == +COIL_FLOAT32 && COIL_DTYPE_COMPLEX128 == +COIL_COMPLEX128 && COIL_DTYPE_BFLOAT16 == +COIL_BFLOAT16 && COIL_DTYPE_BOOL == +COIL_BOOL && COIL_DTYPE_FLOAT8_E4M3FN == +COIL_FLOAT8_E4M3FN &&
-              COIL_DTYPE_FLOAT8_E8M0FNU == +COIL_FLOAT8_E8M0FNU);
+static_assert(COIL_DTYPE_FLOAT32 == +COIL_FLOAT32 && COIL_DTYPE_COMPLEX128 == +COIL_COMPLEX128 && COIL_DTYPE_BFLOAT16 == +COIL_BFLOAT16 &&
+              COIL_DTYPE_BOOL == +COIL_BOOL && COIL_DTYPE_FLOAT8_E4M3FN == +COIL_FLOAT8_E4M3FN && COIL_DTYPE_FLOAT8_E8M0FNU == +COIL_FLOAT8_E8M0FNU);
 
 namespace {
 
@@ -46,8 +44,7 @@ std::vector<std::vector<coil_dim>> dims_of(const std::vector<ManifestTensor>& te
   std::vector<std::vector<coil_dim>> all;
   for (const ManifestTensor& tensor : tensors) {
     std::vector<coil_dim>& dims = all.emplace_back();
-    for (const auto& dim : tensor.dims)
-      dims.push_back({dim.min, dim.max, dim.symbol.empty() ? nullptr : dim.symbol.c_str(), dim.hint});
+    for (const auto& dim : tensor.dims) dims.push_back({dim.min, dim.max, dim.symbol.empty() ? nullptr : dim.symbol.c_str(), dim.hint});
   }
   return all;
 }
@@ -62,7 +59,12 @@ coil::Result<ModelOptions> options_of(const coil_options* options) {
   }
   if (known.verify < COIL_VERIFY_SMALL || known.verify > COIL_VERIFY_NONE)
     return Error{ErrorCode::bad_option, "coil_options.verify is " + std::to_string(known.verify) + ", expected one of coil_verify"};
-  return ModelOptions{known.num_threads, known.parallel_for, known.pool, known.device ? known.device : "", static_cast<coil::runtime::Verify>(known.verify), known.program ? known.program : ""};
+  return ModelOptions{known.num_threads,
+                      known.parallel_for,
+                      known.pool,
+                      known.device ? known.device : "",
+                      static_cast<coil::runtime::Verify>(known.verify),
+                      known.program ? known.program : ""};
 }
 
 coil_status give_model(coil::Result<std::shared_ptr<Model>> opened, coil_model** out) {
@@ -88,12 +90,12 @@ coil_status open_with(const coil_options* options, coil_model** out, F open) {
   }
 }
 
-coil_status info_of(const char* kind, const std::vector<ManifestTensor>& tensors,
-                    const std::vector<std::vector<coil_dim>>& dims, int32_t device_type, int32_t i, coil_tensor_info* info) {
+coil_status info_of(const char* kind, const std::vector<ManifestTensor>& tensors, const std::vector<std::vector<coil_dim>>& dims, int32_t device_type,
+                    int32_t i, coil_tensor_info* info) {
   if (!info) return fail_null("the place for the description");
   if (i < 0 || static_cast<size_t>(i) >= tensors.size())
-    return fail(Error{ErrorCode::input_name, std::string("there is no ") + kind + " " + std::to_string(i) +
-                                                 "; the program has " + std::to_string(tensors.size())});
+    return fail(
+        Error{ErrorCode::input_name, std::string("there is no ") + kind + " " + std::to_string(i) + "; the program has " + std::to_string(tensors.size())});
   const ManifestTensor& tensor = tensors[static_cast<size_t>(i)];
   *info = {tensor.name.c_str(), tensor.dtype, static_cast<int32_t>(tensor.dims.size()), dims[static_cast<size_t>(i)].data(),
            tensor.scalar ? +COIL_CPU : device_type};
@@ -117,8 +119,7 @@ coil_status copy(coil_context* context, void* to, const void* from, size_t bytes
   if (!context) return fail_null("the context");
   if (bytes && (!to || !from)) return fail_null(to ? "the source" : "the destination");
   CoilError error;
-  const int32_t code =
-      context->context.model().device().copy(to, from, static_cast<int64_t>(bytes), context->context.stream(), &error);
+  const int32_t code = context->context.model().device().copy(to, from, static_cast<int64_t>(bytes), context->context.stream(), &error);
   return code ? fail_call(error) : COIL_OK;
 }
 
@@ -143,27 +144,21 @@ size_t coil_dtype_bytes(int32_t dtype) {
     case COIL_DTYPE_FLOAT8_E4M3FN:
     case COIL_DTYPE_FLOAT8_E5M2FNUZ:
     case COIL_DTYPE_FLOAT8_E4M3FNUZ:
-    case COIL_DTYPE_FLOAT8_E8M0FNU:
-      return 1;
+    case COIL_DTYPE_FLOAT8_E8M0FNU: return 1;
     case COIL_DTYPE_INT16:
     case COIL_DTYPE_UINT16:
     case COIL_DTYPE_FLOAT16:
-    case COIL_DTYPE_BFLOAT16:
-      return 2;
+    case COIL_DTYPE_BFLOAT16: return 2;
     case COIL_DTYPE_INT32:
     case COIL_DTYPE_UINT32:
     case COIL_DTYPE_COMPLEX32:
-    case COIL_DTYPE_FLOAT32:
-      return 4;
+    case COIL_DTYPE_FLOAT32: return 4;
     case COIL_DTYPE_INT64:
     case COIL_DTYPE_UINT64:
     case COIL_DTYPE_FLOAT64:
-    case COIL_DTYPE_COMPLEX64:
-      return 8;
-    case COIL_DTYPE_COMPLEX128:
-      return 16;
-    default:
-      return 0;
+    case COIL_DTYPE_COMPLEX64: return 8;
+    case COIL_DTYPE_COMPLEX128: return 16;
+    default: return 0;
   }
 }
 
@@ -174,8 +169,7 @@ coil_status coil_open(const char* path, const coil_options* options, coil_model*
 
 coil_status coil_open_memory(const void* bytes, size_t size, const coil_options* options, coil_model** model) {
   if (!bytes) return fail_null("the package's address");
-  return open_with(options, model,
-                   [&](const ModelOptions& o) { return Model::open_memory({static_cast<const uint8_t*>(bytes), size}, o); });
+  return open_with(options, model, [&](const ModelOptions& o) { return Model::open_memory({static_cast<const uint8_t*>(bytes), size}, o); });
 }
 
 int32_t coil_num_programs(const coil_model* model) { return model ? static_cast<int32_t>(model->model->package().programs.size()) : 0; }
@@ -320,19 +314,17 @@ coil_status coil_context_create(coil_model* model, coil_context** context) {
 }
 void coil_context_destroy(coil_context* context) { delete context; }
 
-coil_status coil_run_on(coil_context* context, void* stream, const coil_tensor* inputs, int32_t num_inputs,
-                        coil_tensor* outputs, int32_t num_outputs) try {
+coil_status coil_run_on(coil_context* context, void* stream, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs, int32_t num_outputs) try {
   if (!context) return fail_null("the context");
   CoilError error;
-  const int32_t code = context->context.run(reinterpret_cast<const CoilTensorView*>(inputs), num_inputs,
-                                            reinterpret_cast<CoilTensorView*>(outputs), num_outputs, &error, stream);
+  const int32_t code = context->context.run(reinterpret_cast<const CoilTensorView*>(inputs), num_inputs, reinterpret_cast<CoilTensorView*>(outputs),
+                                            num_outputs, &error, stream);
   return code ? fail_call(error) : COIL_OK;
 } catch (...) {
   return fail_exception();
 }
 
-coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,
-                     int32_t num_outputs) {
+coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs, int32_t num_outputs) {
   return coil_run_on(context, nullptr, inputs, num_inputs, outputs, num_outputs);
 }
 
@@ -370,13 +362,12 @@ coil_status coil_copy_from_device(coil_context* context, void* host, const void*
   return fail_exception();
 }
 
-coil_status coil_infer(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs,
-                       int32_t num_outputs) try {
+coil_status coil_infer(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs, int32_t num_outputs) try {
   if (!context) return fail_null("the context");
   if (num_outputs > 0 && !outputs) return fail_null("the array of outputs");
   CoilError error;
-  const int32_t code = context->context.infer(reinterpret_cast<const CoilTensorView*>(inputs), num_inputs,
-                                              reinterpret_cast<CoilTensorView*>(outputs), num_outputs, &error);
+  const int32_t code =
+      context->context.infer(reinterpret_cast<const CoilTensorView*>(inputs), num_inputs, reinterpret_cast<CoilTensorView*>(outputs), num_outputs, &error);
   return code ? fail_call(error) : COIL_OK;
 } catch (...) {
   return fail_exception();
@@ -399,7 +390,8 @@ coil_status coil_profile_begin(coil_model* model, const coil_profile_options* op
       return fail(Error{ErrorCode::bad_option, "coil_profile_options.struct_bytes is not set", "", "set it to sizeof(coil_profile_options)"});
     std::memcpy(&known, options, std::min<size_t>(options->struct_bytes, sizeof known));
   }
-  if (known.calls < 0) return fail(Error{ErrorCode::bad_option, "coil_profile_options.calls is " + std::to_string(known.calls) + ", expected 0 (until the end) or more"});
+  if (known.calls < 0)
+    return fail(Error{ErrorCode::bad_option, "coil_profile_options.calls is " + std::to_string(known.calls) + ", expected 0 (until the end) or more"});
   auto made = std::make_unique<coil_profile>();
   if (model) made->model = model->model;
   made->profile = coil::runtime::Profile::start(made->model.get(), {known.calls, known.counters != 0});
@@ -415,9 +407,7 @@ coil_status coil_profile_end(coil_profile* profile) {
   return COIL_OK;
 }
 
-int64_t coil_profile_calls(const coil_profile* profile) try {
-  return profile ? static_cast<int64_t>(profile->profile->calls().size()) : 0;
-} catch (...) {
+int64_t coil_profile_calls(const coil_profile* profile) try { return profile ? static_cast<int64_t>(profile->profile->calls().size()) : 0; } catch (...) {
   return 0;
 }
 

@@ -32,10 +32,12 @@ namespace {
 coil::Result<Sampling> sampling_of(const coil_sampling* given) {
   Sampling s;
   if (!given) return s;
-  if (given->struct_bytes < sizeof given->struct_bytes) return Error{ErrorCode::bad_option, "coil_sampling.struct_bytes is not set", "", "set it to sizeof(coil_sampling)"};
+  if (given->struct_bytes < sizeof given->struct_bytes)
+    return Error{ErrorCode::bad_option, "coil_sampling.struct_bytes is not set", "", "set it to sizeof(coil_sampling)"};
   coil_sampling known = {};
   std::memcpy(&known, given, std::min<size_t>(given->struct_bytes, sizeof known));
-  if (known.num_biases < 0 || (known.num_biases > 0 && (!known.bias_tokens || !known.biases))) return Error{ErrorCode::bad_option, "the biases of coil_sampling are null or less than none", "", ""};
+  if (known.num_biases < 0 || (known.num_biases > 0 && (!known.bias_tokens || !known.biases)))
+    return Error{ErrorCode::bad_option, "the biases of coil_sampling are null or less than none", "", ""};
   for (int32_t i = 0; i < known.num_biases; ++i) s.bias.emplace_back(known.bias_tokens[i], known.biases[i]);
   if (known.repetition_penalty != 0) s.repetition_penalty = known.repetition_penalty;
   s.temperature = known.temperature;
@@ -140,7 +142,8 @@ coil_status coil_conversation_generate(coil_conversation* conversation, int64_t 
                                        int64_t* made) try {
   if (!conversation) return fail_null("the conversation");
   if (!made || (count > 0 && !tokens)) return fail_null(made ? "the array for the tokens" : "the place for their number");
-  if (count < 0 || num_stop < 0 || draft < 0 || (num_stop > 0 && !stop)) return fail(Error{ErrorCode::bad_option, "count, num_stop and draft are 0 or more", "", ""});
+  if (count < 0 || num_stop < 0 || draft < 0 || (num_stop > 0 && !stop))
+    return fail(Error{ErrorCode::bad_option, "count, num_stop and draft are 0 or more", "", ""});
   Conversation& c = *conversation->conversation;
   struct Told {  // also where memory runs out on the way
     const std::vector<int64_t>& all;
@@ -178,13 +181,16 @@ coil_status coil_conversations_step(coil_conversation* const* conversations, int
   return fail_exception();
 }
 
-int64_t coil_conversation_length(const coil_conversation* conversation) { return conversation ? static_cast<int64_t>(conversation->conversation->tokens().size()) : 0; }
+int64_t coil_conversation_length(const coil_conversation* conversation) {
+  return conversation ? static_cast<int64_t>(conversation->conversation->tokens().size()) : 0;
+}
 
 coil_status coil_conversation_tokens(const coil_conversation* conversation, int64_t* tokens, int64_t count) try {
   if (!conversation) return fail_null("the conversation");
   if (count > 0 && !tokens) return fail_null("the array for the tokens");
   const std::vector<int64_t>& all = conversation->conversation->tokens();
-  if (count < 0 || count > static_cast<int64_t>(all.size())) return fail(Error{ErrorCode::bad_option, "the conversation has " + std::to_string(all.size()) + " tokens", "", ""});
+  if (count < 0 || count > static_cast<int64_t>(all.size()))
+    return fail(Error{ErrorCode::bad_option, "the conversation has " + std::to_string(all.size()) + " tokens", "", ""});
   std::copy_n(all.begin(), count, tokens);
   return COIL_OK;
 } catch (...) {

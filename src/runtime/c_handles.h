@@ -66,7 +66,8 @@ inline coil_status give_bytes(const std::vector<uint8_t>& bytes, void* to, size_
   const size_t room = *size;
   *size = bytes.size();
   if (!to) return COIL_OK;
-  if (room < bytes.size()) return fail(Error{ErrorCode::bad_option, "there are " + std::to_string(bytes.size()) + " bytes, and room for " + std::to_string(room), "", ""});
+  if (room < bytes.size())
+    return fail(Error{ErrorCode::bad_option, "there are " + std::to_string(bytes.size()) + " bytes, and room for " + std::to_string(room), "", ""});
   std::memcpy(to, bytes.data(), bytes.size());
   return COIL_OK;
 }

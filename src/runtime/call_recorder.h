@@ -51,7 +51,7 @@ class CallRecorder {
   std::vector<std::shared_ptr<Profile>> profiles_;
   std::vector<Lane> lanes_;  // one a worker
   CallRecord call_;
-  const CoilHost* host_ = nullptr;   // that of the call under way
+  const CoilHost* host_ = nullptr;    // that of the call under way
   std::atomic<int32_t> current_{-1};  // the kernel that runs on all threads
   std::unique_ptr<CudaMarks> marks_;
   bool marked_ = false;              // the call under way has marks

@@ -39,8 +39,8 @@ Status check_elf(std::span<const uint8_t> bytes) {
     return Error{ErrorCode::bad_package, "the package's code is not a shared object"};
   if (header.e_machine != this_machine().elf_machine)
     return Error{ErrorCode::wrong_machine,
-                 "the package holds code for " + machine_name(header.e_machine) + "; this machine is " + std::string(this_machine().name),
-                 "", "compile the program for this machine with --target"};
+                 "the package holds code for " + machine_name(header.e_machine) + "; this machine is " + std::string(this_machine().name), "",
+                 "compile the program for this machine with --target"};
   const uint64_t table = uint64_t{header.e_phnum} * sizeof(Elf64_Phdr);
   if (header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phoff > bytes.size() || table > bytes.size() - header.e_phoff)
     return Error{ErrorCode::bad_package, "the package's code is cut off"};
@@ -57,8 +57,7 @@ Status write_all(int file, std::span<const uint8_t> bytes) {
   while (!bytes.empty()) {
     const ssize_t n = write(file, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0)
-      return Error{ErrorCode::out_of_memory, std::string("cannot hold the package's code in memory: ") + strerror(errno)};
+    if (n <= 0) return Error{ErrorCode::out_of_memory, std::string("cannot hold the package's code in memory: ") + strerror(errno)};
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
   return ok_status();
@@ -84,8 +83,7 @@ struct File {
 // loaded object keeps its inode, so it is its own, whichever of several copies of this runtime in the process loads it.
 Result<std::string> path_of(int file) {
   struct stat status;
-  if (fstat(file, &status) != 0)
-    return Error{ErrorCode::load_failed, std::string("cannot read the package's code's file: ") + strerror(errno)};
+  if (fstat(file, &status) != 0) return Error{ErrorCode::load_failed, std::string("cannot read the package's code's file: ") + strerror(errno)};
   std::string path = "/proc/self/fd";
   for (uint64_t n = status.st_ino; n; n >>= 1) path += n & 1 ? "/." : "/";
   return path + "/" + std::to_string(file);
@@ -150,8 +148,7 @@ Status Code::Loaded::open(std::span<const uint8_t> shared_object, const std::str
   }
   const File file{anonymous_file(name)};
   if (file.number < 0)
-    return Error{ErrorCode::load_failed,
-                 std::string("cannot make an anonymous file for the package's code: ") + strerror(errno), "",
+    return Error{ErrorCode::load_failed, std::string("cannot make an anonymous file for the package's code: ") + strerror(errno), "",
                  "allow memfd_create (sysctl vm.memfd_noexec, seccomp) or raise the limit of open files"};
   TRY_STATUS(write_all(file.number, shared_object));
   TRY(const std::string path, path_of(file.number));
@@ -171,21 +168,19 @@ Status Code::Loaded::load_file(const std::string& path) {
 Status Code::Loaded::choose() {
   const auto function = reinterpret_cast<CoilModelFn>(dlsym(handle, COIL_MODEL_SYMBOL));
   if (!function)
-    return Error{ErrorCode::bad_package, "the package's code does not export " COIL_MODEL_SYMBOL "; it was not made by coil",
-                 "", "compile the exported program with coil"};
+    return Error{ErrorCode::bad_package, "the package's code does not export " COIL_MODEL_SYMBOL "; it was not made by coil", "",
+                 "compile the exported program with coil"};
   const CoilModel* table = function();
   if (!table || table->abi_version != COIL_ABI_VERSION || table->struct_bytes < offsetof(CoilModel, count_graphs))
     return Error{ErrorCode::package_version,
-                 "the package's code has boundary version " + std::to_string(table ? table->abi_version : 0) +
-                     ", this runtime has version " + std::to_string(COIL_ABI_VERSION),
+                 "the package's code has boundary version " + std::to_string(table ? table->abi_version : 0) + ", this runtime has version " +
+                     std::to_string(COIL_ABI_VERSION),
                  "", "compile the program again with this version of coil, or use its runtime"};
   const bool gpu = table->device_type == COIL_CUDA;
-  if (table->device_type != COIL_CPU && !gpu)
-    return Error{ErrorCode::bad_package, "the package's code is for an unknown kind of device"};
-  if (gpu && (!table->load_device || !table->unload_device))
-    return Error{ErrorCode::bad_package, "the package's code lacks a part of the boundary"};
-  const bool complete = table->select && table->bind && table->output_shape && table->arena_bytes && table->run &&
-                        table->num_inputs >= 0 && table->num_outputs >= 0 && table->num_symbols >= 0;
+  if (table->device_type != COIL_CPU && !gpu) return Error{ErrorCode::bad_package, "the package's code is for an unknown kind of device"};
+  if (gpu && (!table->load_device || !table->unload_device)) return Error{ErrorCode::bad_package, "the package's code lacks a part of the boundary"};
+  const bool complete = table->select && table->bind && table->output_shape && table->arena_bytes && table->run && table->num_inputs >= 0 &&
+                        table->num_outputs >= 0 && table->num_symbols >= 0;
   if (!complete) return Error{ErrorCode::bad_package, "the package's code lacks a part of the boundary"};
   CoilError error;
   error.message[0] = 0;

@@ -44,8 +44,7 @@ int32_t Context::bind(const CoilTensorView* inputs, int32_t num_inputs, int32_t 
   if (num_inputs > 0 && !inputs) return fail(error, ErrorCode::input_null, "the array of inputs is null");
   if (code_.bind(inputs, num_inputs, symbols_.data(), error) != 0) return error->code;
   if (num_outputs != code_.num_outputs)
-    return fail(error, ErrorCode::output_mismatch, "the program has %d outputs, the caller passes %d", code_.num_outputs,
-                num_outputs);
+    return fail(error, ErrorCode::output_mismatch, "the program has %d outputs, the caller passes %d", code_.num_outputs, num_outputs);
   return check_written(inputs, error);
 }
 
@@ -55,8 +54,9 @@ int32_t Context::check_written(const CoilTensorView* inputs, CoilError* error) c
     const Span written = span_of(inputs[i]);
     for (int32_t j = 0; j < code_.num_inputs; j++) {
       if (i == j || !written.meets(span_of(inputs[j]))) continue;
-      return fail(error, ErrorCode::output_mismatch, "input '%s' (%d), which the program writes to: its memory overlaps that of input '%s' (%d); pass a copy of one of them",
-                  code_.inputs[i].name, i, code_.inputs[j].name, j);
+      return fail(error, ErrorCode::output_mismatch,
+                  "input '%s' (%d), which the program writes to: its memory overlaps that of input '%s' (%d); pass a copy of one of them", code_.inputs[i].name,
+                  i, code_.inputs[j].name, j);
     }
   }
   return 0;
@@ -67,7 +67,8 @@ int32_t Context::allocate_scratch(int64_t bytes, void** data, CoilError* error) 
   Buffer& buffer = late_[num_late_++];
   CoilError reason{};
   if (!buffer.reserve(bytes, &reason))
-    return fail(error, ErrorCode::out_of_memory, "no memory for scratch space of %lld bytes, which the data asks for: %s", static_cast<long long>(bytes), reason.message);
+    return fail(error, ErrorCode::out_of_memory, "no memory for scratch space of %lld bytes, which the data asks for: %s", static_cast<long long>(bytes),
+                reason.message);
   arena_bytes_ += bytes;
   *data = buffer.data();
   return 0;
@@ -144,8 +145,7 @@ int32_t Context::start(const CoilTensorView* inputs, CoilTensorView* outputs, Co
   return arena_bytes_ && !arena_.reserve(arena_bytes_, &reason) ? fail_arena(reason, error) : 0;
 }
 
-int32_t Context::run(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs,
-                     CoilError* error, void* stream) {
+int32_t Context::run(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error, void* stream) {
   if (__builtin_expect(watchers.load(std::memory_order_relaxed) == 0, true)) return run_call(inputs, num_inputs, outputs, num_outputs, error, stream);
   return run_recorded(inputs, num_inputs, outputs, num_outputs, error, stream);
 }
@@ -211,9 +211,8 @@ int32_t Context::drop_lost(int32_t code) {
 
 int32_t Context::fail_arena(const CoilError& reason, CoilError* error) const {
   const std::string& formula = model_->target().arena_formula;
-  return fail(error, static_cast<ErrorCode>(reason.code), "no memory for the scratch space of %lld bytes%s%s: %s",
-              static_cast<long long>(arena_bytes_), formula.empty() ? "" : ", by the formula ", formula.c_str(),
-              reason.message);
+  return fail(error, static_cast<ErrorCode>(reason.code), "no memory for the scratch space of %lld bytes%s%s: %s", static_cast<long long>(arena_bytes_),
+              formula.empty() ? "" : ", by the formula ", formula.c_str(), reason.message);
 }
 
 int32_t Context::synchronise(CoilError* error) { return session_ ? session_->synchronise(error) : 0; }

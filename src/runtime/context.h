@@ -30,8 +30,7 @@ class Context {
   // Returns 0, or the number of an error code with *error filled; the outputs' descriptions are then as they were.
   // On CUDA the work is enqueued on `stream` (null: the default stream) and not waited for. The device's memory that a call
   // uses is this context's: calls on several streams are made to follow one another.
-  int32_t run(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error,
-              void* stream = nullptr);
+  int32_t run(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error, void* stream = nullptr);
 
   // Waits for the last run, and tells what its kernels found at fault (an index out of range in the data). Nothing on the CPU.
   int32_t synchronise(CoilError* error);
@@ -40,8 +39,7 @@ class Context {
   void* stream() const { return session_ ? session_->stream() : nullptr; }  // of the last run
 
   // The same without computing: describes the outputs (their data stays as it is) in memory of this context.
-  int32_t infer(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs,
-                CoilError* error);
+  int32_t infer(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error);
 
   int64_t arena_bytes() const { return arena_bytes_; }    // what the last run asked for
   int64_t output_bytes() const { return output_bytes_; }  // outputs of the last run in memory of this context
@@ -111,7 +109,7 @@ class Context {
   uintptr_t lowest_ = UINTPTR_MAX, highest_ = 0;  // blocks of outputs lie between them
   bool reads_ours_ = false;                       // an input of the call may lie in one
   int32_t hold_memory(CoilError* error);          // of ours that a call named, for as long as the context lives
-  std::unique_ptr<CudaSession> session_;  // on CUDA, once prepared
+  std::unique_ptr<CudaSession> session_;          // on CUDA, once prepared
   int64_t arena_bytes_ = 0;
   int64_t output_bytes_ = 0;
   std::unique_ptr<CallRecorder> recorder_;  // once a call was watched

@@ -14,9 +14,7 @@ int64_t extent_bytes(const CoilTensorDesc& desc, const int64_t* sizes, const int
   for (int32_t d = 0; d < desc.ndim; d++) {
     if (sizes[d] == 0) return 0;
     int64_t step;
-    if (sizes[d] < 0 || strides[d] < 0 || __builtin_mul_overflow(sizes[d] - 1, strides[d], &step) ||
-        __builtin_add_overflow(last, step, &last))
-      return -1;
+    if (sizes[d] < 0 || strides[d] < 0 || __builtin_mul_overflow(sizes[d] - 1, strides[d], &step) || __builtin_add_overflow(last, step, &last)) return -1;
   }
   int64_t bytes;
   return __builtin_add_overflow(last, 1, &last) || __builtin_mul_overflow(last, element_bytes(desc.dtype), &bytes) ? -1 : bytes;
@@ -50,18 +48,16 @@ bool same_layout(const CoilTensorView& have, const int64_t* sizes, const int64_t
   return true;
 }
 
-[[gnu::noinline, gnu::cold]] int32_t fail_output(CoilError* error, const CoilTensorDesc& desc, int32_t i, const int64_t* sizes,
-                                                 const int64_t* strides, const CoilTensorView& have) {
+[[gnu::noinline, gnu::cold]] int32_t fail_output(CoilError* error, const CoilTensorDesc& desc, int32_t i, const int64_t* sizes, const int64_t* strides,
+                                                 const CoilTensorView& have) {
   const bool rank_fits = have.ndim == desc.ndim && (have.sizes || !have.ndim);
   return fail(error, ErrorCode::output_mismatch,
               "output '%s' (%d): the result has dtype number %d, sizes %s, strides %s; the caller's tensor has dtype number "
               "%d, rank %d%s%s%s%s%s; "
               "pass a tensor like the result, or one without data",
-              desc.name, i, desc.dtype, list(sizes, desc.ndim).c_str(), list(strides, desc.ndim).c_str(), have.dtype, have.ndim,
-              rank_fits ? ", sizes " : "", rank_fits ? list(have.sizes, have.ndim).c_str() : "",
-              rank_fits && have.strides ? ", strides " : "",
-              rank_fits && have.strides ? list(have.strides, have.ndim).c_str() : "",
-              have.device_type != COIL_CPU ? ", on CUDA" : "");
+              desc.name, i, desc.dtype, list(sizes, desc.ndim).c_str(), list(strides, desc.ndim).c_str(), have.dtype, have.ndim, rank_fits ? ", sizes " : "",
+              rank_fits ? list(have.sizes, have.ndim).c_str() : "", rank_fits && have.strides ? ", strides " : "",
+              rank_fits && have.strides ? list(have.strides, have.ndim).c_str() : "", have.device_type != COIL_CPU ? ", on CUDA" : "");
 }
 
 }  // namespace
@@ -119,9 +115,9 @@ bool Context::describes_ours(int32_t i, const CoilTensorView& wish) const {
     const auto rank = static_cast<size_t>(code_.outputs[o].ndim);
     const std::vector<Shape>& shapes = outputs_[static_cast<size_t>(o)].shapes;
     return rank && std::any_of(shapes.begin(), shapes.end(), [&](const Shape& shape) {
-      const int64_t* dims = shape.dims.get() + 2 * rank;
-      return wish.sizes == dims || wish.strides == dims + rank;
-    });
+             const int64_t* dims = shape.dims.get() + 2 * rank;
+             return wish.sizes == dims || wish.strides == dims + rank;
+           });
   };
   if (describes(i)) return true;
   for (int32_t o = 0; o < std::min(code_.num_outputs, kMostSwapped); o++) {  // structs that changed places
@@ -143,8 +139,7 @@ int32_t Context::check_wish(int32_t i, const int64_t* symbols, CoilError* error)
     if (int32_t code = session_->check_place("output", desc.name, code_.num_inputs + i, wish, error)) return code;
   }
   const bool fits = rank_fits && wish.dtype == desc.dtype && wish.device_type == code_.device_type &&
-                    reinterpret_cast<uintptr_t>(wish.data) % static_cast<uintptr_t>(element_bytes(desc.dtype)) == 0 &&
-                    same_layout(wish, sizes, strides);
+                    reinterpret_cast<uintptr_t>(wish.data) % static_cast<uintptr_t>(element_bytes(desc.dtype)) == 0 && same_layout(wish, sizes, strides);
   if (!fits) return fail_output(error, desc, i, sizes, strides, wish);
   if (describes_ours(i, wish))
     return fail(error, ErrorCode::output_mismatch,
@@ -175,14 +170,14 @@ int32_t Context::place_in_ours(int32_t i, CoilError* error) {
   if (holds_input(output.blocks[output.block])) output.block ^= 1;
   Buffer& block = output.blocks[output.block];
   if (holds_input(block))
-    return fail(error, ErrorCode::output_mismatch, "output '%s' (%d): inputs of this call lie in its results of the last two runs; copy one of them, or pass memory of your own",
-                desc.name, i);
+    return fail(error, ErrorCode::output_mismatch,
+                "output '%s' (%d): inputs of this call lie in its results of the last two runs; copy one of them, or pass memory of your own", desc.name, i);
   const int64_t bytes = extent_bytes(desc, sizes, strides);
   CoilError reason{};
   if (bytes < 0 || !block.replace(bytes, &reason)) {
-    return fail(error, reason.code ? static_cast<ErrorCode>(reason.code) : ErrorCode::out_of_memory,
-                "no memory for output '%s' of sizes %s (%lld bytes): %s", desc.name, list(sizes, desc.ndim).c_str(),
-                static_cast<long long>(bytes), reason.code ? reason.message : "more bytes than there are numbers for");
+    return fail(error, reason.code ? static_cast<ErrorCode>(reason.code) : ErrorCode::out_of_memory, "no memory for output '%s' of sizes %s (%lld bytes): %s",
+                desc.name, list(sizes, desc.ndim).c_str(), static_cast<long long>(bytes),
+                reason.code ? reason.message : "more bytes than there are numbers for");
   }
   const auto begin = reinterpret_cast<uintptr_t>(block.data());
   lowest_ = std::min(lowest_, begin), highest_ = std::max(highest_, begin + static_cast<uintptr_t>(block.capacity()));
@@ -216,8 +211,7 @@ void Context::describe(int32_t i, bool ours, CoilTensorView* output) const {
   *output = {output->data, dims, dims + desc.ndim, desc.ndim, desc.dtype, device.type, device.index};
 }
 
-int32_t Context::infer(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs,
-                       CoilError* error) {
+int32_t Context::infer(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error) {
   if (int32_t code = bind(inputs, num_inputs, num_outputs, error)) return code;
   for (int32_t i = 0; i < num_outputs; i++) {
     if (is_late(i)) {

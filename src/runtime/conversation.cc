@@ -80,7 +80,8 @@ Status Conversation::append(std::span<const int64_t> tokens) {
   const int64_t vocabulary = generator_->vocabulary();
   for (const int64_t t : tokens) {
     if (t < 0 || t >= vocabulary)
-      return Error{ErrorCode::input_value, "token " + std::to_string(t) + " is not in the vocabulary of " + std::to_string(vocabulary), "", "use the tokenizer that the model was trained with"};
+      return Error{ErrorCode::input_value, "token " + std::to_string(t) + " is not in the vocabulary of " + std::to_string(vocabulary), "",
+                   "use the tokenizer that the model was trained with"};
   }
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   return ok_status();
@@ -94,7 +95,8 @@ Status Conversation::set_source(std::span<const int64_t> tokens) {
 
 // One call of the program, with tokens from `begin` on; logits of the last `rows` of them.
 Status Conversation::process_piece(int64_t begin, int64_t count, int64_t rows, std::vector<float>* logits) {
-  if (generator_->takes_source() && !source_) return Error{ErrorCode::input_value, "the encoder has read nothing yet", "", "give the conversation its source first"};
+  if (generator_->takes_source() && !source_)
+    return Error{ErrorCode::input_value, "the encoder has read nothing yet", "", "give the conversation its source first"};
   const std::span<const int64_t> piece = std::span<const int64_t>(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
   const SlotWork work = {slot_.get(), piece, begin, rows, logits};
   const Status status = slot_ ? generator_->call({&work, 1}) : generator_->call(piece, begin, state_, source_.get(), rows, logits);
@@ -107,7 +109,10 @@ Status Conversation::process(int64_t rows, std::vector<float>* logits) {
   const auto count = static_cast<int64_t>(tokens_.size());
   if (count == 0) return empty();
   if (!generator_->has_state()) {
-    if (count > generator_->most()) return Error{ErrorCode::input_value, "the conversation has " + std::to_string(count) + " tokens, the program takes at most " + std::to_string(generator_->most()), "", "shorten it (truncate)"};
+    if (count > generator_->most())
+      return Error{ErrorCode::input_value,
+                   "the conversation has " + std::to_string(count) + " tokens, the program takes at most " + std::to_string(generator_->most()), "",
+                   "shorten it (truncate)"};
     return process_piece(0, count, rows, logits);
   }
   // The last token is processed again where only its logits are wanted: caches by place hold the same row after it.
@@ -208,7 +213,8 @@ void Conversation::step_block(std::span<Conversation* const> all, int64_t most, 
   std::vector<SlotWork> works;
   for (const size_t i : members) {
     Conversation& c = *all[i];
-    const auto count = static_cast<int64_t>(c.tokens_.size()), from = std::min(c.processed_, count - 1), n = std::min({most, count - from, c.generator_->most()});
+    const auto count = static_cast<int64_t>(c.tokens_.size()), from = std::min(c.processed_, count - 1),
+               n = std::min({most, count - from, c.generator_->most()});
     works.push_back({c.slot_.get(), std::span<const int64_t>(c.tokens_).subspan(static_cast<size_t>(from), static_cast<size_t>(n)), from, 1, &c.logits_});
   }
   const Status status = all[members[0]]->generator_->call(works);
@@ -252,7 +258,8 @@ std::vector<Result<int64_t>> Conversation::step(std::span<Conversation* const> a
 
 Status Conversation::truncate(int64_t count) {
   if (count < 0 || count > static_cast<int64_t>(tokens_.size()))
-    return Error{ErrorCode::bad_option, "the conversation has " + std::to_string(tokens_.size()) + " tokens, " + std::to_string(count) + " of them cannot be kept", "", ""};
+    return Error{ErrorCode::bad_option,
+                 "the conversation has " + std::to_string(tokens_.size()) + " tokens, " + std::to_string(count) + " of them cannot be kept", "", ""};
   tokens_.resize(static_cast<size_t>(count));
   processed_ = std::min(processed_, count);
   return ok_status();
@@ -279,7 +286,9 @@ Result<std::vector<uint8_t>> Conversation::save() {
 }
 
 Status Conversation::restore(std::span<const uint8_t> bytes) {
-  const auto damaged = [](const char* what) { return Error{ErrorCode::state_mismatch, std::string("the saved conversation is damaged: ") + what, "", "save it again"}; };
+  const auto damaged = [](const char* what) {
+    return Error{ErrorCode::state_mismatch, std::string("the saved conversation is damaged: ") + what, "", "save it again"};
+  };
   SavedHead head;
   if (bytes.size() < sizeof head) return damaged("it is shorter than its head");
   std::memcpy(&head, bytes.data(), sizeof head);
@@ -288,7 +297,8 @@ Status Conversation::restore(std::span<const uint8_t> bytes) {
   std::span<const uint8_t> state = bytes.subspan(sizeof head);
   if (!take_numbers(&state, head.tokens, &tokens)) return damaged("it ends within its tokens");
   if (head.processed < 0 || static_cast<uint64_t>(head.processed) > head.tokens) return damaged("it has more tokens processed than there are");
-  if (generator_->takes_source() && !(take_numbers(&state, 1, &count) && take_numbers(&state, static_cast<uint64_t>(count[0]), &source))) return damaged("it ends within its source");
+  if (generator_->takes_source() && !(take_numbers(&state, 1, &count) && take_numbers(&state, static_cast<uint64_t>(count[0]), &source)))
+    return damaged("it ends within its source");
   const int64_t vocabulary = generator_->vocabulary();
   if (std::any_of(tokens.begin(), tokens.end(), [&](int64_t t) { return t < 0 || t >= vocabulary; })) return damaged("a token is not in the vocabulary");
   std::shared_ptr<const Source> read;

@@ -41,7 +41,8 @@ bool Counters::start() {
   if (files_[0] < 0) {
     const int reason = errno;
     note_ = std::string("the system does not give the processor's counters to this process (perf_event_open: ") + strerror(reason) + ")" +
-            (reason == EACCES || reason == EPERM ? "; kernel.perf_event_paranoid of at most 2 allows them, in a container also a seccomp rule" : "; a virtual machine may have none");
+            (reason == EACCES || reason == EPERM ? "; kernel.perf_event_paranoid of at most 2 allows them, in a container also a seccomp rule"
+                                                 : "; a virtual machine may have none");
     return false;
   }
   files_[1] = open_counter(PERF_COUNT_HW_INSTRUCTIONS, files_[0]);

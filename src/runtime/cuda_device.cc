@@ -38,8 +38,7 @@ CudaDevice::~CudaDevice() { driver_->release(device_); }
 void* CudaDevice::allocate(int64_t bytes, CoilError* error) const {
   const cd::CudaScope scope(driver_, context_);
   cd::CudaAddress data = 0;
-  const cd::CudaResult result =
-      bytes < 0 ? cd::CudaResult{cd::kCudaOutOfMemory} : driver_->allocate(&data, static_cast<size_t>(bytes ? bytes : 1));
+  const cd::CudaResult result = bytes < 0 ? cd::CudaResult{cd::kCudaOutOfMemory} : driver_->allocate(&data, static_cast<size_t>(bytes ? bytes : 1));
   if (result == cd::kCudaSuccess) return reinterpret_cast<void*>(data);
   if (result != cd::kCudaOutOfMemory) {
     cd::cuda_fail(driver_, result, error, ("cannot allocate memory of " + text()).c_str());
@@ -48,8 +47,7 @@ void* CudaDevice::allocate(int64_t bytes, CoilError* error) const {
   size_t free = 0, total = 0;
   driver_->memory_info(&free, &total);
   error->code = static_cast<int32_t>(ErrorCode::out_of_memory);
-  std::snprintf(error->message, sizeof error->message, "%s has %s free of %s", text().c_str(), mebibytes(free).c_str(),
-                mebibytes(total).c_str());
+  std::snprintf(error->message, sizeof error->message, "%s has %s free of %s", text().c_str(), mebibytes(free).c_str(), mebibytes(total).c_str());
   return nullptr;
 }
 
@@ -80,15 +78,11 @@ int32_t CudaDevice::synchronise_all(CoilError* error) const {
 int32_t CudaDevice::synchronise(void* stream, CoilError* error) const {
   const cd::CudaScope scope(driver_, context_);
   const cd::CudaResult result = driver_->synchronise_stream(stream);
-  return result == cd::kCudaSuccess
-             ? 0
-             : cd::cuda_fail(driver_, result, error,
-                             ("a kernel on " + text() + " failed (COIL_CUDA_SYNC=1 tells which)").c_str());
+  return result == cd::kCudaSuccess ? 0 : cd::cuda_fail(driver_, result, error, ("a kernel on " + text() + " failed (COIL_CUDA_SYNC=1 tells which)").c_str());
 }
 
 std::string CudaDevice::architecture() const {
-  return "sm_" +
-         std::to_string(attribute(*driver_, cd::kCudaMajor, device_) * 10 + attribute(*driver_, cd::kCudaMinor, device_));
+  return "sm_" + std::to_string(attribute(*driver_, cd::kCudaMajor, device_) * 10 + attribute(*driver_, cd::kCudaMinor, device_));
 }
 
 Result<CudaInfo> cuda_info() {

@@ -25,8 +25,8 @@ class CudaMarks {
   // Around each kernel, in order.
   void begin_kernel();
   void end_kernel();
-  // After the call: waits, and puts the device's times, as ticks after `origin`, into the spans. Where the marks do not say (a failure), the spans keep the host's times.
-  // Says whose they are: "CUPTI", "CUDA events", or the host's.
+  // After the call: waits, and puts the device's times, as ticks after `origin`, into the spans. Where the marks do not say (a failure), the spans keep the
+  // host's times. Says whose they are: "CUPTI", "CUDA events", or the host's.
   const char* times(uint64_t origin, bool failed, std::vector<KernelSpan>* spans);
 
  private:
@@ -42,10 +42,10 @@ class CudaMarks {
   size_t used_ = 0;
   bool failed_ = false;
   TickScale scale_;
-  Cupti* cupti_ = nullptr;      // of the call under way
-  uint64_t cupti_origin_ = 0;   // its clock at the call's begin
-  std::vector<uint64_t> ids_;   // of the kernels
-  bool open_ = false;           // a kernel has begun
+  Cupti* cupti_ = nullptr;     // of the call under way
+  uint64_t cupti_origin_ = 0;  // its clock at the call's begin
+  std::vector<uint64_t> ids_;  // of the kernels
+  bool open_ = false;          // a kernel has begun
 };
 
 }  // namespace coil::runtime

@@ -37,9 +37,7 @@ Place place_of(const cd::CudaDriver& driver, const void* data) {
 }  // namespace
 
 CudaSession::CudaSession(const Model& model)
-    : model_(model),
-      driver_(model.cuda()->driver()),
-      known_(static_cast<size_t>(model.code().num_inputs) + static_cast<size_t>(model.code().num_outputs)) {}
+    : model_(model), driver_(model.cuda()->driver()), known_(static_cast<size_t>(model.code().num_inputs) + static_cast<size_t>(model.code().num_outputs)) {}
 
 Result<std::unique_ptr<CudaSession>> CudaSession::make(const Model& model) {
   std::unique_ptr<CudaSession> session(new CudaSession(model));
@@ -69,24 +67,20 @@ CudaSession::~CudaSession() {
   if (flag_) driver_.free_host(flag_);
 }
 
-int32_t CudaSession::check_place(const char* kind, const char* name, int32_t slot, const CoilTensorView& view,
-                                 CoilError* error) {
+int32_t CudaSession::check_place(const char* kind, const char* name, int32_t slot, const CoilTensorView& view, CoilError* error) {
   const DeviceId here = model_.cuda()->id();
   const auto head = [&] { return std::string(kind) + " '" + name + "' is on "; };
   const auto tail = [&] { return ", the model was opened on " + device_text(here) + "; move it there, or open the model on its device"; };
   if (view.device_type != COIL_CUDA)
-    return fail(error, ErrorCode::input_device,
-                head() + (view.device_type == COIL_CPU ? "the CPU" : "another kind of device") + tail());
-  if (view.device_index != here.index)
-    return fail(error, ErrorCode::input_device, head() + device_text({COIL_CUDA, view.device_index}) + tail());
+    return fail(error, ErrorCode::input_device, head() + (view.device_type == COIL_CPU ? "the CPU" : "another kind of device") + tail());
+  if (view.device_index != here.index) return fail(error, ErrorCode::input_device, head() + device_text({COIL_CUDA, view.device_index}) + tail());
   const void*& known = known_[static_cast<size_t>(slot)];
   if (known == view.data || is_empty(view)) return 0;
   const Place place = place_of(driver_, view.data);
   if (place.memory_type != cd::kCudaMemoryDevice && !place.managed)
     return fail(error, ErrorCode::input_device,
                 head() + device_text({COIL_CUDA, view.device_index}) + " by its description, but its address is that of " +
-                    (place.memory_type == cd::kCudaMemoryHost ? "pinned host memory" : "host memory") +
-                    "; copy it to the device");
+                    (place.memory_type == cd::kCudaMemoryHost ? "pinned host memory" : "host memory") + "; copy it to the device");
   if (place.ordinal != here.index && !place.managed)
     return fail(error, ErrorCode::input_device, head() + device_text({COIL_CUDA, place.ordinal}) + " by its address" + tail());
   known = view.data;
@@ -141,8 +135,7 @@ int32_t CudaSession::begin(void* stream, State* state, CoilError* error) {
     if (const int32_t code = order(stream, error)) return code;
   }
   if (state) {
-    const cd::CudaResult result =
-        is_captured(stream) ? cd::CudaResult{cd::kCudaSuccess} : driver_.wait_event(stream, state->event(), 0);
+    const cd::CudaResult result = is_captured(stream) ? cd::CudaResult{cd::kCudaSuccess} : driver_.wait_event(stream, state->event(), 0);
     if (result != cd::kCudaSuccess) return cd::cuda_fail(&driver_, result, error, "cannot wait for the model's state");
   }
   return 0;

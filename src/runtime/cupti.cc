@@ -30,18 +30,17 @@ constexpr uint32_t kKinds[] = {kKernel, kCopy, kFill, kExternal};
 }  // namespace
 
 // X(member, exported name, arguments)
-#define COIL_CUPTI_FUNCTIONS(X)                                                                                                                    \
-  X(subscribe, cuptiSubscribe, (void** subscriber, void (*callback)(void*, int32_t, uint32_t, const void*), void* user))                          \
-  X(unsubscribe, cuptiUnsubscribe, (void* subscriber))                                                                                             \
-  X(register_callbacks, cuptiActivityRegisterCallbacks,                                                                                            \
-    (void (*give)(uint8_t**, size_t*, size_t*), void (*read)(void*, uint32_t, uint8_t*, size_t, size_t)))                                          \
-  X(enable, cuptiActivityEnable, (uint32_t kind))                                                                                                  \
-  X(disable, cuptiActivityDisable, (uint32_t kind))                                                                                                \
-  X(flush_all, cuptiActivityFlushAll, (uint32_t flag))                                                                                             \
-  X(next_record, cuptiActivityGetNextRecord, (uint8_t* buffer, size_t valid, uint8_t** record))                                                    \
-  X(push_id, cuptiActivityPushExternalCorrelationId, (uint32_t kind, uint64_t id))                                                                 \
-  X(pop_id, cuptiActivityPopExternalCorrelationId, (uint32_t kind, uint64_t* id))                                                                  \
-  X(timestamp, cuptiGetTimestamp, (uint64_t * nanoseconds))
+#define COIL_CUPTI_FUNCTIONS(X)                                                                                                                               \
+  X(subscribe, cuptiSubscribe, (void** subscriber, void (*callback)(void*, int32_t, uint32_t, const void*), void* user))                                      \
+  X(unsubscribe, cuptiUnsubscribe, (void* subscriber))                                                                                                        \
+  X(register_callbacks, cuptiActivityRegisterCallbacks, (void (*give)(uint8_t**, size_t*, size_t*), void (*read)(void*, uint32_t, uint8_t*, size_t, size_t))) \
+  X(enable, cuptiActivityEnable, (uint32_t kind))                                                                                                             \
+  X(disable, cuptiActivityDisable, (uint32_t kind))                                                                                                           \
+  X(flush_all, cuptiActivityFlushAll, (uint32_t flag))                                                                                                        \
+  X(next_record, cuptiActivityGetNextRecord, (uint8_t* buffer, size_t valid, uint8_t** record))                                                               \
+  X(push_id, cuptiActivityPushExternalCorrelationId, (uint32_t kind, uint64_t id))                                                                            \
+  X(pop_id, cuptiActivityPopExternalCorrelationId, (uint32_t kind, uint64_t* id))                                                                             \
+  X(timestamp, cuptiGetTimestamp, (uint64_t* nanoseconds))
 struct Cupti::Functions {
 #define X(member, name, arguments) int32_t(*member) arguments = nullptr;
   COIL_CUPTI_FUNCTIONS(X)
@@ -67,8 +66,8 @@ bool Cupti::load() {
   }
   auto* functions = new Functions;
   bool complete = true;
-#define X(member, name, arguments)                                                                    \
-  functions->member = reinterpret_cast<decltype(functions->member)>(dlsym(library, #name));           \
+#define X(member, name, arguments)                                                          \
+  functions->member = reinterpret_cast<decltype(functions->member)>(dlsym(library, #name)); \
   complete = complete && functions->member;
   COIL_CUPTI_FUNCTIONS(X)
 #undef X

@@ -50,10 +50,10 @@ class Cupti {
   bool tried_ = false, recording_ = false;
   void* subscriber_ = nullptr;
   std::string note_;
-  std::mutex mutex_;  // of what was recorded
-  std::map<uint32_t, uint64_t> ids_;     // by CUPTI's numbers
-  std::map<uint32_t, Times> ran_;        // of which the id is not known yet
-  std::map<uint64_t, Times> times_;      // by id
+  std::mutex mutex_;                  // of what was recorded
+  std::map<uint32_t, uint64_t> ids_;  // by CUPTI's numbers
+  std::map<uint32_t, Times> ran_;     // of which the id is not known yet
+  std::map<uint64_t, Times> times_;   // by id
 };
 
 }  // namespace coil::runtime

@@ -25,15 +25,13 @@ class CpuDevice : public Device {
 
   void* allocate(int64_t bytes, CoilError* error) const override {
     error->code = static_cast<int32_t>(ErrorCode::out_of_memory);
-    std::snprintf(error->message, sizeof error->message, "%lld bytes of the CPU's memory are not to be had",
-                  static_cast<long long>(bytes));
+    std::snprintf(error->message, sizeof error->message, "%lld bytes of the CPU's memory are not to be had", static_cast<long long>(bytes));
     if (bytes < 0 || bytes > kMost) return nullptr;
     const bool huge = bytes >= kHugeFrom;
     const int64_t rounded = (std::max<int64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
     void* data = nullptr;
     if (posix_memalign(&data, static_cast<size_t>(huge ? kHugePage : kAlignment), static_cast<size_t>(rounded))) return nullptr;
-    if (huge)
-      madvise(data, static_cast<size_t>(rounded / kHugePage * kHugePage), MADV_HUGEPAGE);  // a wish: failure changes nothing
+    if (huge) madvise(data, static_cast<size_t>(rounded / kHugePage * kHugePage), MADV_HUGEPAGE);  // a wish: failure changes nothing
     return data;
   }
   void free(void* data) const override { std::free(data); }
@@ -41,9 +39,7 @@ class CpuDevice : public Device {
     if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
     return 0;
   }
-  int32_t upload(void* to, const void* from, int64_t bytes, CoilError* error) const override {
-    return copy(to, from, bytes, nullptr, error);
-  }
+  int32_t upload(void* to, const void* from, int64_t bytes, CoilError* error) const override { return copy(to, from, bytes, nullptr, error); }
   int32_t synchronise_all(CoilError*) const override { return 0; }
   int32_t synchronise(void*, CoilError*) const override { return 0; }
 };

@@ -29,18 +29,23 @@ int64_t slots_of(const ManifestTensor& t) { return t.dims.size() == 2 && t.dims[
 // Programs of several conversations: what their other inputs and results have to be beside tokens [slots, n].
 Status check_slots_form(const Model& model, const GenerationForm& form) {
   const auto has = [](const ManifestTensor& t, std::initializer_list<int64_t> sizes) {
-    return t.dims.size() == sizes.size() && std::equal(sizes.begin(), sizes.end(), t.dims.begin(), [](int64_t size, const ManifestDim& d) { return size < 0 || (d.min == size && d.max == size); });
+    return t.dims.size() == sizes.size() && std::equal(sizes.begin(), sizes.end(), t.dims.begin(),
+                                                       [](int64_t size, const ManifestDim& d) { return size < 0 || (d.min == size && d.max == size); });
   };
   const std::string slots = std::to_string(form.slots);
-  if (form.places < 0) return wrong_form("tokens of " + slots + " conversations have places, and it has no input for them", "give it an input 'positions' [" + slots + ", n]");
+  if (form.places < 0)
+    return wrong_form("tokens of " + slots + " conversations have places, and it has no input for them", "give it an input 'positions' [" + slots + ", n]");
   const ManifestTensor& places = model.manifest().inputs[static_cast<size_t>(form.places)];
   if (!has(places, {form.slots, -1}) && !(form.most == 1 && has(places, {form.slots})))
-    return wrong_form("its input '" + places.name + "' does not give the places of the tokens of " + slots + " conversations", "make it [" + slots + ", n], as the tokens");
+    return wrong_form("its input '" + places.name + "' does not give the places of the tokens of " + slots + " conversations",
+                      "make it [" + slots + ", n], as the tokens");
   const ManifestTensor& logits = model.manifest().outputs[static_cast<size_t>(form.logits)];
   if (!has(logits, {form.slots, form.most == 1 ? 1 : -1, -1}) && !(form.most == 1 && has(logits, {form.slots, -1})))
-    return wrong_form("its result '" + logits.name + "' is not the logits of the tokens of " + slots + " conversations", "make it [" + slots + ", n, vocabulary]: conversations have different lengths");
+    return wrong_form("its result '" + logits.name + "' is not the logits of the tokens of " + slots + " conversations",
+                      "make it [" + slots + ", n, vocabulary]: conversations have different lengths");
   if (form.most > 1 && logits.dims[1].min == logits.dims[1].max && logits.dims[1].max != form.most)
-    return wrong_form("its result '" + logits.name + "' has no logits for each token", "conversations have different lengths, so that their last tokens stand at different places");
+    return wrong_form("its result '" + logits.name + "' has no logits for each token",
+                      "conversations have different lengths, so that their last tokens stand at different places");
   return check_slots(model, form.slots);
 }
 
@@ -51,7 +56,9 @@ bool is_source(const ManifestTensor& t) {
 
 }  // namespace
 
-Error wrong_form(const std::string& what, const std::string& hint) { return Error{ErrorCode::unsupported_feature, "the program does not generate text: " + what, "", hint}; }
+Error wrong_form(const std::string& what, const std::string& hint) {
+  return Error{ErrorCode::unsupported_feature, "the program does not generate text: " + what, "", hint};
+}
 
 Result<GenerationForm> find_generation_form(const Model& model) {
   GenerationForm form;
@@ -76,13 +83,16 @@ Result<GenerationForm> find_generation_form(const Model& model) {
   form.most = n.max;
   const std::vector<ManifestTensor>& outputs = model.manifest().outputs;
   for (size_t i = 0; i < outputs.size() && form.logits < 0; ++i) {
-    if (is_float(outputs[i].dtype) && !outputs[i].dims.empty() && outputs[i].dims.size() <= 3 && outputs[i].dims.back().min == outputs[i].dims.back().max) form.logits = static_cast<int32_t>(i);
+    if (is_float(outputs[i].dtype) && !outputs[i].dims.empty() && outputs[i].dims.size() <= 3 && outputs[i].dims.back().min == outputs[i].dims.back().max)
+      form.logits = static_cast<int32_t>(i);
   }
   if (form.logits < 0) return wrong_form("none of its results are logits (floats whose last dimension is the vocabulary)");
   form.vocabulary = outputs[static_cast<size_t>(form.logits)].dims.back().max;
   form.slots = slots_of(inputs[static_cast<size_t>(form.tokens)]);
   if (form.slots > 0 && form.source >= 0)
-    return wrong_form("its input '" + inputs[static_cast<size_t>(form.source)].name + "' is of one conversation, its tokens are of " + std::to_string(form.slots), "export it for one conversation");
+    return wrong_form(
+        "its input '" + inputs[static_cast<size_t>(form.source)].name + "' is of one conversation, its tokens are of " + std::to_string(form.slots),
+        "export it for one conversation");
   if (form.slots > 0) TRY_STATUS(check_slots_form(model, form));
   return form;
 }

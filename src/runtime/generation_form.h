@@ -25,6 +25,7 @@ Result<GenerationForm> find_generation_form(const Model& model);
 bool is_encoder_for(const Model& model, const GenerationForm& form, const Model& decoder, const GenerationForm& of);
 
 // COIL-E105 with what is in the way.
-Error wrong_form(const std::string& what, const std::string& hint = "generation takes programs of tokens [1, n] (and their places) to logits [1, n, vocabulary], with caches as state");
+Error wrong_form(const std::string& what,
+                 const std::string& hint = "generation takes programs of tokens [1, n] (and their places) to logits [1, n, vocabulary], with caches as state");
 
 }  // namespace coil::runtime

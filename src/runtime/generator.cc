@@ -25,12 +25,12 @@ class Generator::Call {
   explicit Call(const std::shared_ptr<const Model>& model) : context_(model), memory_(model->device()) {}
 
   // tokens and places: [rows * count], where rows is 1 or the slots. wanted: those of the rows * count whose logits are asked for, rising.
-  Status run(const GenerationForm& form, std::span<const int64_t> tokens, std::span<const int64_t> places, const std::shared_ptr<State>& state, const Source* source,
-             std::span<const int64_t> wanted, std::vector<float>* logits) {
+  Status run(const GenerationForm& form, std::span<const int64_t> tokens, std::span<const int64_t> places, const std::shared_ptr<State>& state,
+             const Source* source, std::span<const int64_t> wanted, std::vector<float>* logits) {
     std::vector<CoilTensorView> outputs;
     TRY_STATUS(start(form, tokens, places, state, source, &outputs));
     TRY_STATUS(take(outputs[static_cast<size_t>(form.logits)], form.vocabulary, static_cast<int64_t>(tokens.size()), wanted, logits));  // waits for them
-    return finish();                                                                                                                 // what the call has found
+    return finish();  // what the call has found
   }
 
   // What an encoder makes of the tokens, as a source of its own.
@@ -55,8 +55,8 @@ class Generator::Call {
  private:
   static constexpr int64_t kAlignment = 256;
 
-  Status start(const GenerationForm& form, std::span<const int64_t> tokens, std::span<const int64_t> places, const std::shared_ptr<State>& state, const Source* source,
-               std::vector<CoilTensorView>* outputs) {
+  Status start(const GenerationForm& form, std::span<const int64_t> tokens, std::span<const int64_t> places, const std::shared_ptr<State>& state,
+               const Source* source, std::vector<CoilTensorView>* outputs) {
     const Model& model = context_.model();
     const std::vector<ManifestTensor>& infos = model.manifest().inputs;
     const int64_t all = static_cast<int64_t>(tokens.size()), rows = std::max<int64_t>(form.slots, 1);
@@ -67,7 +67,8 @@ class Generator::Call {
     if (!memory_.reserve(2 * room, &error)) return error_of(error);
     host_.assign(static_cast<size_t>(2 * room), 0);
     int64_t used = set(&inputs[static_cast<size_t>(form.tokens)], infos[static_cast<size_t>(form.tokens)], 0, token_sizes_, rows, tokens);
-    if (form.places >= 0) used = std::max(used, set(&inputs[static_cast<size_t>(form.places)], infos[static_cast<size_t>(form.places)], room, place_sizes_, rows, places));
+    if (form.places >= 0)
+      used = std::max(used, set(&inputs[static_cast<size_t>(form.places)], infos[static_cast<size_t>(form.places)], room, place_sizes_, rows, places));
     if (form.source >= 0) {
       const DeviceId device = model.device().id();
       CoilTensorView& view = inputs[static_cast<size_t>(form.source)];
@@ -76,7 +77,8 @@ class Generator::Call {
     }
     if (model.device().copy(memory_.data(), host_.data(), used, nullptr, &error)) return error_of(error);
     outputs->resize(static_cast<size_t>(model.code().num_outputs));
-    if (context_.run(inputs.data(), static_cast<int32_t>(inputs.size()), outputs->data(), static_cast<int32_t>(outputs->size()), &error)) return error_of(error);
+    if (context_.run(inputs.data(), static_cast<int32_t>(inputs.size()), outputs->data(), static_cast<int32_t>(outputs->size()), &error))
+      return error_of(error);
     return ok_status();
   }
   Status finish() {
@@ -122,7 +124,8 @@ class Generator::Call {
     float* to = logits->data();
     for (const int64_t r : wanted) {
       const uint8_t* from = static_cast<const uint8_t*>(view.data) + (have - all + r) * row * width;
-      if (context_.model().device().copy(width == 4 ? static_cast<void*>(to) : fetched_.data(), from, vocabulary * width, context_.stream(), &error)) return error_of(error);
+      if (context_.model().device().copy(width == 4 ? static_cast<void*>(to) : fetched_.data(), from, vocabulary * width, context_.stream(), &error))
+        return error_of(error);
       if (width == 2) widen(view.dtype, fetched_, to);
       to += vocabulary;
     }
@@ -171,9 +174,13 @@ Generator::Program::~Program() = default;
 Generator::~Generator() = default;
 
 Status Generator::fits(const Model& other, const GenerationForm& form) const {
-  if (form.vocabulary != vocabulary()) return wrong_form("it has " + std::to_string(form.vocabulary) + " tokens, the first program " + std::to_string(vocabulary()));
-  if (form.source != programs_[0]->form.source || form.width != programs_[0]->form.width) return wrong_form("it does not read what the first program reads of an encoder");
-  if (form.slots != slots()) return wrong_form("it serves " + std::to_string(std::max<int64_t>(form.slots, 1)) + " conversations in a call, the first program " + std::to_string(std::max<int64_t>(slots(), 1)));
+  if (form.vocabulary != vocabulary())
+    return wrong_form("it has " + std::to_string(form.vocabulary) + " tokens, the first program " + std::to_string(vocabulary()));
+  if (form.source != programs_[0]->form.source || form.width != programs_[0]->form.width)
+    return wrong_form("it does not read what the first program reads of an encoder");
+  if (form.slots != slots())
+    return wrong_form("it serves " + std::to_string(std::max<int64_t>(form.slots, 1)) + " conversations in a call, the first program " +
+                      std::to_string(std::max<int64_t>(slots(), 1)));
   if (has_state()) return other.takes_states_of(model());
   return other.state() ? Status(wrong_form("it keeps a state, and the first program none")) : ok_status();
 }
@@ -199,10 +206,13 @@ Status Generator::take_encoder(std::vector<Candidate>* all) {
   const auto decodes = [](const Candidate& c) { return c.form.source >= 0; };
   const auto decoder = std::find_if(all->begin(), all->end(), decodes);
   if (decoder == all->end()) return ok_status();
-  const auto encoder = std::find_if(all->begin(), all->end(), [&](const Candidate& c) { return is_encoder_for(*c.model, c.form, *decoder->model, decoder->form); });
+  const auto encoder =
+      std::find_if(all->begin(), all->end(), [&](const Candidate& c) { return is_encoder_for(*c.model, c.form, *decoder->model, decoder->form); });
   if (encoder == all->end())
-    return wrong_form("its input '" + decoder->model->manifest().inputs[static_cast<size_t>(decoder->form.source)].name + "' is what an encoder has read, and there is no encoder",
-                      "put both into one package: coil compile encoder.pt2 decoder.pt2; the encoder is a program of tokens [1, m] to [1, m, " + std::to_string(decoder->form.width) + "]");
+    return wrong_form("its input '" + decoder->model->manifest().inputs[static_cast<size_t>(decoder->form.source)].name +
+                          "' is what an encoder has read, and there is no encoder",
+                      "put both into one package: coil compile encoder.pt2 decoder.pt2; the encoder is a program of tokens [1, m] to [1, m, " +
+                          std::to_string(decoder->form.width) + "]");
   encoder_ = std::make_unique<Program>(encoder->model, encoder->form);
   std::erase_if(*all, [&](const Candidate& c) { return !decodes(c); });
   return ok_status();
@@ -211,14 +221,19 @@ Status Generator::take_encoder(std::vector<Candidate>* all) {
 // Text grows by one token at a time.
 Status Generator::check() const {
   const bool alone = programs_.size() == 1;
-  const int64_t least = std::min_element(programs_.begin(), programs_.end(), [](const auto& a, const auto& b) { return a->form.least < b->form.least; })->get()->form.least;
+  const int64_t least =
+      std::min_element(programs_.begin(), programs_.end(), [](const auto& a, const auto& b) { return a->form.least < b->form.least; })->get()->form.least;
   if (!has_state()) {
-    if (most() == 1) return wrong_form("it takes one token at a time and keeps nothing of those before" + left_out_, "export it with its caches as buffers, or with a dynamic number of tokens");
+    if (most() == 1)
+      return wrong_form("it takes one token at a time and keeps nothing of those before" + left_out_,
+                        "export it with its caches as buffers, or with a dynamic number of tokens");
   }
   if (least <= 1 || slots() > 0) return ok_status();  // rows of several conversations are filled up
   const GenerationForm& form = programs_[0]->form;
   const std::string other = ", or put a program for single tokens into the package";
-  if (alone && form.least == form.most) return wrong_form("it takes exactly " + std::to_string(form.most) + " tokens at a time" + left_out_, "export it with a dynamic number of tokens (torch.export.Dim), or for one token" + other);
+  if (alone && form.least == form.most)
+    return wrong_form("it takes exactly " + std::to_string(form.most) + " tokens at a time" + left_out_,
+                      "export it with a dynamic number of tokens (torch.export.Dim), or for one token" + other);
   return wrong_form("it takes at least " + std::to_string(least) + " tokens at a time" + left_out_, "export it with min=1 for the number of tokens" + other);
 }
 
@@ -245,7 +260,9 @@ Result<std::shared_ptr<const Source>> Generator::read_source(std::span<const int
   const auto count = static_cast<int64_t>(tokens.size());
   if (count == 0) return Error{ErrorCode::input_value, "there is nothing to read: the source is empty", "", "pass its tokens"};
   if (count < form.least || count > form.most)
-    return Error{ErrorCode::input_value, "the source has " + std::to_string(count) + " tokens, the encoder takes " + std::to_string(form.least) + " to " + std::to_string(form.most), "", "shorten it, or export the encoder for more"};
+    return Error{ErrorCode::input_value,
+                 "the source has " + std::to_string(count) + " tokens, the encoder takes " + std::to_string(form.least) + " to " + std::to_string(form.most),
+                 "", "shorten it, or export the encoder for more"};
   auto source = std::make_shared<Source>(model().device());
   Lease lease(*encoder_);
   TRY_STATUS(lease->encode(form, tokens, source.get()));

@@ -61,7 +61,8 @@ class Generator {
   // COIL-E402 without an encoder, COIL-E210 for more tokens than it takes, or others than it knows.
   Result<std::shared_ptr<const Source>> read_source(std::span<const int64_t> tokens);
   // Calls the program with tokens from place `begin` on, on a state and under a source (null for programs without). logits: those of the last `rows` tokens.
-  Status call(std::span<const int64_t> tokens, int64_t begin, const std::shared_ptr<State>& state, const Source* source, int64_t rows, std::vector<float>* logits);
+  Status call(std::span<const int64_t> tokens, int64_t begin, const std::shared_ptr<State>& state, const Source* source, int64_t rows,
+              std::vector<float>* logits);
   // One call for conversations in slots of one block, with at most most() tokens each. What fails leaves all of them as they were.
   Status call(std::span<const SlotWork> works);
 

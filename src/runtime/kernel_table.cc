@@ -19,7 +19,8 @@ std::string text_of(JsonValue object, std::string_view key) {
 }
 
 KernelRow row_of(JsonValue kernel) {
-  KernelRow row = {text_of(kernel, "name"), text_of(kernel, "function"), text_of(kernel, "kind"), {}, "", "", "", text_of(kernel, "bytes"), text_of(kernel, "flops")};
+  KernelRow row = {text_of(kernel, "name"),  text_of(kernel, "function"), text_of(kernel, "kind"), {}, "", "", "",
+                   text_of(kernel, "bytes"), text_of(kernel, "flops")};
   if (auto ops = kernel.get_array("ops"); ops.ok()) {
     for (JsonValue op : ops.value()) {
       if (auto text = op.as_string(); text.ok()) row.ops.emplace_back(text.value());

@@ -68,8 +68,7 @@ Result<ManifestDim> read_dim(JsonValue value, const std::vector<ManifestDim>& sy
 }
 
 // Overwrites a property of the dims by the list of that name, if there is one.
-Status read_list(JsonValue tensor, std::string_view key, int64_t none, int64_t ManifestDim::* member,
-                 std::vector<ManifestDim>* dims) {
+Status read_list(JsonValue tensor, std::string_view key, int64_t none, int64_t ManifestDim::* member, std::vector<ManifestDim>* dims) {
   if (!tensor.find(key)) return ok_status();
   TRY(const std::vector<JsonValue> list, list_or_none(tensor, key));
   if (list.size() != dims->size()) return tensor.error(std::string(key) + " and shape differ in length");
@@ -81,8 +80,7 @@ Status read_list(JsonValue tensor, std::string_view key, int64_t none, int64_t M
   return ok_status();
 }
 
-Result<std::vector<ManifestTensor>> read_tensors(JsonValue root, std::string_view key,
-                                                 const std::vector<ManifestDim>& symbols) {
+Result<std::vector<ManifestTensor>> read_tensors(JsonValue root, std::string_view key, const std::vector<ManifestDim>& symbols) {
   std::vector<ManifestTensor> tensors;
   TRY(const JsonArray list, root.get_array(key));
   for (JsonValue item : list) {
@@ -116,8 +114,7 @@ Result<FixedInput> read_fixed_input(JsonValue item) {
   TRY(input.name, item.get_string("name"));
   TRY(const JsonValue value, item.get("value"));
   switch (value.kind()) {
-    case JsonKind::null:
-      break;
+    case JsonKind::null: break;
     case JsonKind::boolean: {
       TRY(input.value, value.as_bool());
       break;
@@ -135,8 +132,7 @@ Result<FixedInput> read_fixed_input(JsonValue item) {
       input.value = std::string(text);
       break;
     }
-    default:
-      return value.error("expected a number, a boolean, a string or null");
+    default: return value.error("expected a number, a boolean, a string or null");
   }
   return input;
 }
@@ -200,8 +196,7 @@ Result<std::vector<int32_t>> read_places(JsonValue root, size_t num_outputs) {
   int64_t next = 0;
   for (JsonValue item : list) {
     TRY(const int64_t none, item.as_int());
-    if (none < next || none > static_cast<int64_t>(num_outputs + list.size()))
-      return item.error("none_results must rise and be places of results");
+    if (none < next || none > static_cast<int64_t>(num_outputs + list.size())) return item.error("none_results must rise and be places of results");
     for (; next < none; next++) places.push_back(static_cast<int32_t>(next));
     next = none + 1;
   }
@@ -237,9 +232,8 @@ Result<Manifest> parse_manifest(std::string_view json) {
   const JsonValue root = document.root();
   TRY(const int64_t format, root.get_int("format"));
   if (format != kFormat)
-    return Error{ErrorCode::package_version,
-                 "the package has format " + std::to_string(format) + ", this runtime reads format " + std::to_string(kFormat),
-                 "", "compile the program again with this version of coil, or use its runtime"};
+    return Error{ErrorCode::package_version, "the package has format " + std::to_string(format) + ", this runtime reads format " + std::to_string(kFormat), "",
+                 "compile the program again with this version of coil, or use its runtime"};
   Manifest manifest;
   TRY(manifest.name, root.get_string("name"));
   TRY(manifest.coil_version, root.get_string("coil"));

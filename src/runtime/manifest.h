@@ -47,11 +47,11 @@ struct ManifestTensor {
   std::string name;
   int32_t dtype = 0;  // COIL_FLOAT32, ...
   std::vector<ManifestDim> dims;
-  bool scalar = false;  // a symbolic integer
-  bool mutated = false; // an input that the program writes to
+  bool scalar = false;   // a symbolic integer
+  bool mutated = false;  // an input that the program writes to
   bool whole_storage = false;
   bool exact_strides = false;
-  std::string number;   // of an output: "int", "float", "bool", or empty for a tensor
+  std::string number;  // of an output: "int", "float", "bool", or empty for a tensor
 };
 
 // A buffer that the program changes from call to call.
@@ -63,7 +63,7 @@ struct ManifestState {
 };
 
 struct Target {
-  int32_t device_type = 0;  // COIL_CPU, COIL_CUDA
+  int32_t device_type = 0;         // COIL_CPU, COIL_CUDA
   std::string machine = "x86-64";  // of a CPU
   std::string model = "model";
   std::vector<std::string> architectures;  // "sm_90", or "v3"

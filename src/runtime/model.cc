@@ -28,8 +28,7 @@ Status check_tensors(const char* kind, const CoilTensorDesc* code, int32_t count
     if (code[i].ndim < 0 || code[i].ndim > COIL_MAX_RANK)
       return Error{ErrorCode::bad_package, std::string("the code has an impossible rank among its ") + kind};
     if (code[i].dtype != tensor.dtype || static_cast<size_t>(code[i].ndim) != tensor.dims.size() || tensor.name != code[i].name)
-      return Error{ErrorCode::bad_package,
-                   what + ": '" + tensor.name + "' (" + std::to_string(i) + ") differs in name, dtype or rank"};
+      return Error{ErrorCode::bad_package, what + ": '" + tensor.name + "' (" + std::to_string(i) + ") differs in name, dtype or rank"};
   }
   return ok_status();
 }
@@ -38,7 +37,8 @@ Status check_tensors(const char* kind, const CoilTensorDesc* code, int32_t count
 Status check_shared_constants(const CoilModel& code, std::span<const uint8_t> blob) {
   if (code.constants_bytes == 0) return ok_status();
   if (blob.size() < code.constants_bytes)
-    return Error{ErrorCode::bad_package, "the programs' constants have " + std::to_string(blob.size()) + " bytes, the code expects at least " + std::to_string(code.constants_bytes)};
+    return Error{ErrorCode::bad_package,
+                 "the programs' constants have " + std::to_string(blob.size()) + " bytes, the code expects at least " + std::to_string(code.constants_bytes)};
   CoilConstantsTrailer t;
   for (uint64_t end = blob.size(); end >= code.constants_bytes + sizeof t; end -= sizeof t) {
     std::memcpy(&t, blob.data() + end - sizeof t, sizeof t);
@@ -79,14 +79,13 @@ Result<std::shared_ptr<const Buffer>> upload_constants(const std::shared_ptr<con
 Status check_constants(const CoilModel& code, std::span<const uint8_t> blob) {
   const bool trailer = blob.size() == code.constants_bytes + sizeof(CoilConstantsTrailer);
   if (!trailer && blob.size() != code.constants_bytes)
-    return Error{ErrorCode::bad_package, "the constants have " + std::to_string(blob.size()) + " bytes, the code expects " +
-                                             std::to_string(code.constants_bytes)};
+    return Error{ErrorCode::bad_package,
+                 "the constants have " + std::to_string(blob.size()) + " bytes, the code expects " + std::to_string(code.constants_bytes)};
   if (!trailer) return ok_status();
   CoilConstantsTrailer t;
   std::memcpy(&t, blob.data() + code.constants_bytes, sizeof t);
   if (std::memcmp(t.magic, COIL_CONSTANTS_MAGIC, sizeof t.magic) != 0 || t.hash != code.constants_hash)
-    return Error{ErrorCode::bad_package, "the constants belong to another compile of the model", "",
-                 "compile the program again"};
+    return Error{ErrorCode::bad_package, "the constants belong to another compile of the model", "", "compile the program again"};
   return ok_status();
 }
 
@@ -99,8 +98,7 @@ std::string target_text(const Target& target) {
 
 // Another target of the package may do.
 bool is_about_machine(ErrorCode code) {
-  return code == ErrorCode::wrong_machine || code == ErrorCode::no_cuda_driver || code == ErrorCode::no_cuda_device ||
-         code == ErrorCode::load_failed;
+  return code == ErrorCode::wrong_machine || code == ErrorCode::no_cuda_driver || code == ErrorCode::no_cuda_device || code == ErrorCode::load_failed;
 }
 
 void serial_loop(void*, int64_t count, int64_t, CoilChunkFn body, void* context) {
@@ -174,12 +172,12 @@ Result<std::shared_ptr<Model>> Model::make(Package package, const ModelOptions& 
   if (failure) return *std::move(failure);
   const std::string machine(this_machine().name), cpu = machine == "x86-64" ? "cpu" : machine;
   const bool gpu = wish && wish->type == COIL_CUDA;
-  return Error{ErrorCode::wrong_machine, "the package holds code for " + held + ", not for " + (for_others ? "this machine, which is " + machine : options.device), "",
+  return Error{ErrorCode::wrong_machine,
+               "the package holds code for " + held + ", not for " + (for_others ? "this machine, which is " + machine : options.device), "",
                "compile the program with --target " + (gpu ? "cuda:sm_90" : cpu)};
 }
 
-Result<std::shared_ptr<Model>> Model::make_for(const Package& package, const Target& target, DeviceId device,
-                                               const ModelOptions& options) {
+Result<std::shared_ptr<Model>> Model::make_for(const Package& package, const Target& target, DeviceId device, const ModelOptions& options) {
   TRY(PackagePart part, package.part(target, options.verify));
   TRY(Code code, Code::load(part.code, "coil:" + package.name));
   if (code.model().device_type != target.device_type)
@@ -261,15 +259,14 @@ std::shared_ptr<const KernelTable> Model::kernel_table() const {
 
 Status Model::init_threads(const ModelOptions& options) {
   if (options.num_threads < 0 || options.num_threads > kMostThreads)
-    return Error{ErrorCode::bad_option, "num_threads is " + std::to_string(options.num_threads) +
-                                            ", expected 0 (automatic) to " + std::to_string(kMostThreads)};
+    return Error{ErrorCode::bad_option,
+                 "num_threads is " + std::to_string(options.num_threads) + ", expected 0 (automatic) to " + std::to_string(kMostThreads)};
   if (cuda_) {
     host_ = {1, nullptr, serial_loop};
     return ok_status();
   }
   if (options.parallel_for) {
-    if (options.num_threads < 1)
-      return Error{ErrorCode::bad_option, "parallel_for needs num_threads: how many threads it uses at most, at least 1"};
+    if (options.num_threads < 1) return Error{ErrorCode::bad_option, "parallel_for needs num_threads: how many threads it uses at most, at least 1"};
     host_ = {options.num_threads, options.pool, options.parallel_for};
     return ok_status();
   }
@@ -279,10 +276,8 @@ Status Model::init_threads(const ModelOptions& options) {
   } else if (options.num_threads > 1) {
     pool_ = std::make_shared<ThreadPool>(options.num_threads);
   }
-  if (!pool_ || pool_->num_threads() == 1)
-    host_ = {1, nullptr, serial_loop};
-  else
-    host_ = {pool_->num_threads(), pool_.get(), ThreadPool::run_loop};
+  if (!pool_ || pool_->num_threads() == 1) host_ = {1, nullptr, serial_loop};
+  else host_ = {pool_->num_threads(), pool_.get(), ThreadPool::run_loop};
   return ok_status();
 }
 

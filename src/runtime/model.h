@@ -42,9 +42,9 @@ class Model {
 
   const CoilModel& code() const { return code_.model(); }
   void* symbol(const char* name) const { return code_.symbol(name); }  // of the code; null: it exports none of that name
-  uint64_t code_address() const { return code_.address(); }  // what the addresses in the library are counted from; 0: unknown
-  std::span<const uint8_t> code_bytes() const { return part_.code; }  // the library as it is in the package
-  const std::string& isa() const { return isa_; }  // "x86-64-v4", "sm_90"
+  uint64_t code_address() const { return code_.address(); }            // what the addresses in the library are counted from; 0: unknown
+  std::span<const uint8_t> code_bytes() const { return part_.code; }   // the library as it is in the package
+  const std::string& isa() const { return isa_; }                      // "x86-64-v4", "sm_90"
   const Manifest& manifest() const { return package_.manifest; }
   const Target& target() const { return target_; }  // which of the manifest's it is
   const std::string& name() const { return package_.name; }
@@ -73,8 +73,7 @@ class Model {
  private:
   Model(Package package, Target target, PackagePart part, Code code, std::shared_ptr<const CudaDevice> cuda);
   static Result<std::shared_ptr<Model>> make(Package package, const ModelOptions& options);
-  static Result<std::shared_ptr<Model>> make_for(const Package& package, const Target& target, DeviceId device,
-                                                 const ModelOptions& options);
+  static Result<std::shared_ptr<Model>> make_for(const Package& package, const Target& target, DeviceId device, const ModelOptions& options);
   Status check() const;
   Status load_on_device();
   Status init_state();

@@ -10,8 +10,8 @@ namespace {
 
 // The part of NVTX 3's protocol that is used here, by its layout. A tool is given `export_table`; through it, it finds the places of the function
 // pointers of each module, and fills those that it serves.
-enum : uint32_t { kCallbacksTable = 1, kVersionTable = 3 };   // NvtxExportTableID
-enum : int { kCore2 = 5 };                                    // NvtxCallbackModule
+enum : uint32_t { kCallbacksTable = 1, kVersionTable = 3 };                                 // NvtxExportTableID
+enum : int { kCore2 = 5 };                                                                  // NvtxCallbackModule
 enum : size_t { kRangePush = 4, kRangePop = 5, kDomainCreate = 12, kCore2Functions = 16 };  // NvtxCallbackIdCore2
 constexpr uint32_t kVersion = 3;
 
@@ -77,7 +77,8 @@ bool Nvtx::attach(const std::string& library) {
 Status Nvtx::check_environment() {
   const std::string word = env("COIL_NVTX").value_or("calls");
   if (word == "0" || word == "calls" || word == "kernels") return ok_status();
-  return Error{ErrorCode::bad_option, "COIL_NVTX='" + word + "' is none of 0, calls and kernels", "", "calls: a range for each call; kernels: and one for each kernel"};
+  return Error{ErrorCode::bad_option, "COIL_NVTX='" + word + "' is none of 0, calls and kernels", "",
+               "calls: a range for each call; kernels: and one for each kernel"};
 }
 
 const Nvtx* Nvtx::get() {

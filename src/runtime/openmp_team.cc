@@ -20,9 +20,9 @@ namespace coil::runtime {
 namespace {
 
 constexpr int64_t kMillisecond = 1000000;
-constexpr int64_t kShare = 200;                       // of the time that looking may take
-constexpr int64_t kLookApart = 2 * kMillisecond;      // less than libgomp spins for
-constexpr int64_t kSpinsEnd = 20 * kMillisecond;      // later than libgomp's threads have gone to sleep
+constexpr int64_t kShare = 200;                   // of the time that looking may take
+constexpr int64_t kLookApart = 2 * kMillisecond;  // less than libgomp spins for
+constexpr int64_t kSpinsEnd = 20 * kMillisecond;  // later than libgomp's threads have gone to sleep
 constexpr int64_t kFirstPatience = 200 * kMillisecond, kMostPatience = 10000 * kMillisecond;
 constexpr int64_t kFindApart = 100 * kMillisecond;
 constexpr int kOthersBefore = 64;  // loops in a row by which another thread becomes the one that is served

@@ -3,9 +3,9 @@
 //
 // They are used only while they would be in the way: some other thread of the process runs at that moment, and the machine is not busy beyond
 // that. A team waits for each of its threads, a pool of our own for none that has not begun: beside other processes it is many times
-// faster. That is looked at rarely (a 200th of the time); COIL_OPENMP=always and never decide it without looking. A process that stems from a fork never uses them (libgomp's threads do not come through one, and it does not notice),
-// nor does a caller that is within a parallel region itself. Every thread that begins a region has a team of its own, so one thread
-// at a time is served: the one that has called last for a while.
+// faster. That is looked at rarely (a 200th of the time); COIL_OPENMP=always and never decide it without looking. A process that stems from a fork never uses
+// them (libgomp's threads do not come through one, and it does not notice), nor does a caller that is within a parallel region itself. Every thread that begins
+// a region has a team of its own, so one thread at a time is served: the one that has called last for a while.
 #pragma once
 
 #include <pthread.h>
@@ -34,16 +34,16 @@ class OpenMpTeam {
 
   bool wanted_ = false;
   bool always_ = false;
-  bool never_ = false;       // a process that was forked, or is not to
+  bool never_ = false;  // a process that was forked, or is not to
   long processors_ = 1;
   bool looked_ = false;
-  int64_t next_look_ = 0;    // ns, CLOCK_MONOTONIC, as the others
-  int64_t since_ = 0;        // when the team was taken
-  int64_t patience_ = 0;     // how long it is kept before it is given up for a try: our own use keeps it spinning, too
+  int64_t next_look_ = 0;  // ns, CLOCK_MONOTONIC, as the others
+  int64_t since_ = 0;      // when the team was taken
+  int64_t patience_ = 0;   // how long it is kept before it is given up for a try: our own use keeps it spinning, too
   int64_t give_up_until_ = 0;
-  pthread_t caller_{};       // whom the team serves
+  pthread_t caller_{};  // whom the team serves
   bool has_caller_ = false;
-  int others_ = 0;           // loops of other threads since its last
+  int others_ = 0;  // loops of other threads since its last
 };
 
 // Threads of this process that run or are ready to, without the caller.

@@ -35,8 +35,7 @@ Error missing_entry(const ZipReader& zip, const std::string& root, const std::st
 }
 
 // The content of a stored entry in place, checked; a deflated one is decompressed and kept by the package.
-Result<std::span<const uint8_t>> checked(const ZipReader& zip, const ZipEntry& entry, uint64_t max_bytes,
-                                         std::vector<std::shared_ptr<const void>>* owners) {
+Result<std::span<const uint8_t>> checked(const ZipReader& zip, const ZipEntry& entry, uint64_t max_bytes, std::vector<std::shared_ptr<const void>>* owners) {
   if (!entry.deflated) {
     TRY_STATUS(zip.verify(entry));
     return zip.data_span(entry);
@@ -48,8 +47,7 @@ Result<std::span<const uint8_t>> checked(const ZipReader& zip, const ZipEntry& e
 }
 
 // The constants in place if they are stored and aligned, else a copy.
-Result<std::span<const uint8_t>> constants_of(const ZipReader& zip, const ZipEntry& entry, Verify verify,
-                                              std::vector<std::shared_ptr<const void>>* owners) {
+Result<std::span<const uint8_t>> constants_of(const ZipReader& zip, const ZipEntry& entry, Verify verify, std::vector<std::shared_ptr<const void>>* owners) {
   std::vector<uint8_t> inflated;
   std::span<const uint8_t> bytes;
   if (entry.deflated) {

@@ -18,13 +18,13 @@ enum class Verify : int32_t { small = 0, all = 1, none = 2 };
 
 // The part for one of the manifest's targets.
 struct PackagePart {
-  std::span<const uint8_t> code;       // the shared object
-  std::span<const uint8_t> constants;  // the blob with its trailer, if any; starts at a multiple of 64 bytes; may be empty
+  std::span<const uint8_t> code;                    // the shared object
+  std::span<const uint8_t> constants;               // the blob with its trailer, if any; starts at a multiple of 64 bytes; may be empty
   std::vector<std::shared_ptr<const void>> owners;  // the archive, entries that had to be decompressed or moved
 };
 
 struct Package {
-  std::string name;  // the archive's root folder
+  std::string name;                   // the archive's root folder
   std::vector<std::string> programs;  // never empty; a single one without a name is "model"
   std::string program;                // of them, the one that the manifest is of
   bool several = false;               // the programs have names, manifests of their own, and their weights in common

@@ -91,7 +91,8 @@ Status put(int file, const std::string& bytes) {
 Result<int> open_file(const std::string& path) {
   const int file = open(path.c_str(), O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (file >= 0) return file;
-  return Error{ErrorCode::bad_option, "COIL_PERF: cannot write " + path + ": " + std::strerror(errno), "", "name a folder that can be written to, or unset COIL_PERF"};
+  return Error{ErrorCode::bad_option, "COIL_PERF: cannot write " + path + ": " + std::strerror(errno), "",
+               "name a folder that can be written to, or unset COIL_PERF"};
 }
 
 // A process that was forked has files of its own.
@@ -171,7 +172,9 @@ Functions read_functions(const Model& model) {
   const auto ranges = code_ranges(model.code_bytes());
   for (JsonValue row : rows.value()) {
     auto f = function_of(row);
-    const auto holds = [&](const auto& range) { return f->address >= range.first && f->size <= range.second && f->address - range.first <= range.second - f->size; };
+    const auto holds = [&](const auto& range) {
+      return f->address >= range.first && f->size <= range.second && f->address - range.first <= range.second - f->size;
+    };
     if (f && std::any_of(ranges.begin(), ranges.end(), holds)) out.functions.push_back(std::move(*f));
   }
   return out;
@@ -208,13 +211,21 @@ std::string line_record(const Function& f, const Functions& all, uint64_t base) 
   uint64_t count = 0;
   for (const Line& line : f.lines) {
     if (static_cast<size_t>(line.file) >= all.files.size() || line.address < f.address || line.address - f.address >= f.size) continue;
-    entries.add(base + line.address + kBeforeCode).add(static_cast<int32_t>(std::min<int64_t>(line.line, INT32_MAX))).add(int32_t{0}).text(all.files[static_cast<size_t>(line.file)]);
+    entries.add(base + line.address + kBeforeCode)
+        .add(static_cast<int32_t>(std::min<int64_t>(line.line, INT32_MAX)))
+        .add(int32_t{0})
+        .text(all.files[static_cast<size_t>(line.file)]);
     count++;
   }
   if (count == 0) return "";
   const size_t size = 16 + 16 + entries.data().size(), padding = (8 - size % 8) % 8;
   Bytes record;
-  record.add(uint32_t{2}).add(static_cast<uint32_t>(size + padding)).add(now()).add(base + f.address).add(count).raw(entries.data().data(), entries.data().size());
+  record.add(uint32_t{2})
+      .add(static_cast<uint32_t>(size + padding))
+      .add(now())
+      .add(base + f.address)
+      .add(count)
+      .raw(entries.data().data(), entries.data().size());
   return record.data() + std::string(padding, '\0');
 }
 
@@ -241,7 +252,8 @@ Status tell_perf(const Model& model) {
   if (base == 0) return ok_status();
   Functions all = read_functions(model);
   if (all.functions.empty()) {  // nothing is known of the parts
-    for (const auto& [address, size] : code_ranges(model.code_bytes())) all.functions.push_back({"coil:" + model.name() + " (compile it with --debug-info to see its kernels)", address, size, {}});
+    for (const auto& [address, size] : code_ranges(model.code_bytes()))
+      all.functions.push_back({"coil:" + model.name() + " (compile it with --debug-info to see its kernels)", address, size, {}});
   }
   const auto from = origins(*model.kernel_table());
   Files& f = files();

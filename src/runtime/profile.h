@@ -29,7 +29,7 @@ struct KernelSpan {
   int32_t kernel = 0;
   uint32_t thread = 0;
   uint64_t begin = 0, end = 0;
-  uint32_t sizes = 0;       // from where in CallRecord::sizes its own are
+  uint32_t sizes = 0;         // from where in CallRecord::sizes its own are
   uint64_t counters[3] = {};  // cycles, instructions, cache misses of the thread, where they are counted
 };
 // Work of a loop on one of the pool's threads.
@@ -42,12 +42,12 @@ struct ChunkSpan {
 struct CallRecord {
   uint32_t thread = 0;
   uint64_t begin = 0, checked = 0, placed = 0, computed = 0, end = 0;
-  int32_t failed = 0;           // the error's number
+  int32_t failed = 0;            // the error's number
   const void* stream = nullptr;  // on CUDA
   const char* clock = "host";    // whose times the kernels have: "host", "CUDA events", "CUPTI"
-  bool traced = false;          // the package tells of its kernels
-  bool counted = false;         // KernelSpan::counters are there
-  std::vector<int64_t> sizes;   // the call's; then those of kernels that have their own
+  bool traced = false;           // the package tells of its kernels
+  bool counted = false;          // KernelSpan::counters are there
+  std::vector<int64_t> sizes;    // the call's; then those of kernels that have their own
   std::vector<KernelSpan> kernels;
   std::vector<ChunkSpan> chunks;
   std::shared_ptr<const KernelTable> table;
@@ -69,7 +69,7 @@ class Profile {
   const ProfileOptions& options() const { return options_; }
   // What was recorded so far; calls that are under way are left out.
   std::vector<std::shared_ptr<const CallRecord>> calls() const;
-  int64_t dropped() const;       // calls that found no room
+  int64_t dropped() const;            // calls that found no room
   std::string counters_note() const;  // why there are no counters; empty: there are, or nobody asked
   TickScale scale() const;
 

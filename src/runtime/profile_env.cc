@@ -25,9 +25,9 @@ struct Wish {
   std::mutex mutex;
   std::string path;
   ProfileOptions options;
-  int64_t files = 0;                  // written or under way
-  pid_t process = 0;                  // a child that was forked writes nothing
-  std::shared_ptr<Profile> profile;   // under way
+  int64_t files = 0;                 // written or under way
+  pid_t process = 0;                 // a child that was forked writes nothing
+  std::shared_ptr<Profile> profile;  // under way
 };
 // Never destroyed: calls may run while the process ends.
 Wish& wish() {
@@ -113,7 +113,8 @@ Status check_folder(const std::string& path) {
   struct stat status = {};
   const bool is_folder = stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
   if (is_folder || access(folder.c_str(), W_OK | X_OK) != 0)
-    return wrong("COIL_PROFILE='" + path + "': " + (is_folder ? "it is a folder" : "cannot write into " + folder + ": " + std::strerror(errno)), "name a file for the trace, or unset COIL_PROFILE");
+    return wrong("COIL_PROFILE='" + path + "': " + (is_folder ? "it is a folder" : "cannot write into " + folder + ": " + std::strerror(errno)),
+                 "name a file for the trace, or unset COIL_PROFILE");
   return ok_status();
 }
 

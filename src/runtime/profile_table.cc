@@ -127,7 +127,13 @@ std::string kernel_json(const ModelSums& m, int32_t number, const KernelSums& k,
   row.integer("kernel", number);
   if (const auto n = static_cast<size_t>(number); n < m.table->kernels.size()) {
     const KernelRow& r = m.table->kernels[n];
-    row.text("name", r.name).text("function", r.function).text("kind", r.kind).raw("ops", list_text(r.ops)).text("module", r.module).text("source", r.source).text("line", r.line);
+    row.text("name", r.name)
+        .text("function", r.function)
+        .text("kind", r.kind)
+        .raw("ops", list_text(r.ops))
+        .text("module", r.module)
+        .text("source", r.source)
+        .text("line", r.line);
   } else {
     row.text("name", "kernel " + std::to_string(number));
   }
@@ -154,7 +160,10 @@ std::string model_json(ModelSums& m) {
   const double mean = sum / calls;
   if (!m.call_ns.empty()) {
     std::sort(m.call_ns.begin(), m.call_ns.end());
-    out.number("call_us", mean / 1e3).number("least_us", m.call_ns.front() / 1e3).number("median_us", m.call_ns[m.call_ns.size() / 2] / 1e3).number("most_us", m.call_ns.back() / 1e3);
+    out.number("call_us", mean / 1e3)
+        .number("least_us", m.call_ns.front() / 1e3)
+        .number("median_us", m.call_ns[m.call_ns.size() / 2] / 1e3)
+        .number("most_us", m.call_ns.back() / 1e3);
     out.number("check_us", m.check / calls / 1e3).number("place_us", m.place / calls / 1e3).number("kernels_us", m.kernels / calls / 1e3);
     out.number("host_us", std::max(0.0, mean - m.kernels / calls) / 1e3);
   }

@@ -26,7 +26,11 @@ class TraceWriter {
     const bool cuda = c.table->device != "cpu";
     callers_.insert(c.thread);
     JsonMembers args;
-    args.text("model", c.table->model).text("package", c.table->path).text("device", c.table->device).text("isa", c.table->isa).integer("threads", c.table->threads);
+    args.text("model", c.table->model)
+        .text("package", c.table->path)
+        .text("device", c.table->device)
+        .text("isa", c.table->isa)
+        .integer("threads", c.table->threads);
     args.raw("sizes", sizes(*c.table, std::span(c.sizes).first(std::min(c.sizes.size(), c.table->symbols.size()))));
     if (c.failed) args.integer("error", c.failed);
     if (!c.traced) args.text("note", "the package is of an older coil, whose kernels cannot be told apart");
@@ -39,7 +43,8 @@ class TraceWriter {
     for (const ChunkSpan& k : c.chunks) {
       if (k.thread == c.thread) continue;  // the kernel's own event shows it
       workers_.insert(k.thread);
-      const std::string name = k.kernel >= 0 && static_cast<size_t>(k.kernel) < c.table->kernels.size() ? c.table->kernels[static_cast<size_t>(k.kernel)].name : "images";
+      const std::string name =
+          k.kernel >= 0 && static_cast<size_t>(k.kernel) < c.table->kernels.size() ? c.table->kernels[static_cast<size_t>(k.kernel)].name : "images";
       event(name, "work", k.thread, k.begin, k.end, JsonMembers().integer("kernel", k.kernel).integer("items", k.items).object());
     }
   }
@@ -62,11 +67,15 @@ class TraceWriter {
     if (!row.source.empty()) args.text("source", row.source);
     if (!row.line.empty()) args.text("line", row.line);
     const std::span<const int64_t> all(c.sizes);
-    const auto own = all.subspan(std::min<size_t>(k.sizes, all.size())).first(std::min(c.table->symbols.size(), all.size() - std::min<size_t>(k.sizes, all.size())));
+    const auto own =
+        all.subspan(std::min<size_t>(k.sizes, all.size())).first(std::min(c.table->symbols.size(), all.size() - std::min<size_t>(k.sizes, all.size())));
     if (!own.empty()) args.raw("sizes", sizes(*c.table, own));
     if (const auto bytes = c.table->bytes(number, own)) args.number("bytes", *bytes, 0);
     if (const auto flops = c.table->flops(number, own)) args.number("flops", *flops, 0);
-    if (c.counted) args.integer("cycles", static_cast<int64_t>(k.counters[0])).integer("instructions", static_cast<int64_t>(k.counters[1])).integer("cache_misses", static_cast<int64_t>(k.counters[2]));
+    if (c.counted)
+      args.integer("cycles", static_cast<int64_t>(k.counters[0]))
+          .integer("instructions", static_cast<int64_t>(k.counters[1]))
+          .integer("cache_misses", static_cast<int64_t>(k.counters[2]));
     event(row.name, "kernel", track, k.begin, k.end, args.object());
   }
 
@@ -78,8 +87,16 @@ class TraceWriter {
 
   void event(const std::string& name, const char* category, uint32_t track, uint64_t begin, uint64_t end, const std::string& args) {
     if (end < begin) end = begin;
-    line(JsonMembers().text("name", name).text("cat", category).text("ph", "X").integer("pid", pid_).integer("tid", track)
-             .number("ts", scale_.ns(begin) / 1e3).number("dur", scale_.duration_ns(end - begin) / 1e3).raw("args", args).object());
+    line(JsonMembers()
+             .text("name", name)
+             .text("cat", category)
+             .text("ph", "X")
+             .integer("pid", pid_)
+             .integer("tid", track)
+             .number("ts", scale_.ns(begin) / 1e3)
+             .number("dur", scale_.duration_ns(end - begin) / 1e3)
+             .raw("args", args)
+             .object());
   }
 
   void line(const std::string& json) { events_ += (events_.empty() ? "" : ",\n") + json; }
@@ -91,16 +108,29 @@ class TraceWriter {
   }
 
   void name_track(uint32_t track, const std::string& name) {
-    line(JsonMembers().text("name", "thread_name").text("ph", "M").integer("pid", pid_).integer("tid", track).raw("args", JsonMembers().text("name", name).object()).object());
+    line(JsonMembers()
+             .text("name", "thread_name")
+             .text("ph", "M")
+             .integer("pid", pid_)
+             .integer("tid", track)
+             .raw("args", JsonMembers().text("name", name).object())
+             .object());
   }
 
   void name_tracks() {
-    line(JsonMembers().text("name", "process_name").text("ph", "M").integer("pid", pid_).integer("tid", 0).raw("args", JsonMembers().text("name", "coil").object()).object());
+    line(JsonMembers()
+             .text("name", "process_name")
+             .text("ph", "M")
+             .integer("pid", pid_)
+             .integer("tid", 0)
+             .raw("args", JsonMembers().text("name", "coil").object())
+             .object());
     for (const uint32_t t : callers_) name_track(t, "caller " + std::to_string(t));
     for (const uint32_t t : workers_) {
       if (!callers_.contains(t)) name_track(t, "pool thread " + std::to_string(t));
     }
-    for (const auto& [stream, track] : streams_) name_track(track, stream ? "CUDA stream " + std::to_string(reinterpret_cast<uintptr_t>(stream)) : "CUDA default stream");
+    for (const auto& [stream, track] : streams_)
+      name_track(track, stream ? "CUDA stream " + std::to_string(reinterpret_cast<uintptr_t>(stream)) : "CUDA default stream");
   }
 
   const TickScale& scale_;

@@ -34,7 +34,8 @@ Result<std::vector<std::string>> read_program_names(std::string_view manifest) {
   const JsonValue root = document.root();
   TRY(const int64_t format, root.get_int("format"));
   if (format != kFormatOfPrograms)
-    return Error{ErrorCode::package_version, "the package of several programs has format " + std::to_string(format) + ", this runtime reads format " + std::to_string(kFormatOfPrograms),
+    return Error{ErrorCode::package_version,
+                 "the package of several programs has format " + std::to_string(format) + ", this runtime reads format " + std::to_string(kFormatOfPrograms),
                  "", "compile the programs again with this version of coil, or use its runtime"};
   std::vector<std::string> names;
   TRY(const JsonArray list, root.get_array("programs"));
@@ -49,7 +50,8 @@ Result<std::vector<std::string>> read_program_names(std::string_view manifest) {
   return names;
 }
 
-Result<const ZipEntry*> program_manifest(const ZipReader& zip, const std::string& root, const std::string& program, std::vector<std::string>* names, std::string* chosen) {
+Result<const ZipEntry*> program_manifest(const ZipReader& zip, const std::string& root, const std::string& program, std::vector<std::string>* names,
+                                         std::string* chosen) {
   const std::string folder = root + "/data/coil/";
   const ZipEntry* manifest = zip.find(folder + "manifest.json");
   if (!manifest) return static_cast<const ZipEntry*>(nullptr);
@@ -63,11 +65,14 @@ Result<const ZipEntry*> program_manifest(const ZipReader& zip, const std::string
   }
   *chosen = program.empty() ? names->front() : program;
   if (std::find(names->begin(), names->end(), *chosen) == names->end())
-    return Error{ErrorCode::bad_option, "the package has no program '" + shown(program.substr(0, 100)) + "'; it has " + listed(*names), "", "choose one of these"};
+    return Error{ErrorCode::bad_option, "the package has no program '" + shown(program.substr(0, 100)) + "'; it has " + listed(*names), "",
+                 "choose one of these"};
   if (!several) return manifest;
   const ZipEntry* own = zip.find(folder + "programs/" + *chosen + "/manifest.json");
   if (!own)
-    return Error{ErrorCode::bad_package, "the package lacks data/coil/programs/" + *chosen + "/manifest.json, the program '" + *chosen + "' that its manifest names", zip.name(), "compile the programs again with coil"};
+    return Error{ErrorCode::bad_package,
+                 "the package lacks data/coil/programs/" + *chosen + "/manifest.json, the program '" + *chosen + "' that its manifest names", zip.name(),
+                 "compile the programs again with coil"};
   return own;
 }
 
@@ -80,7 +85,8 @@ Status same_states(const std::string& program, const std::vector<ManifestState>&
   for (const ManifestState& mine : states) {
     const auto its = std::find_if(others.begin(), others.end(), [&](const ManifestState& s) { return s.name == mine.name; });
     if (its == others.end()) return fail("the other one's has no '" + shown(mine.name) + "'");
-    if (its->dtype != mine.dtype || its->sizes != mine.sizes) return fail("'" + shown(mine.name) + "' is " + described(mine) + ", the other one's is " + described(*its));
+    if (its->dtype != mine.dtype || its->sizes != mine.sizes)
+      return fail("'" + shown(mine.name) + "' is " + described(mine) + ", the other one's is " + described(*its));
     if (its->offset != mine.offset) return fail("'" + shown(mine.name) + "' lies elsewhere");
   }
   return others.size() == states.size() ? ok_status() : Status(fail("the other one's has more"));

@@ -24,7 +24,8 @@ Result<std::vector<std::string>> read_program_names(std::string_view manifest);
 
 // The entry with the manifest of `program`, or of the first one where it is empty; COIL-E402, with the names that there are, for another one.
 // *chosen: what it is called; "model" in a package of a single program.
-Result<const ZipEntry*> program_manifest(const ZipReader& zip, const std::string& root, const std::string& program, std::vector<std::string>* names, std::string* chosen);
+Result<const ZipEntry*> program_manifest(const ZipReader& zip, const std::string& root, const std::string& program, std::vector<std::string>* names,
+                                         std::string* chosen);
 
 // COIL-E213, with the reason, where these states are not the same: same names, dtypes, shapes and places.
 Status same_states(const std::string& program, const std::vector<ManifestState>& states, const std::string& other, const std::vector<ManifestState>& others);

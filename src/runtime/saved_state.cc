@@ -40,20 +40,24 @@ std::vector<uint8_t> save_bytes(uint64_t identity, const uint8_t* data, int64_t 
 }
 
 Result<SavedState> read_saved(std::span<const uint8_t> saved, uint64_t identity, int64_t size) {
-  const auto damaged = [](const char* what) { return Error{ErrorCode::state_mismatch, std::string("the saved state is damaged: ") + what, "", "save it again"}; };
+  const auto damaged = [](const char* what) {
+    return Error{ErrorCode::state_mismatch, std::string("the saved state is damaged: ") + what, "", "save it again"};
+  };
   SavedHeader header;
   if (saved.size() < sizeof header) return damaged("it is shorter than its head");
   std::memcpy(&header, saved.data(), sizeof header);
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return damaged("it does not begin as one");
   if (header.identity != identity || header.bytes != static_cast<uint64_t>(size))
-    return Error{ErrorCode::state_mismatch, "the saved state belongs to another model, or to another compile of this one", "", "restore it with the package that it was saved from"};
+    return Error{ErrorCode::state_mismatch, "the saved state belongs to another model, or to another compile of this one", "",
+                 "restore it with the package that it was saved from"};
   if (header.runs > (saved.size() - sizeof header) / sizeof(SavedRun)) return damaged("it ends within its table");
   SavedState state;
   state.runs.resize(header.runs);
   if (!state.runs.empty()) std::memcpy(state.runs.data(), saved.data() + sizeof header, state.runs.size() * sizeof(SavedRun));
   uint64_t end = 0, rest = saved.size() - sizeof header - state.runs.size() * sizeof(SavedRun);
   for (const SavedRun& run : state.runs) {
-    if (run.begin < end || run.begin > header.bytes || run.bytes > header.bytes - run.begin || run.bytes > rest) return damaged("its table does not fit what follows");
+    if (run.begin < end || run.begin > header.bytes || run.bytes > header.bytes - run.begin || run.bytes > rest)
+      return damaged("its table does not fit what follows");
     end = run.begin + run.bytes;
     rest -= run.bytes;
   }

@@ -27,13 +27,15 @@ int64_t bytes_of(const ManifestState& s) {
 
 Status check_slots(const Model& model, int64_t slots) {
   const auto fail = [&](const std::string& what, const std::string& hint) {
-    return Error{ErrorCode::unsupported_feature, "the program does not generate text for " + std::to_string(slots) + " conversations at a time: " + what, "", hint};
+    return Error{ErrorCode::unsupported_feature, "the program does not generate text for " + std::to_string(slots) + " conversations at a time: " + what, "",
+                 hint};
   };
   if (!model.state()) return fail("it keeps no state", "export it with its caches as buffers, [" + std::to_string(slots) + ", ...]");
   if (model.target().states.empty()) return fail("the package does not tell what its state consists of", "compile it again with this version of coil");
   for (const ManifestState& s : model.target().states) {
     if (s.sizes.empty() || s.sizes[0] != slots)
-      return fail("its buffer '" + s.name + "' is not one for each conversation", "give each buffer that it changes a first dimension of " + std::to_string(slots));
+      return fail("its buffer '" + s.name + "' is not one for each conversation",
+                  "give each buffer that it changes a first dimension of " + std::to_string(slots));
     if (s.offset < 0 || bytes_of(s) < 0 || s.offset > static_cast<int64_t>(model.code().state_bytes) - bytes_of(s))
       return Error{ErrorCode::bad_package, "the state's buffer '" + s.name + "' lies outside of the state", "", "compile the program again"};
   }

@@ -13,7 +13,7 @@ struct Source {
   explicit Source(const Device& device) : states(device) {}
 
   std::vector<int64_t> tokens;
-  Buffer states;          // [1, m, width], on the device, contiguous
+  Buffer states;  // [1, m, width], on the device, contiguous
   int64_t sizes[3] = {};
 };
 

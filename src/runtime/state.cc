@@ -23,7 +23,8 @@ std::vector<SavedRun> touched(const uint8_t* data, int64_t bytes) {
   if (file < 0) return all;
   std::vector<uint64_t> entries(static_cast<size_t>((bytes + kSavedPage - 1) / kSavedPage));
   const auto size = static_cast<ssize_t>(entries.size() * sizeof(uint64_t));
-  const ssize_t got = pread(file, entries.data(), static_cast<size_t>(size), static_cast<off_t>(reinterpret_cast<uintptr_t>(data) / kSavedPage * sizeof(uint64_t)));
+  const ssize_t got =
+      pread(file, entries.data(), static_cast<size_t>(size), static_cast<off_t>(reinterpret_cast<uintptr_t>(data) / kSavedPage * sizeof(uint64_t)));
   close(file);
   if (got != size) return all;
   return runs_of_pages(bytes, [&](int64_t at, int64_t) { return (entries[static_cast<size_t>(at / kSavedPage)] >> 62) != 0; });
@@ -47,7 +48,9 @@ State::~State() {
 }
 
 Status State::allocate() {
-  const auto failed = [&](const std::string& why) { return Error{ErrorCode::out_of_memory, "no memory for the model's state of " + std::to_string(bytes_) + " bytes" + why, "", ""}; };
+  const auto failed = [&](const std::string& why) {
+    return Error{ErrorCode::out_of_memory, "no memory for the model's state of " + std::to_string(bytes_) + " bytes" + why, "", ""};
+  };
   if (!model_.cuda()) {
     void* data = mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return failed("");
@@ -90,7 +93,8 @@ Status State::copy(void* to, const void* from, int64_t bytes) {
 Status State::fill(const uint8_t* from, int64_t bytes) {
   if (!model_.cuda()) {
     madvise(data_, static_cast<size_t>(bytes_), MADV_DONTNEED);  // fresh pages, which are zero
-    for (const SavedRun& run : runs_of_pages(bytes, [&](int64_t at, int64_t n) { return !is_zero(from + at, n); })) std::memcpy(data_ + run.begin, from + run.begin, run.bytes);
+    for (const SavedRun& run : runs_of_pages(bytes, [&](int64_t at, int64_t n) { return !is_zero(from + at, n); }))
+      std::memcpy(data_ + run.begin, from + run.begin, run.bytes);
     return ok_status();
   }
   const cd::CudaScope scope(&model_.cuda()->driver(), model_.cuda()->context());
@@ -184,7 +188,8 @@ Status State::reset(int64_t begin, int64_t bytes) {
   if (model_.cuda()) {
     const cd::CudaScope scope(&model_.cuda()->driver(), model_.cuda()->context());
     CoilError error{};
-    if (const auto result = model_.cuda()->driver().fill(reinterpret_cast<cd::CudaAddress>(data_) + static_cast<cd::CudaAddress>(begin), 0, static_cast<size_t>(bytes), nullptr)) {
+    if (const auto result = model_.cuda()->driver().fill(reinterpret_cast<cd::CudaAddress>(data_) + static_cast<cd::CudaAddress>(begin), 0,
+                                                         static_cast<size_t>(bytes), nullptr)) {
       cd::cuda_fail(&model_.cuda()->driver(), result, &error, "cannot clear a part of the state");
       return error_of(error);
     }

@@ -11,8 +11,7 @@
 namespace coil::runtime {
 
 // Fills the error; gives its code.
-[[gnu::noinline, gnu::cold, gnu::format(printf, 3, 4)]] inline int32_t fail(CoilError* error, ErrorCode code, const char* format,
-                                                                     ...) {
+[[gnu::noinline, gnu::cold, gnu::format(printf, 3, 4)]] inline int32_t fail(CoilError* error, ErrorCode code, const char* format, ...) {
   error->code = static_cast<int32_t>(code);
   va_list arguments;
   va_start(arguments, format);
@@ -26,22 +25,17 @@ inline int64_t element_bytes(int32_t dtype) {
     case COIL_INT16:
     case COIL_UINT16:
     case COIL_FLOAT16:
-    case COIL_BFLOAT16:
-      return 2;
+    case COIL_BFLOAT16: return 2;
     case COIL_INT32:
     case COIL_UINT32:
     case COIL_COMPLEX32:
-    case COIL_FLOAT32:
-      return 4;
+    case COIL_FLOAT32: return 4;
     case COIL_INT64:
     case COIL_UINT64:
     case COIL_FLOAT64:
-    case COIL_COMPLEX64:
-      return 8;
-    case COIL_COMPLEX128:
-      return 16;
-    default:
-      return 1;
+    case COIL_COMPLEX64: return 8;
+    case COIL_COMPLEX128: return 16;
+    default: return 1;
   }
 }
 

@@ -43,16 +43,14 @@ void futex_wake(std::atomic<uint32_t>& word, int count) {
 // Counts the forks that lead to this process, from 1. The only way to notice a fork without a system call per loop.
 std::atomic<uint64_t> fork_generation{1};
 uint64_t current_generation() {
-  static const int registered =
-      pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); });
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); });
   (void)registered;
   return fork_generation.load(std::memory_order_relaxed);
 }
 
 }  // namespace
 
-ThreadPool::ThreadPool(int num_threads)
-    : num_threads_(std::max(1, num_threads)), spins_(num_threads_ > allowed_cpus() ? 0 : kSpins), loop_(0) {
+ThreadPool::ThreadPool(int num_threads) : num_threads_(std::max(1, num_threads)), spins_(num_threads_ > allowed_cpus() ? 0 : kSpins), loop_(0) {
   static_assert(sizeof(std::atomic<uint64_t>) == 8 && sizeof(std::atomic<uint32_t>) == 4);
   static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the halves of loop_ are used as futex words");
   current_generation();
@@ -185,8 +183,7 @@ void ThreadPool::worker_main() {
       continue;
     }
     bool joined = false;
-    while (loop & kOpen && !(joined = loop_.compare_exchange_weak(loop, loop + 1))) {
-    }
+    while (loop & kOpen && !(joined = loop_.compare_exchange_weak(loop, loop + 1))) {}
     seen = epoch_of(loop);
     spin = 0;
     if (!joined) {

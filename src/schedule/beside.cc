@@ -16,7 +16,8 @@ struct Touched {
 // Of a pointwise kernel; nothing of others.
 std::optional<Touched> touched(const Kernel& k) {
   const auto* loop = std::get_if<LoopKernel>(&k.def);
-  if (!loop || loop->num_outer != static_cast<int>(loop->axes.size()) || loop->sequential || !loop->scratch.empty() || !k.assertion.empty()) return std::nullopt;
+  if (!loop || loop->num_outer != static_cast<int>(loop->axes.size()) || loop->sequential || !loop->scratch.empty() || !k.assertion.empty())
+    return std::nullopt;
   Touched t;
   const auto add_loads = [&](Expr e) {
     if (!e) return;

@@ -38,9 +38,8 @@ class LoopKernelBuilder {
     kernel_.num_phases = std::max(kernel_.num_phases, 1);
     keep_expensive_values();
     drop_lets();
-    std::stable_sort(kernel_.stmts.begin(), kernel_.stmts.end(), [](const Stmt& a, const Stmt& b) {
-      return std::pair(a.phase, a.inner) < std::pair(b.phase, b.inner);
-    });
+    std::stable_sort(kernel_.stmts.begin(), kernel_.stmts.end(),
+                     [](const Stmt& a, const Stmt& b) { return std::pair(a.phase, a.inner) < std::pair(b.phase, b.inner); });
     merge_axes(kernel_);
     return std::move(kernel_);
   }
@@ -372,8 +371,7 @@ Expr linearise(const LoopProgram& program, Expr body, const std::function<Expr(B
   });
 }
 
-LoopKernel build_loop_kernel(const LoopProgram& program, const FusionGroup& group, const std::vector<bool>& stored,
-                             const TargetTraits& target) {
+LoopKernel build_loop_kernel(const LoopProgram& program, const FusionGroup& group, const std::vector<bool>& stored, const TargetTraits& target) {
   return LoopKernelBuilder(program, group, stored, target).run();
 }
 

@@ -15,8 +15,7 @@ inline Expr linearise(const LoopProgram& program, Expr body) {
 }
 
 // stored[b]: buffer b is needed outside the group.
-LoopKernel build_loop_kernel(const LoopProgram& program, const FusionGroup& group, const std::vector<bool>& stored,
-                             const TargetTraits& target);
+LoopKernel build_loop_kernel(const LoopProgram& program, const FusionGroup& group, const std::vector<bool>& stored, const TargetTraits& target);
 
 void merge_axes(LoopKernel& kernel);
 

@@ -33,7 +33,8 @@ std::optional<Expr> merged_stride(Expr offset, int first, std::span<const Expr> 
 }
 
 int64_t first_step(Expr offset, int var) {
-  if (!depends_on_var(offset, var) || any_of(offset, [](Expr e) { return e->dtype != DType::index || e->kind == ExprKind::temp; })) return 0;  // data has another type
+  if (!depends_on_var(offset, var) || any_of(offset, [](Expr e) { return e->dtype != DType::index || e->kind == ExprKind::temp; }))
+    return 0;  // data has another type
   ExprPool& pool = *offset->pool;
   std::vector<Expr> at(static_cast<size_t>(var) + 1, pool.index(0));
   visit(offset, [&](Expr e) {

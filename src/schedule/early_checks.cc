@@ -124,7 +124,8 @@ class EarlyChecks::Finder {
     }
     check.position = substitute_vars(position, now);
     check.bound = substitute_vars(bound, now);
-    const auto known = std::find_if(found_.checks_.begin(), found_.checks_.end(), [&](const Check& c) { return c.position == check.position && c.bound == check.bound && c.domain == check.domain; });
+    const auto known = std::find_if(found_.checks_.begin(), found_.checks_.end(),
+                                    [&](const Check& c) { return c.position == check.position && c.bound == check.bound && c.domain == check.domain; });
     if (known != found_.checks_.end()) {
       known->kernels.push_back(kernel_);
       return true;
@@ -184,7 +185,8 @@ class CheckKernels {
     store.buffer = result;
     store.offset = pool.index(0);
     k.stmts.push_back(std::move(store));
-    list.push_back(told_as ? Kernel{told_as->name, std::move(k), told_as->ops, told_as->origins, {}, {}} : Kernel{"checks_hold", std::move(k), {"checks_hold"}, {}, {}, {}});
+    list.push_back(told_as ? Kernel{told_as->name, std::move(k), told_as->ops, told_as->origins, {}, {}}
+                           : Kernel{"checks_hold", std::move(k), {"checks_hold"}, {}, {}, {}});
     all_hold = pool.load(result, DType::boolean, {pool.index(0)});
   }
 
@@ -203,10 +205,12 @@ std::vector<Kernel> EarlyChecks::kernels(KernelPlan& plan, const std::function<b
   Expr points;  // checks of one position each, which others tell of
   for (const Check& c : checks_) {
     if (std::all_of(c.kernels.begin(), c.kernels.end(), silent)) {
-      kernels.add(pool.op(ScalarOp::eq, {pool.cast(pool.checked_index(c.position, c.bound), DType::i64), c.position}), c.domain, &plan.kernels[static_cast<size_t>(c.kernels[0])]);
+      kernels.add(pool.op(ScalarOp::eq, {pool.cast(pool.checked_index(c.position, c.bound), DType::i64), c.position}), c.domain,
+                  &plan.kernels[static_cast<size_t>(c.kernels[0])]);
       continue;
     }
-    const Expr holds = pool.op(ScalarOp::logical_and, {pool.op(ScalarOp::ge, {c.position, pool.constant_int(0, DType::i64)}), pool.op(ScalarOp::lt, {c.position, pool.cast(c.bound, DType::i64)})});
+    const Expr holds = pool.op(ScalarOp::logical_and, {pool.op(ScalarOp::ge, {c.position, pool.constant_int(0, DType::i64)}),
+                                                       pool.op(ScalarOp::lt, {c.position, pool.cast(c.bound, DType::i64)})});
     if (!c.domain.empty()) kernels.add(holds, c.domain, nullptr);
     else points = points ? pool.op(ScalarOp::logical_and, {points, holds}) : holds;
   }

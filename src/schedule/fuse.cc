@@ -20,8 +20,8 @@ namespace {
 constexpr int64_t kMaxGroupText = 1000;  // nodes of all loops of a kernel, as they are written
 constexpr int kMaxGroupCost = 2000;      // of their operations: clang's time grows faster than a function beyond that
 constexpr size_t kMaxGroupLoops = 80;
-constexpr size_t kMaxSiblings = 64;      // kernels that are tried because they read the same, the latest ones
-constexpr int kMaxSearch = 2000;         // kernels that are looked at to know whether one needs another
+constexpr size_t kMaxSiblings = 64;  // kernels that are tried because they read the same, the latest ones
+constexpr int kMaxSearch = 2000;     // kernels that are looked at to know whether one needs another
 
 constexpr const char* kTurned = "it stores along another axis than it reads along: a kernel of its own does that in tiles";
 
@@ -66,9 +66,7 @@ class Grouper {
  private:
   const Loop& loop(int row) const { return program_.loops[static_cast<size_t>(row)]; }
 
-  bool axes_loop(int row) const {
-    return std::holds_alternative<Pointwise>(loop(row).def) || std::holds_alternative<Reduction>(loop(row).def);
-  }
+  bool axes_loop(int row) const { return std::holds_alternative<Pointwise>(loop(row).def) || std::holds_alternative<Reduction>(loop(row).def); }
 
   const std::vector<BufferId>& reads_of(int row) const { return reads_[static_cast<size_t>(row)]; }
 
@@ -275,7 +273,8 @@ class Grouper {
     if (alone_.contains(gi)) return kTurned;
     const Length again = repeated_for(gi, row);
     const Length length = {length_[static_cast<size_t>(gi)].text + again.text, length_[static_cast<size_t>(gi)].cost + again.cost};
-    if (g.loops.size() >= kMaxGroupLoops || length.text + own.text > kMaxGroupText || length.cost + own.cost > kMaxGroupCost) return "the kernel would grow too long";
+    if (g.loops.size() >= kMaxGroupLoops || length.text + own.text > kMaxGroupText || length.cost + own.cost > kMaxGroupCost)
+      return "the kernel would grow too long";
     for (int other : inputs) {
       if (other != gi && reaches(gi, other)) return "another kernel has to run between them";
     }
@@ -283,7 +282,8 @@ class Grouper {
       const int p = producer_[static_cast<size_t>(id.index)];
       if (p >= 0 && group_of_[static_cast<size_t>(p)] == gi && target_.stored.contains(program_.buffer(id).name)) return "an option keeps them apart";
     }
-    const bool moves = std::any_of(inputs.begin(), inputs.end(), [&](int other) { return order_[static_cast<size_t>(other)] > order_[static_cast<size_t>(gi)]; });
+    const bool moves =
+        std::any_of(inputs.begin(), inputs.end(), [&](int other) { return order_[static_cast<size_t>(other)] > order_[static_cast<size_t>(gi)]; });
     if (moves && dependents(gi, kMaxSearch).size() > static_cast<size_t>(kMaxSearch)) return "too many kernels need the producer already";
     const LoopShape s = loop_shape(program_, loop(row));
     std::vector<int> axis_of(s.sizes.size(), -2);
@@ -376,13 +376,13 @@ class Grouper {
   std::vector<std::vector<int>> open_readers_;  // of each buffer: groups that may take more loops in, rising but for loops that join late
   std::vector<std::set<int>> needs_;            // of each group: those that it reads from
   std::vector<std::vector<int>> needed_by_;
-  std::vector<int64_t> order_;                  // of the groups: what is needed has the smaller number
+  std::vector<int64_t> order_;                         // of the groups: what is needed has the smaller number
   std::unordered_map<int, std::vector<int>> waiting_;  // groups that read what a loop makes that has no group yet
   int64_t next_order_ = 0;
-  std::vector<Length> length_;                  // of each group's kernel
-  std::vector<int> seen_;                       // the last search that came by a group
+  std::vector<Length> length_;  // of each group's kernel
+  std::vector<int> seen_;       // the last search that came by a group
   int search_ = 0;
-  int steps_ = 0;                               // that are left to the searches for one loop
+  int steps_ = 0;  // that are left to the searches for one loop
 };
 
 }  // namespace

@@ -323,8 +323,8 @@ class ByImage {
   KernelPlan& plan_;
   const TargetTraits& target_;
   std::vector<Lifetime> lives_;
-  std::vector<Expr> images_;     // of each kernel; null: no convolution is there
-  std::set<BufferId> kept_;      // results of the program
+  std::vector<Expr> images_;                      // of each kernel; null: no convolution is there
+  std::set<BufferId> kept_;                       // results of the program
   std::vector<std::pair<size_t, Kernel>> marks_;  // and the kernels that they stand before; those further down first
 };
 

@@ -260,8 +260,7 @@ std::vector<BufferUse> buffer_uses(const LoopProgram& program) {
   return uses;
 }
 
-void inline_pointwise(LoopProgram& program, const Epilogues& epilogues, const TargetTraits& target, std::vector<bool>& alive,
-                      std::vector<FusionNote>& notes) {
+void inline_pointwise(LoopProgram& program, const Epilogues& epilogues, const TargetTraits& target, std::vector<bool>& alive, std::vector<FusionNote>& notes) {
   Inliner(program, epilogues, target, notes).run(alive);
 }
 

@@ -13,8 +13,8 @@ using Epilogues = std::map<int, std::vector<int>>;
 
 // Which loops read a buffer and how.
 struct BufferUse {
-  std::set<int> loops;      // rows that read it in a body or as an operand
-  bool operand = false;     // some template, scan or sort needs it stored
+  std::set<int> loops;   // rows that read it in a body or as an operand
+  bool operand = false;  // some template, scan or sort needs it stored
   bool program_output = false;
   int producer = -1;
 };
@@ -34,7 +34,6 @@ Epilogues find_epilogues(const LoopProgram& program, const TargetTraits& target,
 
 // Substitutes cheap or single-use pointwise producers into their consumers' bodies; the emptied producers are dropped from
 // `alive`.
-void inline_pointwise(LoopProgram& program, const Epilogues& epilogues, const TargetTraits& target, std::vector<bool>& alive,
-                      std::vector<FusionNote>& notes);
+void inline_pointwise(LoopProgram& program, const Epilogues& epilogues, const TargetTraits& target, std::vector<bool>& alive, std::vector<FusionNote>& notes);
 
 }  // namespace coil

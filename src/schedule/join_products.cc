@@ -33,7 +33,8 @@ const TemplateKernel* few_rows_product(const KernelPlan& plan, const Kernel& k) 
   if (lower_bound(rows).value_or(0) > kJoinedRows) return nullptr;
   const int m0 = static_cast<int>(g->batch.size()), n0 = m0 + static_cast<int>(g->m.size()), k0 = n0 + static_cast<int>(g->n.size());
   const auto steps = [&](const PlanOperand& o, int first, const std::vector<Expr>& sizes) { return merged_stride(o.offset, first, sizes); };
-  const auto a_row = steps(t->operands[0], m0, g->m), a_col = steps(t->operands[0], k0, g->k), b_row = steps(t->operands[1], k0, g->k), b_col = steps(t->operands[1], n0, g->n);
+  const auto a_row = steps(t->operands[0], m0, g->m), a_col = steps(t->operands[0], k0, g->k), b_row = steps(t->operands[1], k0, g->k),
+             b_col = steps(t->operands[1], n0, g->n);
   const auto is_one = [&](const std::optional<Expr>& e) { return e && *e == pool.index(1); };
   const auto lines = [&](const std::optional<Expr>& e, Expr count) { return e && (count == pool.index(1) || (constant(*e) && *constant(*e) % kLine == 0)); };
   return is_one(a_col) && is_one(b_row) && lines(a_row, rows) && lines(b_col, product(pool, g->n)) ? t : nullptr;
@@ -65,7 +66,8 @@ class Joiner {
 
   static bool same_rows(const TemplateKernel& x, const TemplateKernel& y) {
     const auto &a = std::get<Gemm>(x.def), &b = std::get<Gemm>(y.def);
-    return x.operands[0].buffer == y.operands[0].buffer && x.operands[0].offset == y.operands[0].offset && a.batch == b.batch && a.m == b.m && a.k == b.k && a.n.size() == b.n.size();
+    return x.operands[0].buffer == y.operands[0].buffer && x.operands[0].offset == y.operands[0].offset && a.batch == b.batch && a.m == b.m && a.k == b.k &&
+           a.n.size() == b.n.size();
   }
 
   // Puts products that go with number `first` behind it; returns the number of the last one.
@@ -128,7 +130,9 @@ class Joiner {
     const auto& g = std::get<Gemm>(product_kernel.def);
     const BufferId rows = product_kernel.operands[0].buffer;
     const Expr depth = product(pool(), g.k), count = product(pool(), g.m);
-    if (!loop || loop->sequential || !kernel.assertion.empty() || loop->num_outer + 1 != static_cast<int>(loop->axes.size()) || !(loop->axes.back().size == depth)) return false;
+    if (!loop || loop->sequential || !kernel.assertion.empty() || loop->num_outer + 1 != static_cast<int>(loop->axes.size()) ||
+        !(loop->axes.back().size == depth))
+      return false;
     Expr outer = pool().index(1);
     for (int a = 0; a < loop->num_outer; ++a) outer = outer * loop->axes[static_cast<size_t>(a)].size;
     if (!(outer == count) || !(product(pool(), plan_.buffer(rows).info.sizes) == count * depth)) return false;
@@ -171,11 +175,11 @@ class Joiner {
   }
 
   KernelPlan& plan_;
-  std::vector<size_t> members_;    // the kernels of the launch that is gathered
-  std::vector<KernelWork> work_;   // theirs
+  std::vector<size_t> members_;      // the kernels of the launch that is gathered
+  std::vector<KernelWork> work_;     // theirs
   std::map<BufferId, int> readers_;  // how many kernels read a buffer, wherever they stand
-  std::set<BufferId> shown_;       // results of the program
-  std::set<size_t> paired_;        // those of them of which one reads the other's result
+  std::set<BufferId> shown_;         // results of the program
+  std::set<size_t> paired_;          // those of them of which one reads the other's result
 };
 
 }  // namespace
@@ -191,11 +195,13 @@ ReadsResult reads_result(const KernelPlan& plan, const TemplateKernel& later, co
   }
   const bool same_points = later.result_sizes == earlier.result_sizes && earlier.epilogue.size() <= 1;
   std::vector<Expr> point;  // a coordinate of which there is one value is 0, however it is written
-  for (size_t d = 0; d < later.result_sizes.size(); ++d) point.push_back(later.result_sizes[d] == plan.pool->index(1) ? plan.pool->index(0) : plan.pool->var(static_cast<int32_t>(d)));
+  for (size_t d = 0; d < later.result_sizes.size(); ++d)
+    point.push_back(later.result_sizes[d] == plan.pool->index(1) ? plan.pool->index(0) : plan.pool->var(static_cast<int32_t>(d)));
   for (const Stmt& s : later.epilogue) {
     visit(s.value, [&](Expr e) {
       if (e->kind != ExprKind::load || e->id != made.index) return;
-      const bool own = same_points && substitute_vars(e->args[0], point) == substitute_vars(stored_offset(earlier), point) && e->dtype == compute_type(plan.buffer(made).info.dtype);
+      const bool own = same_points && substitute_vars(e->args[0], point) == substitute_vars(stored_offset(earlier), point) &&
+                       e->dtype == compute_type(plan.buffer(made).info.dtype);
       result = own && result != ReadsResult::others ? ReadsResult::own_points : ReadsResult::others;
     });
   }

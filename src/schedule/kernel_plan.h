@@ -19,9 +19,9 @@ namespace coil {
 struct Placement {
   enum class Kind : uint8_t { none, input, output, constant, state, arena, late, row, part };
   Kind kind = Kind::none;
-  int index = -1;   // input, output: position in the call; constant: row of KernelPlan::constants; late: row of KernelPlan::late_memory; row: the whole buffer;
-                    // arena: the first buffer at that place
-  Expr offset;      // bytes into the arena, the state block, the late memory or a worker's part of the images mark's memory; row: bytes of one
+  int index = -1;  // input, output: position in the call; constant: row of KernelPlan::constants; late: row of KernelPlan::late_memory; row: the whole buffer;
+                   // arena: the first buffer at that place
+  Expr offset;     // bytes into the arena, the state block, the late memory or a worker's part of the images mark's memory; row: bytes of one
 };
 
 struct PlanBuffer {
@@ -40,15 +40,15 @@ struct Stmt {
   enum class Kind : uint8_t { let, reduce, scan, store };
   Kind kind = Kind::store;
   bool inner = false;
-  TempId temp;        // let, reduce, scan: what it defines
+  TempId temp;  // let, reduce, scan: what it defines
   ReduceOp op = ReduceOp::sum;
   DType dtype = DType::f32;  // store: the buffer's element type; reduce, scan, let: the type of the value
   Expr value;
-  BufferId buffer;    // store
-  Expr offset;        // store: linear element offset
-  int phase = 0;      // inner statements: which pass over the inner axes runs it
-  Expr condition;     // store: null, or what has to hold for it to happen (and for `offset` to be in range)
-  int scratch = -1;   // store: row of LoopKernel::scratch instead of a buffer (offset counts within the worker's part)
+  BufferId buffer;   // store
+  Expr offset;       // store: linear element offset
+  int phase = 0;     // inner statements: which pass over the inner axes runs it
+  Expr condition;    // store: null, or what has to hold for it to happen (and for `offset` to be in range)
+  int scratch = -1;  // store: row of LoopKernel::scratch instead of a buffer (offset counts within the worker's part)
 };
 
 // Loads of worker scratch row r name the buffer kScratchBase + r; it is no row of the plan's buffers.
@@ -58,15 +58,15 @@ inline constexpr int32_t kScratchBase = 1 << 28;
 struct WorkerScratch {
   DType dtype = DType::f32;
   Expr elements;
-  BufferId buffer;    // its row in the plan's buffers (arena, one part per worker); invalid: the generator's business
+  BufferId buffer;  // its row in the plan's buffers (arena, one part per worker); invalid: the generator's business
 };
 
 struct LoopKernel {
   std::vector<Axis> axes;  // outer ones first
   int num_outer = 0;
   int num_phases = 0;
-  bool sequential = false; // the last inner axis carries a scan
-  std::vector<Stmt> stmts; // in an order that respects dependences: by phase, outer statements between phases
+  bool sequential = false;  // the last inner axis carries a scan
+  std::vector<Stmt> stmts;  // in an order that respects dependences: by phase, outer statements between phases
   std::vector<WorkerScratch> scratch;
 };
 
@@ -88,27 +88,27 @@ struct TemplateKernel {
   std::vector<PlanOperand> weights;   // conv2d: the same weight packed otherwise, for the choices that want it so
   std::optional<PastKeys> past;
   std::vector<Expr> result_sizes;
-  BufferId result;                    // where the plain result goes when there is no epilogue
-  Expr result_offset;                 // over the result's coordinates
+  BufferId result;     // where the plain result goes when there is no epilogue
+  Expr result_offset;  // over the result's coordinates
   TempId acc;
-  std::vector<Stmt> epilogue;         // stores
-  BufferId scratch;                   // invalid: none
+  std::vector<Stmt> epilogue;  // stores
+  BufferId scratch;            // invalid: none
 };
 
 struct SortKernel {
   Sort def;
   Expr source_offset, values_offset, indices_offset;  // over the result's coordinates; source's along `dim` in [0, length)
   BufferId values, indices, scratch;
-  std::vector<Expr> sizes;            // of the result
+  std::vector<Expr> sizes;  // of the result
   DType dtype = DType::f32;
-  Expr body;                          // the values to sort, linear loads
+  Expr body;  // the values to sort, linear loads
 };
 
 // A routine of the device library; `def` says which, its buffers are dense.
 struct LibraryKernel {
   Library def;
   std::vector<BufferId> results;
-  BufferId scratch;                   // invalid: none
+  BufferId scratch;  // invalid: none
 };
 
 // A user's kernel. Tensors' strides and beginnings are those of `operands`, over the tensor's own coordinates. Results that the kernel
@@ -122,7 +122,7 @@ struct UserCallKernel {
 // Plain copy of a whole dense buffer: writes to state and inputs at the end of a call, what loops carry, and their rows.
 struct CopyKernel {
   BufferId from, to;
-  Expr to_element;                    // where in `to` it begins; null: 0
+  Expr to_element;  // where in `to` it begins; null: 0
 };
 
 // The host waits for `source` (0-d i64) and takes it as the value of a symbol, once it is found in the symbol's range, at most `limit`
@@ -135,16 +135,17 @@ struct ReadKernel {
 
 // Control flow among the kernels, as properly nested marks. branch: what follows, up to `otherwise`, runs where the predicate (bool, 0-d)
 // holds, and what is between `otherwise` and `end` runs where it does not. images: what follows, up to `end`, runs `steps` times, on several
-// workers at once if there are steps enough, each of which has a part of `scratch`; placements of kind row are the step's row of a buffer. loop: what follows, up to `end`, runs for step = 0, 1, ... below
-// `steps` (null: without an end of its own); stop_unless, directly inside, ends it where the predicate does not hold.
+// workers at once if there are steps enough, each of which has a part of `scratch`; placements of kind row are the step's row of a buffer. loop: what follows,
+// up to `end`, runs for step = 0, 1, ... below `steps` (null: without an end of its own); stop_unless, directly inside, ends it where the predicate does not
+// hold.
 struct ControlMark {
   enum class Kind : uint8_t { branch, otherwise, loop, images, stop_unless, end };
   Kind kind;
-  BufferId predicate;                 // branch, stop_unless
-  SymbolId step;                      // loop
-  Expr steps;                         // loop, images
-  BufferId scratch;                   // branch, loop, images: what holds the memory of the kernels inside
-  Expr part_bytes;                    // images: of it, what one worker needs that has an image of its own
+  BufferId predicate;  // branch, stop_unless
+  SymbolId step;       // loop
+  Expr steps;          // loop, images
+  BufferId scratch;    // branch, loop, images: what holds the memory of the kernels inside
+  Expr part_bytes;     // images: of it, what one worker needs that has an image of its own
 
   bool opens() const { return kind == Kind::branch || kind == Kind::loop || kind == Kind::images; }
 };
@@ -168,26 +169,40 @@ struct ChoiceTable {
 };
 
 struct Kernel {
-  std::string name;                     // from the ops: "add_layer_norm"
+  std::string name;  // from the ops: "add_layer_norm"
   std::variant<LoopKernel, TemplateKernel, SortKernel, LibraryKernel, UserCallKernel, CopyKernel, ReadKernel, ControlMark> def;
-  std::vector<std::string> ops;         // of the loops it computes
+  std::vector<std::string> ops;  // of the loops it computes
   std::vector<Origin> origins;
-  std::string assertion;                // not empty: what to say when its checked index fails
+  std::string assertion;  // not empty: what to say when its checked index fails
   ChoiceTable choices;
-  bool beside = false;                  // may run at the same time as the kernel before it, and as those that that one runs beside
-  bool joins = false;                   // a product that may share a launch with the kernel before it: that one's product of the same rows, or what computes these
+  bool beside = false;  // may run at the same time as the kernel before it, and as those that that one runs beside
+  bool joins = false;   // a product that may share a launch with the kernel before it: that one's product of the same rows, or what computes these
 };
 
 // A constant of the package. Packed ones hold a template's layout; their bytes are made when the package is written.
 struct PlanConstant {
-  enum class Packing : uint8_t { plain, gemm_b, gemm_b_4bit, gemm_b_integer, conv_weight, conv_weight_integer, depthwise_weight, narrow_groups_weight, few_outputs_weight, winograd_2x2_weight, winograd_4x4_weight, conv_ohwi, padded_lines };
+  enum class Packing : uint8_t {
+    plain,
+    gemm_b,
+    gemm_b_4bit,
+    gemm_b_integer,
+    conv_weight,
+    conv_weight_integer,
+    depthwise_weight,
+    narrow_groups_weight,
+    few_outputs_weight,
+    winograd_2x2_weight,
+    winograd_4x4_weight,
+    conv_ohwi,
+    padded_lines
+  };
   BufferId buffer;
   Packing packing = Packing::plain;
-  int64_t k = 0, n = 0, groups = 1;     // gemm_b: [batch][k, n] from linear strides below; conv: from the OIHW sizes
+  int64_t k = 0, n = 0, groups = 1;  // gemm_b: [batch][k, n] from linear strides below; conv: from the OIHW sizes
   int64_t batch = 1, batch_stride = 0, row_stride = 0, col_stride = 0;
-  int64_t first = 0;                    // gemm_b: elements before the slice that is read
-                                        // padded_lines: n lines of k elements, batch_stride apart
-  uint64_t offset = 0, bytes = 0;       // in the blob
+  int64_t first = 0;               // gemm_b: elements before the slice that is read
+                                   // padded_lines: n lines of k elements, batch_stride apart
+  uint64_t offset = 0, bytes = 0;  // in the blob
 };
 
 // Outputs along a side of a tile of Winograd's filtering by weights packed like this; 0: they are not transformed.
@@ -215,20 +230,20 @@ struct KernelPlan {
   std::vector<PlanConstant> constants;
   std::vector<LoopInput> inputs;
   std::vector<LoopOutput> outputs;
-  std::vector<int> none_results;        // places among all flattened results where the program gives None
-  std::vector<SizeCheck> checks;        // what the sizes must satisfy besides the inputs' shapes
+  std::vector<int> none_results;  // places among all flattened results where the program gives None
+  std::vector<SizeCheck> checks;  // what the sizes must satisfy besides the inputs' shapes
   std::vector<FusionNote> not_fused;
-  Expr arena_bytes;                     // over the symbols and `workers`
+  Expr arena_bytes;  // over the symbols and `workers`
   std::vector<LateMemory> late_memory;
-  SymbolId workers;                     // the number of workers, as a symbol
-  Tf32 tf32;                            // which float32 arithmetic may round its factors to 10 bits of mantissa
+  SymbolId workers;  // the number of workers, as a symbol
+  Tf32 tf32;         // which float32 arithmetic may round its factors to 10 bits of mantissa
   uint64_t state_bytes = 0;
-  uint64_t state_stored = 0;            // of them: what lies in front, and is not all zero when the program begins
+  uint64_t state_stored = 0;  // of them: what lies in front, and is not all zero when the program begins
   uint64_t constants_bytes = 0;
-  uint64_t state_offset = 0;            // of the initial state in the constants blob
-  uint64_t constants_base = 0;          // in front of it in the blob: what earlier programs of the package have
-  uint64_t shared_bytes = 0;            // of those: what this program reads too
-  uint64_t again_bytes = 0;             // of the constants: weights that are there in another form too, such as the table of a lookup and a product's panels
+  uint64_t state_offset = 0;    // of the initial state in the constants blob
+  uint64_t constants_base = 0;  // in front of it in the blob: what earlier programs of the package have
+  uint64_t shared_bytes = 0;    // of those: what this program reads too
+  uint64_t again_bytes = 0;     // of the constants: weights that are there in another form too, such as the table of a lookup and a product's panels
   std::shared_ptr<const StateLayout> states;  // those of the package's programs; null: the program has its own to itself
 
   const PlanBuffer& buffer(BufferId id) const { return buffers[static_cast<size_t>(id.index)]; }

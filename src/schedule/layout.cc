@@ -67,8 +67,8 @@ class LayoutChooser {
       }
     }
     for (const Loop& loop : program_.loops) {
-      const bool elementwise = std::holds_alternative<Pointwise>(loop.def) || std::holds_alternative<Reduction>(loop.def) ||
-                               std::holds_alternative<Concat>(loop.def);
+      const bool elementwise =
+          std::holds_alternative<Pointwise>(loop.def) || std::holds_alternative<Reduction>(loop.def) || std::holds_alternative<Concat>(loop.def);
       const size_t rank = program_.buffer(loop.outputs[0]).sizes.size();
       if (!elementwise || rank < 3) continue;
       for (const BodyRef& ref : bodies(program_, loop)) {
@@ -109,16 +109,16 @@ class LayoutChooser {
         b.strides = {b.sizes[2] * h * d, d, h * d, pool().index(1)};
         continue;
       }
-      b.strides = orders_.contains(id) ? orders_.at(id) : channels_last_.contains(id) && b.sizes.size() >= 3 ? channels_last_strides(pool(), b.sizes)
-                  : rows_.padded.contains(id)                        ? padded_strides(pool(), b)
-                  : rows_.aligned.contains(id)                       ? aligned_strides(pool(), b, target_)
-                                                                     : contiguous_strides(pool(), b.sizes);
+      b.strides = orders_.contains(id)                                 ? orders_.at(id)
+                  : channels_last_.contains(id) && b.sizes.size() >= 3 ? channels_last_strides(pool(), b.sizes)
+                  : rows_.padded.contains(id)                          ? padded_strides(pool(), b)
+                  : rows_.aligned.contains(id)                         ? aligned_strides(pool(), b, target_)
+                                                                       : contiguous_strides(pool(), b.sizes);
     }
   }
 
   // A stored copy of `operand` over dimensions `sizes` (the template's variables `vars`), dense in their order.
-  void copy_operand(Operand& operand, const std::vector<int>& vars, const std::vector<Expr>& sizes, const Loop& user,
-                    bool channels_last = false) {
+  void copy_operand(Operand& operand, const std::vector<int>& vars, const std::vector<Expr>& sizes, const Loop& user, bool channels_last = false) {
     const BufferInfo source = program_.buffer(operand.buffer);
     std::vector<Expr> renumber(64);
     std::vector<Expr> coordinates;
@@ -398,8 +398,6 @@ class LayoutChooser {
 
 }  // namespace
 
-LoopProgram choose_layouts(LoopProgram program, const TargetTraits& target) {
-  return LayoutChooser(std::move(program), target).run();
-}
+LoopProgram choose_layouts(LoopProgram program, const TargetTraits& target) { return LayoutChooser(std::move(program), target).run(); }
 
 }  // namespace coil

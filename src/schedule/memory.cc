@@ -18,8 +18,8 @@ namespace {
 
 constexpr int64_t kAlignment = 64;  // one cache line, and the widest vector
 // Budgets: formulas stay as long as someone may read them, and all of them linear in the program.
-constexpr int64_t kMaxSlotText = 200;  // nodes of a slot's size
-constexpr size_t kExactSlots = 64;     // of sizes that are no numbers
+constexpr int64_t kMaxSlotText = 200;   // nodes of a slot's size
+constexpr size_t kExactSlots = 64;      // of sizes that are no numbers
 constexpr size_t kMostTerms = 1 << 20;  // of the places of all slots
 
 class MemoryPlanner {
@@ -288,7 +288,7 @@ class MemoryPlanner {
   }
 
   Status place_arena() {
-    std::vector<std::pair<size_t, size_t>> placed;  // buffer, slot
+    std::vector<std::pair<size_t, size_t>> placed;                                              // buffer, slot
     std::vector<std::vector<size_t>> begins(plan_.kernels.size()), ends(plan_.kernels.size());  // buffers; rows of `placed`
     for (size_t b = 0; b < plan_.buffers.size(); ++b) {
       const PlanBuffer& buffer = plan_.buffers[b];
@@ -345,9 +345,13 @@ class MemoryPlanner {
       }
       terms += area.end->args.size();
       if (terms > kMostTerms) {
-        return Error{ErrorCode::unsupported_feature,
-                     fmt::format("the places of {} values with sizes of their own in the scratch space are formulas of more than {} terms, the budget of the memory plan", slots_.size(), kMostTerms), {},
-                     "give dimensions that are equal one torch.export.Dim, or export with fixed sizes"};
+        return Error{
+            ErrorCode::unsupported_feature,
+            fmt::format(
+                "the places of {} values with sizes of their own in the scratch space are formulas of more than {} terms, the budget of the memory plan",
+                slots_.size(), kMostTerms),
+            {},
+            "give dimensions that are equal one torch.export.Dim, or export with fixed sizes"};
       }
     }
     for (const auto& [late, area] : areas) (late < 0 ? plan_.arena_bytes : plan_.late_memory[static_cast<size_t>(late)].bytes) = area.end;
@@ -365,7 +369,8 @@ class MemoryPlanner {
 
   // A pointwise kernel may write its result over an operand that dies there, if both are always at the same offset.
   // `dying`: the rows of `placed` that this kernel is the last to use.
-  std::optional<size_t> in_place_slot(BufferId out, int kernel, Expr bytes, const std::vector<std::pair<size_t, size_t>>& placed, const std::vector<size_t>& dying) {
+  std::optional<size_t> in_place_slot(BufferId out, int kernel, Expr bytes, const std::vector<std::pair<size_t, size_t>>& placed,
+                                      const std::vector<size_t>& dying) {
     const auto* loop = std::get_if<LoopKernel>(&plan_.kernels[static_cast<size_t>(kernel)].def);
     if (!loop || loop->num_outer != static_cast<int>(loop->axes.size()) || loop->stmts.size() != 1) return std::nullopt;
     const Stmt& store = loop->stmts[0];
@@ -407,10 +412,10 @@ class MemoryPlanner {
     std::unordered_map<const ExprNode*, std::set<size_t>> same;  // by their bytes
     std::set<std::pair<int64_t, size_t>> by_size;                // with their typical size
   };
-  std::unordered_map<int32_t, int> late_rows_;  // of the late memory, by the symbol it waits for
-  std::map<int, FreeSlots> free_;  // by late memory
+  std::unordered_map<int32_t, int> late_rows_;                                                             // of the late memory, by the symbol it waits for
+  std::map<int, FreeSlots> free_;                                                                          // by late memory
   std::priority_queue<std::pair<int, size_t>, std::vector<std::pair<int, size_t>>, std::greater<>> busy_;  // slots by free_after, former ones as well
-  std::unordered_map<int32_t, Expr> limits_;  // of symbols that are read
+  std::unordered_map<int32_t, Expr> limits_;                                                               // of symbols that are read
 };
 
 }  // namespace

@@ -9,8 +9,8 @@
 namespace coil {
 namespace {
 
-constexpr int64_t kColumns = 32;       // of a panel (templates/packing.h); elements of 8 bytes have others
-constexpr int64_t kLeastShare = 8;     // of the table, that no more than one part in so many is looked up
+constexpr int64_t kColumns = 32;    // of a panel (templates/packing.h); elements of 8 bytes have others
+constexpr int64_t kLeastShare = 8;  // of the table, that no more than one part in so many is looked up
 
 bool reads_buffer(Expr e, BufferId id) {
   return any_of(e, [&](Expr n) { return n->kind == ExprKind::load && n->id == id.index; });

@@ -56,7 +56,8 @@ class Finder {
   void join(int row, int group, const Attention& a) {
     if (a.k.buffer == a.v.buffer || a.q.buffer == a.k.buffer || a.q.buffer == a.v.buffer) return;
     if (a.mask && (a.mask->buffer == a.k.buffer || a.mask->buffer == a.v.buffer)) return;
-    const std::optional<Joined> k = joined(a.k, {a.batch, a.kv_heads, a.kv_len, a.dim}, group), v = joined(a.v, {a.batch, a.kv_heads, a.kv_len, a.v_dim}, group);
+    const std::optional<Joined> k = joined(a.k, {a.batch, a.kv_heads, a.kv_len, a.dim}, group),
+                                v = joined(a.v, {a.batch, a.kv_heads, a.kv_len, a.v_dim}, group);
     if (!k || !v || !(k->rows == v->rows) || typical(k->rows) < kLeastRows) return;
     plan_.attentions[row] = {k->rows, k->past, v->past, k->rest, v->rest, k->keep, v->keep};
     for (const Joined& j : {*k, *v}) {

@@ -15,8 +15,8 @@ struct PastKeysPlan {
     Operand past_k, past_v, k, v;
     bool keep_k = false, keep_v = false;
   };
-  std::map<int, Join> attentions;                 // by rows of LoopProgram::loops
-  std::set<std::pair<int, size_t>> left_out;      // a concatenation's pieces that no kernel writes: its row, the piece
+  std::map<int, Join> attentions;             // by rows of LoopProgram::loops
+  std::set<std::pair<int, size_t>> left_out;  // a concatenation's pieces that no kernel writes: its row, the piece
 };
 
 PastKeysPlan find_past_keys(const FusionResult& fused, const TargetTraits& target);

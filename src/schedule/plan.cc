@@ -20,7 +20,8 @@ constexpr size_t kMaxNameParts = 5;
 
 class Planner {
  public:
-  Planner(FusionResult fused, const TargetTraits& target) : fused_(std::move(fused)), program_(fused_.program), target_(target), weights_(plan_, program_, target_) {}
+  Planner(FusionResult fused, const TargetTraits& target)
+      : fused_(std::move(fused)), program_(fused_.program), target_(target), weights_(plan_, program_, target_) {}
 
   Result<KernelPlan> run() {
     plan_.pool = program_.pool;
@@ -175,7 +176,10 @@ class Planner {
     }
     for (const KernelPlan& part : parts) {
       if (part.late_memory.empty()) continue;
-      return Error{ErrorCode::unsupported_feature, "a loop whose steps need memory of a size that only data decides, without a bound", l.origins.empty() ? "" : l.origins[0].source, {}};
+      return Error{ErrorCode::unsupported_feature,
+                   "a loop whose steps need memory of a size that only data decides, without a bound",
+                   l.origins.empty() ? "" : l.origins[0].source,
+                   {}};
     }
     for (size_t i = 0; i < region.initial.size(); ++i) emit(rows, CopyKernel{region.initial[i], l.outputs[i], {}});
     emit(rows, ControlMark{ControlMark::Kind::loop, {}, region.step, region.steps, scratch});
@@ -330,7 +334,9 @@ class Planner {
   }
 
   PastKeys past_of(const PastKeysPlan::Join& j) {
-    const auto operand = [&](const Operand& x) { return PlanOperand{x.buffer, simplify_index(linear_offset(pool(), program_.buffer(x.buffer), x.coordinates), {})}; };
+    const auto operand = [&](const Operand& x) {
+      return PlanOperand{x.buffer, simplify_index(linear_offset(pool(), program_.buffer(x.buffer), x.coordinates), {})};
+    };
     return {j.rows, operand(j.past_k), operand(j.past_v), j.keep_k, j.keep_v};
   }
 

@@ -67,8 +67,8 @@ class PlanPrinter {
     std::string text = fmt::format("  template {}", template_name(k.def));
     for (const PlanOperand& o : k.operands) text += fmt::format(" {}[{}]", names_.buffer(o.buffer), expr(o.offset));
     if (k.past) {
-      text += fmt::format(", {} rows before them {}[{}]{} {}[{}]{}", expr(k.past->rows), names_.buffer(k.past->k.buffer), expr(k.past->k.offset), k.past->keep_k ? " kept" : "",
-                          names_.buffer(k.past->v.buffer), expr(k.past->v.offset), k.past->keep_v ? " kept" : "");
+      text += fmt::format(", {} rows before them {}[{}]{} {}[{}]{}", expr(k.past->rows), names_.buffer(k.past->k.buffer), expr(k.past->k.offset),
+                          k.past->keep_k ? " kept" : "", names_.buffer(k.past->v.buffer), expr(k.past->v.offset), k.past->keep_v ? " kept" : "");
     }
     for (const PlanOperand& o : k.weights) text += fmt::format(" or {}", names_.buffer(o.buffer));
     text += k.epilogue.empty() ? " -> " + names_.buffer(k.result) + "\n" : "\n";
@@ -101,8 +101,7 @@ class PlanPrinter {
     switch (k.kind) {
       case ControlMark::Kind::branch: return fmt::format("  if {}\n", names_.buffer(k.predicate));
       case ControlMark::Kind::otherwise: return "  else\n";
-      case ControlMark::Kind::loop:
-        return fmt::format("  for {}{}\n", plan_.pool->symbol_info(k.step).label, k.steps ? " < " + expr(k.steps) : "");
+      case ControlMark::Kind::loop: return fmt::format("  for {}{}\n", plan_.pool->symbol_info(k.step).label, k.steps ? " < " + expr(k.steps) : "");
       case ControlMark::Kind::images: return fmt::format("  for each of {} images, in {}\n", expr(k.steps), names_.buffer(k.scratch));
       case ControlMark::Kind::stop_unless: return fmt::format("  stop unless {}\n", names_.buffer(k.predicate));
       case ControlMark::Kind::end: break;

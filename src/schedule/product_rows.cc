@@ -68,7 +68,8 @@ std::vector<Expr> aligned_strides(ExprPool& pool, const BufferInfo& buffer, cons
   return contiguous_strides(pool, sizes);
 }
 
-bool lies_across(const BufferInfo& operand, Expr offset, int first, const std::vector<Expr>& rows, int k, const std::vector<Expr>& steps, const TargetTraits& target) {
+bool lies_across(const BufferInfo& operand, Expr offset, int first, const std::vector<Expr>& rows, int k, const std::vector<Expr>& steps,
+                 const TargetTraits& target) {
   if (target.product_row_bytes == 0 || byte_size(operand.dtype) != 2) return false;
   const Expr one = offset->pool->index(1);
   const auto innermost = [&](int begin, const std::vector<Expr>& dims) {

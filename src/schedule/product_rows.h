@@ -21,7 +21,8 @@ std::vector<Expr> aligned_strides(ExprPool& pool, const BufferInfo& buffer, cons
 // Whether an operand's neighbours in memory are rows rather than steps of the sum (variables from `first` and from `k` on): a copy then has them side by
 // side as well, and is the one that another product takes which reads the operand the other way round. Where panels are packed anyhow, copies
 // have the sum's steps side by side.
-bool lies_across(const BufferInfo& operand, Expr offset, int first, const std::vector<Expr>& rows, int k, const std::vector<Expr>& steps, const TargetTraits& target);
+bool lies_across(const BufferInfo& operand, Expr offset, int first, const std::vector<Expr>& rows, int k, const std::vector<Expr>& steps,
+                 const TargetTraits& target);
 
 // Whether an operand lies across the summed dimension, in lines that begin at odd places, so that nothing reads it in boxes, and is read often
 // enough (by `others`, the rows of the other operand) that a copy in aligned lines is the smaller cost: the gradient of logits, of which that of the

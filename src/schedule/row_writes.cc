@@ -8,9 +8,7 @@
 namespace coil {
 namespace {
 
-bool reads_element(Expr e, BufferId buffer, Expr offset) {
-  return e->kind == ExprKind::load && e->id == buffer.index && e->args[0] == offset;
-}
+bool reads_element(Expr e, BufferId buffer, Expr offset) { return e->kind == ExprKind::load && e->id == buffer.index && e->args[0] == offset; }
 
 std::vector<Expr> conjuncts(Expr e) {
   if (!e->is_op(ScalarOp::logical_and)) return {e};
@@ -46,7 +44,8 @@ std::optional<OneCoordinate> one_coordinate(const LoopKernel& k, Expr a, Expr b)
   const bool integer = other->dtype == DType::index || other->dtype == DType::i64 || other->dtype == DType::i32;
   if (!integer) return std::nullopt;
   const Expr number = pool.cast(other, DType::i64);
-  const Expr exists = pool.op(ScalarOp::logical_and, {pool.op(ScalarOp::ge, {number, pool.constant_int(0, DType::i64)}), pool.op(ScalarOp::lt, {number, pool.cast(size, DType::i64)})});
+  const Expr exists = pool.op(
+      ScalarOp::logical_and, {pool.op(ScalarOp::ge, {number, pool.constant_int(0, DType::i64)}), pool.op(ScalarOp::lt, {number, pool.cast(size, DType::i64)})});
   return OneCoordinate{var->id, pool.checked_index(clamped_position(number, size), size), exists};
 }
 
@@ -104,7 +103,11 @@ std::optional<RowWrite> find_row_write(const LoopKernel& k, BufferId made) {
   bool alone = true;
   for (const Stmt& s : k.stmts) {
     for (const Expr e : {s.value, s.offset, s.condition}) {
-      if (e) visit(e, [&](Expr n) { alone = alone && (n->kind != ExprKind::load || n->id != kept->id || reads_element(n, write.old, store.offset)) && (n->kind != ExprKind::load || n->id != made.index); });
+      if (e)
+        visit(e, [&](Expr n) {
+          alone = alone && (n->kind != ExprKind::load || n->id != kept->id || reads_element(n, write.old, store.offset)) &&
+                  (n->kind != ExprKind::load || n->id != made.index);
+        });
     }
   }
   return alone ? std::optional(write) : std::nullopt;

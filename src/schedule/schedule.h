@@ -22,16 +22,16 @@ LoopProgram choose_layouts(LoopProgram program, const TargetTraits& target);
 
 // Loops that share a kernel, in program order, with how each loop's variables map to the kernel's axes.
 struct FusionGroup {
-  std::vector<int> loops;                     // rows of LoopProgram::loops; a template first, then its epilogue
+  std::vector<int> loops;  // rows of LoopProgram::loops; a template first, then its epilogue
   std::vector<Expr> axis_sizes;
-  std::vector<bool> axis_inner;               // reduced by some member
+  std::vector<bool> axis_inner;  // reduced by some member
   bool has_inner = false;
   bool closed = false;                        // templates, scans, sorts, concatenations: no further merging by axes
   std::vector<std::vector<int>> axis_of_var;  // per member: -1 for a variable of size 1
 };
 struct FusionResult {
-  LoopProgram program;                        // bodies with inlined producers
-  std::vector<FusionGroup> groups;            // in an order that respects dependences
+  LoopProgram program;              // bodies with inlined producers
+  std::vector<FusionGroup> groups;  // in an order that respects dependences
   std::vector<FusionNote> not_fused;
 };
 FusionResult fuse(LoopProgram program, const TargetTraits& target);

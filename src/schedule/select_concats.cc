@@ -20,7 +20,8 @@ bool in_step(const Concat& concat, const BufferInfo& result, int64_t step) {
   const auto dim = static_cast<size_t>(concat.dim);
   const bool contiguous = result.strides.empty() ? dim + 1 == result.sizes.size() : result.strides[dim] == concat.pieces[0].begin->pool->index(1);
   if (step == 1 || !contiguous) return true;
-  return std::all_of(concat.pieces.begin(), concat.pieces.end(), [&](const Concat::Piece& p) { return p.begin->is_constant() && p.begin->as_int() % step == 0; });
+  return std::all_of(concat.pieces.begin(), concat.pieces.end(),
+                     [&](const Concat::Piece& p) { return p.begin->is_constant() && p.begin->as_int() % step == 0; });
 }
 
 // The choice over the whole domain; no piece is read outside of its part.

@@ -19,12 +19,12 @@ struct TargetTraits {
   bool memory_per_worker = true;          // kept values and sorted rows have memory for each worker in the arena; false: kept values are the
                                           // generator's business, and a sort has memory for all rows
   // A reduction that keeps less than half of parallel_points units busy, each with at least split_points points, is done in two steps.
-  int64_t parallel_points = 0;            // 0: never
+  int64_t parallel_points = 0;  // 0: never
   int64_t split_points = 1 << 15;
-  int64_t split_parts = 256;              // at most, for one result
-  bool narrows_reductions = false;        // of a reduction over a range that data says (loop/reduced_span.h) it visits that range alone
-  int64_t columns_of_a_unit = 1;          // a unit has one result, or so many that lie side by side where what is reduced does not
-  int inline_cost = 6;                    // a pointwise producer this cheap is recomputed in each of its consumers
+  int64_t split_parts = 256;        // at most, for one result
+  bool narrows_reductions = false;  // of a reduction over a range that data says (loop/reduced_span.h) it visits that range alone
+  int64_t columns_of_a_unit = 1;    // a unit has one result, or so many that lie side by side where what is reduced does not
+  int inline_cost = 6;              // a pointwise producer this cheap is recomputed in each of its consumers
   int max_inlined_loads = 3;
   int most_beside = 1;                    // so many neighbours that do not need each other may be one launch (Kernel::beside)
   bool joins_products = false;            // products of the same rows, and what computes these, may be one launch (Kernel::joins)

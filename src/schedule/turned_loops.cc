@@ -1,12 +1,9 @@
 #include "schedule/turned_loops.h"
 
-
-
-
 namespace coil {
 namespace {
 
-constexpr int64_t kLeastSide = 16;        // of both axes: less is not worth a tile
+constexpr int64_t kLeastSide = 16;           // of both axes: less is not worth a tile
 constexpr int64_t kLeastElements = 1 << 16;  // less is in the caches, and a launch of its own costs more
 
 // Coordinates of an access, by the dimension in which neighbours lie side by side; null where no dimension is known to.

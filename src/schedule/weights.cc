@@ -29,9 +29,9 @@ bool WeightPacker::pack_gemm_weight(TemplateKernel& k, const Gemm& g) {
   const Expr base = substitute_vars(offset, std::vector<Expr>(static_cast<size_t>(k0) + g.k.size(), pool().index(0)));
   if (g.batch.empty()) c.batch_stride = 0;
   if (!fixed(base, c.first)) return false;  // another slice of the weight in each call: packed at run time
-  c.packing = is_int(program_.buffer(k.result).dtype)      ? PlanConstant::Packing::gemm_b_integer
-              : g.quantised && has_4_bits(source) ? PlanConstant::Packing::gemm_b_4bit
-                                                  : PlanConstant::Packing::gemm_b;
+  c.packing = is_int(program_.buffer(k.result).dtype) ? PlanConstant::Packing::gemm_b_integer
+              : g.quantised && has_4_bits(source)     ? PlanConstant::Packing::gemm_b_4bit
+                                                      : PlanConstant::Packing::gemm_b;
   k.operands[1] = {packed_buffer(k.operands[1].buffer, c), pool().index(0)};
   return true;
 }

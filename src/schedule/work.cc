@@ -22,10 +22,8 @@ bool counts(Expr e) {
     case ScalarOp::masked:
     case ScalarOp::cast:
     case ScalarOp::bits:
-    case ScalarOp::from_bits:
-      return false;
-    default:
-      return true;
+    case ScalarOp::from_bits: return false;
+    default: return true;
   }
 }
 
@@ -149,7 +147,8 @@ KernelWork kernel_work(const KernelPlan& plan, const Kernel& kernel) {
   if (const auto* loop = std::get_if<LoopKernel>(&kernel.def)) return loop_work(c, *loop);
   if (const auto* t = std::get_if<TemplateKernel>(&kernel.def)) return work_of_template(c, *t);
   if (const auto* sort = std::get_if<SortKernel>(&kernel.def)) {
-    c.value(sort->body, floor_div(product(c.pool(), sort->sizes) * sort->def.length, sort->sizes.empty() ? c.pool().index(1) : sort->sizes[static_cast<size_t>(sort->def.dim)]));
+    c.value(sort->body, floor_div(product(c.pool(), sort->sizes) * sort->def.length,
+                                  sort->sizes.empty() ? c.pool().index(1) : sort->sizes[static_cast<size_t>(sort->def.dim)]));
     c.write(sort->values), c.write(sort->indices), c.scratch(sort->scratch);
     return c.work();
   }

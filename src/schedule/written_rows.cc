@@ -164,9 +164,9 @@ class RowComputer {
   }
 
   KernelPlan& plan_;
-  std::vector<KernelWork> work_;                 // of the kernels as they were
+  std::vector<KernelWork> work_;                  // of the kernels as they were
   std::map<BufferId, std::set<size_t>> readers_;  // the kernels that read a buffer, as they are now
-  std::set<BufferId> shown_;                     // results of the program
+  std::set<BufferId> shown_;                      // results of the program
   std::set<size_t> gone_;
 };
 

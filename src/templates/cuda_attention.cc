@@ -14,17 +14,17 @@ namespace coil::templates {
 namespace {
 
 constexpr int64_t kFewQueries = 8;   // queries that share a key head, up to which the reading of keys decides
-constexpr int64_t kWgmmaKeys = 128;   // keys from which on a Hopper kernel pays
+constexpr int64_t kWgmmaKeys = 128;  // keys from which on a Hopper kernel pays
 
 // The kernels' element type of the mask: "cd::NoMask", "bool", "float".
-std::string mask_name(const CudaAttentionFacts& facts) {
-  return facts.def.mask ? std::string(info(facts.mask_dtype).c_name) : "cd::NoMask";
-}
+std::string mask_name(const CudaAttentionFacts& facts) { return facts.def.mask ? std::string(info(facts.mask_dtype).c_name) : "cd::NoMask"; }
 
 std::string flag(bool b) { return b ? "true" : "false"; }
 
 // A name says more than the width where somebody chose the tile.
-std::string tile_name(const char* kind, int d, bool own, int queries, int keys) { return fmt::format("attention_{}_{}", kind, d) + (own ? "" : fmt::format("_{}x{}", queries, keys)); }
+std::string tile_name(const char* kind, int d, bool own, int queries, int keys) {
+  return fmt::format("attention_{}_{}", kind, d) + (own ? "" : fmt::format("_{}x{}", queries, keys));
+}
 
 CudaVariant tensor_cores(const CudaAttentionFacts& facts, int64_t widest, int warps = 0, int keys = 0) {
   const int d = widest <= 64 ? 64 : widest <= 96 ? 96 : widest <= 128 ? 128 : 256;
@@ -58,8 +58,8 @@ CudaVariant hopper(const CudaAttentionFacts& facts, int64_t widest, int groups =
   v.hopper = true;
   v.grid_x = fmt::format("(t.q_len + {}) / {} * t.heads * t.batch", queries - 1, queries);
   const auto rows = [](char x) {
-    return fmt::format("cd::CudaRows{{t.{0}, t.batch, t.{1}, t.{2}dim, t.{0}_batch, t.{0}_head, t.{0}_row}}", x, x == 'q' ? "heads, t.q_len" : "kv_heads, t.kv_len",
-                       x == 'v' ? "v_" : "");
+    return fmt::format("cd::CudaRows{{t.{0}, t.batch, t.{1}, t.{2}dim, t.{0}_batch, t.{0}_head, t.{0}_row}}", x,
+                       x == 'q' ? "heads, t.q_len" : "kv_heads, t.kv_len", x == 'v' ? "v_" : "");
   };
   v.condition = fmt::format("t.kv_len >= {}", kWgmmaKeys);
   for (const char x : {'q', 'k', 'v'}) {
@@ -91,8 +91,8 @@ CudaVariant decode(const CudaAttentionFacts& facts, int64_t widest, int rows, in
   CudaVariant v;
   v.name = fmt::format("attention_decode_{}_rows{}", d, rows) + (split > 1 ? fmt::format("_split{}", split) : "");
   v.header = "cuda/attention_decode.h";
-  v.call = fmt::format("cd::attention_decode<{}, {}, {}, {}, {}, {}, {}>(t);", info(facts.dtype).c_name, mask_name(facts), flag(facts.def.causal), d, rows, warps,
-                       split);
+  v.call = fmt::format("cd::attention_decode<{}, {}, {}, {}, {}, {}, {}>(t);", info(facts.dtype).c_name, mask_name(facts), flag(facts.def.causal), d, rows,
+                       warps, split);
   v.threads = warps * 32;
   v.shared_bytes = cd::attention_decode_shared(d, rows, warps * 32 / lanes);
   v.cluster = split;
@@ -115,11 +115,14 @@ double speed(int32_t kind) { return kind == kWgmma ? 8 : kind == kMmaSync ? 4 : 
 constexpr double kMostBlocks = 16;  // of a multiprocessor: more do not make it faster
 
 // Waves of blocks, each as long as its blocks share a multiprocessor.
-double predicted(const CudaMachine& machine, const CudaWay& way, const CudaVariant& v, double batch, double heads, double kv_heads, double q_len, double kv_len) {
+double predicted(const CudaMachine& machine, const CudaWay& way, const CudaVariant& v, double batch, double heads, double kv_heads, double q_len,
+                 double kv_len) {
   const bool few = way.kind == kFewRows;
   const double rows = few ? heads / kv_heads * q_len : q_len, units = batch * (few ? kv_heads : heads), parts = std::max(way.split, 1);
   const double blocks = std::ceil(rows / way.rows) * units * parts;
-  const double together = std::clamp(std::min(static_cast<double>(machine.threads) / v.threads, static_cast<double>(machine.shared_bytes) / static_cast<double>(v.shared_bytes)), 1.0, kMostBlocks);
+  const double together =
+      std::clamp(std::min(static_cast<double>(machine.threads) / v.threads, static_cast<double>(machine.shared_bytes) / static_cast<double>(v.shared_bytes)),
+                 1.0, kMostBlocks);
   const double keys = std::ceil(kv_len / parts / std::max(way.columns, 1)) * std::max(way.columns, 1);
   return std::ceil(blocks / (machine.multiprocessors * together)) * together * way.rows * keys / speed(way.kind);
 }
@@ -136,8 +139,10 @@ std::optional<CudaVariant> cuda_attention_variant(const CudaAttentionFacts& fact
     return v;
   }
   if (parts != 0) return v;
-  if (kind == kCudaCores && facts.dtype == DType::f32 && is_one_of(queries, {32, 64, 128}) && is_one_of(keys, {16, 32, 64}) && queries >= keys) v = cuda_cores(facts, widest, queries, keys);
-  if (kind == kMmaSync && facts.dtype != DType::f32 && is_one_of(queries, {64, 128}) && is_one_of(keys, {32, 64, 128}) && queries >= keys) v = tensor_cores(facts, widest, queries / 16, keys);
+  if (kind == kCudaCores && facts.dtype == DType::f32 && is_one_of(queries, {32, 64, 128}) && is_one_of(keys, {16, 32, 64}) && queries >= keys)
+    v = cuda_cores(facts, widest, queries, keys);
+  if (kind == kMmaSync && facts.dtype != DType::f32 && is_one_of(queries, {64, 128}) && is_one_of(keys, {32, 64, 128}) && queries >= keys)
+    v = tensor_cores(facts, widest, queries / 16, keys);
   if (kind == kWgmma && hopper_serves(facts, sm) && is_one_of(queries, {128, 192}) && is_one_of(keys, {64, 128}) && (keys == 64 || widest <= 128) &&
       (queries == 128 || (widest <= 64 && !facts.def.mask))) {
     v = hopper(facts, widest, queries / 64, keys);

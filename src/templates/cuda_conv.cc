@@ -16,17 +16,18 @@ namespace coil::templates {
 namespace {
 
 struct Tile {
-  int bm, bn;       // pixels and channels of a block
-  int a, b;         // simt: rows and columns of a thread; mma: of a warp
-  int line;         // bytes of k in a slab
-  int resident;     // blocks of an SM, by registers and shared memory
+  int bm, bn;    // pixels and channels of a block
+  int a, b;      // simt: rows and columns of a thread; mma: of a warp
+  int line;      // bytes of k in a slab
+  int resident;  // blocks of an SM, by registers and shared memory
   // Clocks on an H200, fitted to the times of ResNet's convolutions.
-  double rate;      // of the SM's peak that enough blocks together reach
-  double latency;   // of a slab of k in a block that has the SM to itself
-  double start;     // of a block beside its slabs
+  double rate;     // of the SM's peak that enough blocks together reach
+  double latency;  // of a slab of k in a block that has the SM to itself
+  double start;    // of a block beside its slabs
 };
 
-constexpr std::array<Tile, 3> kSimtTiles = {{{64, 64, 8, 4, 64, 5, 0.561, 1846, 3223}, {32, 64, 4, 4, 64, 6, 0.363, 1516, 1925}, {32, 32, 4, 4, 64, 12, 0.284, 47, 2017}}};
+constexpr std::array<Tile, 3> kSimtTiles = {
+    {{64, 64, 8, 4, 64, 5, 0.561, 1846, 3223}, {32, 64, 4, 4, 64, 6, 0.363, 1516, 1925}, {32, 32, 4, 4, 64, 12, 0.284, 47, 2017}}};
 constexpr std::array<Tile, 1> kDoubleTiles = {{{64, 64, 4, 4, 64, 3, 0.5, 2000, 2000}}};
 constexpr std::array<Tile, 3> kMmaTiles = {
     {{128, 128, 64, 32, 64, 2, 0.341, 772, 4384}, {128, 64, 64, 32, 64, 3, 0.327, 949, 5331}, {64, 64, 32, 32, 64, 5, 0.187, 957, 2360}}};
@@ -131,13 +132,15 @@ std::vector<CudaVariant> depthwise_variants(const CudaConvFacts& facts, const Ma
   int cg = 1;
   while (cg < 32 && cg < groups) cg *= 2;
   // Long strips where there are enough threads without.
-  const int64_t n = known(facts.result_sizes[0]).value_or(8), lines = n * known(facts.result_sizes[2]).value_or(28), ow = known(facts.result_sizes[3]).value_or(28);
+  const int64_t n = known(facts.result_sizes[0]).value_or(8), lines = n * known(facts.result_sizes[2]).value_or(28),
+                ow = known(facts.result_sizes[3]).value_or(28);
   int strip = 4;
   while (strip > 1 && groups * lines * ceil_div(ow, strip) < int64_t{machine.sms} * 512) strip /= 2;
   CudaVariant v;
   v.name = fmt::format("conv_depthwise_{}x{}_strip{}", def.kernel[0], def.kernel[1], strip);
   v.header = "cuda/conv_depthwise_strip.h";
-  v.call = fmt::format("cd::conv_depthwise_strip<{}, {}, {}, {}, {}, {}>(t, epilogue);", info(facts.dtype).c_name, def.kernel[0], def.kernel[1], def.stride[0], strip, cg);
+  v.call = fmt::format("cd::conv_depthwise_strip<{}, {}, {}, {}, {}, {}>(t, epilogue);", info(facts.dtype).c_name, def.kernel[0], def.kernel[1], def.stride[0],
+                       strip, cg);
   v.min_blocks = 2;
   v.shared_bytes = cd::conv_depthwise_strip_shared(taps, cg);
   v.grid_x = fmt::format("((t.n * t.oh * ((t.ow + {}) / {}) + {}) / {}) * {}", strip - 1, strip, 256 / cg - 1, 256 / cg, ceil_div(groups, cg));
@@ -151,7 +154,8 @@ std::vector<CudaVariant> depthwise_variants(const CudaConvFacts& facts, const Ma
 std::optional<CudaVariant> few_channels(const CudaConvFacts& facts, const Machine& machine) {
   const Conv2d& def = facts.def;
   const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
-  if (!ic || !oc || *ic < 1 || *ic > 4 || *oc < 1 || def.groups != 1 || def.stride[0] != def.stride[1] || def.dilation[0] != 1 || def.dilation[1] != 1) return std::nullopt;
+  if (!ic || !oc || *ic < 1 || *ic > 4 || *oc < 1 || def.groups != 1 || def.stride[0] != def.stride[1] || def.dilation[0] != 1 || def.dilation[1] != 1)
+    return std::nullopt;
   const int64_t k = *ic * def.kernel[0] * def.kernel[1], bn = *oc <= 16 ? 16 : *oc <= 32 ? 32 : 64;
   const int64_t patch = cd::conv_few_patch(*ic, def.kernel[0], def.kernel[1], def.stride[0]);
   if (k > 256 || patch > 16384) return std::nullopt;
@@ -175,7 +179,8 @@ double clocks(const Machine& machine, const Tile& tile, int split, int64_t rows,
   const double work = static_cast<double>(tile.bm) * tile.bn * slab / machine.flops / tile.rate;
   const auto round = [&](int64_t together) { return slabs * std::max(tile.latency, static_cast<double>(together) * work) + tile.start; };
   const int64_t rest = per_sm % tile.resident;
-  return static_cast<double>(per_sm / tile.resident) * round(tile.resident) + (rest > 0 ? round(rest) : 0) + (split > 1 ? machine.split + machine.part * split : 0);
+  return static_cast<double>(per_sm / tile.resident) * round(tile.resident) + (rest > 0 ? round(rest) : 0) +
+         (split > 1 ? machine.split + machine.part * split : 0);
 }
 
 std::span<const Tile> tiles_of(const CudaConvFacts& facts) {
@@ -265,7 +270,8 @@ std::vector<CudaVariant> wgmma_variants(const CudaConvFacts& facts, const Machin
   }
   // As many pixels as fill the machine several times, or half of it.
   const int64_t fills = machine.sms * 128 / std::max<int64_t>(ceil_div(columns, 128) * groups, 1);
-  const WgmmaChoice many = choose_wgmma(machine, 16 * fills, columns, k, groups), few = choose_wgmma(machine, std::max<int64_t>(fills / 2, 64), columns, k, groups);
+  const WgmmaChoice many = choose_wgmma(machine, 16 * fills, columns, k, groups),
+                    few = choose_wgmma(machine, std::max<int64_t>(fills / 2, 64), columns, k, groups);
   if (many.tile != few.tile || many.split != few.split) {
     variants.push_back(wgmma_variant(facts, many));
     variants.back().condition = join(fmt::format("t.n * t.oh * t.ow >= {}", fills), *fit);
@@ -321,7 +327,7 @@ struct Tiled {
   std::optional<std::string> wgmma;  // the condition of wgmma's tiles; null: they cannot serve
   std::span<const Tile> tiles;       // the others'
   int slab;
-  int64_t columns, k;                // of a group
+  int64_t columns, k;  // of a group
 };
 
 // Null: depthwise, few channels, or channels that are not known.
@@ -331,7 +337,13 @@ std::optional<Tiled> tiled(const CudaConvFacts& facts, int sm) {
   const Machine machine = machine_of(sm, facts);
   if (!ic || !oc || (*ic == *oc && def.groups == *ic && def.groups > 1) || (is_half(facts.dtype) && few_channels(facts, machine))) return std::nullopt;
   const std::span<const Tile> tiles = tiles_of(facts);
-  Tiled t = {on_tensor_cores(facts), machine, std::nullopt, tiles, tiles[0].line / element_bytes(facts.dtype), *oc / def.groups, *ic / def.groups * def.kernel[0] * def.kernel[1]};
+  Tiled t = {on_tensor_cores(facts),
+             machine,
+             std::nullopt,
+             tiles,
+             tiles[0].line / element_bytes(facts.dtype),
+             *oc / def.groups,
+             *ic / def.groups * def.kernel[0] * def.kernel[1]};
   if (is_half(facts.dtype) && !wgmma_variants(facts, machine, sm).empty()) t.wgmma = channel_vectors(facts);
   return t;
 }

@@ -31,8 +31,8 @@ CudaVariant plain_variant(const GemmProblem& p, const TileChoice& c) {
   const bool simt = t.kind == TileKind::simt;
   v.name = fmt::format("{}_{}x{}x{}", simt ? "simt" : "mma", t.bm, t.bn, t.bk);
   v.header = simt ? "cuda/gemm_simt.h" : "cuda/gemm_mma.h";
-  v.call = fmt::format("cd::gemm_{}<{}, {}, {}, {}, {}, {}, {}, {}{}, {}, {}>(t, epilogue);", simt ? "simt" : "mma", simt ? p.type() : p.tensor_type(), t.bm, t.bn, t.bk, t.wm, t.wn,
-                       t.stages, simt ? fmt::format("{}, ", t.slices) : "", p.a_k, p.b_k, c.split);
+  v.call = fmt::format("cd::gemm_{}<{}, {}, {}, {}, {}, {}, {}, {}{}, {}, {}>(t, epilogue);", simt ? "simt" : "mma", simt ? p.type() : p.tensor_type(), t.bm,
+                       t.bn, t.bk, t.wm, t.wn, t.stages, simt ? fmt::format("{}, ", t.slices) : "", p.a_k, p.b_k, c.split);
   v.grid_x = fmt::format("{} * {} * {}", tiles_text("t.m", t.bm), tiles_text("t.n", t.bn), c.split);
   v.grid_z = kBatchGrid;
   return v;
@@ -45,7 +45,8 @@ CudaVariant wgmma_variant(const GemmProblem& p, const TileChoice& c) {
   const int classes = classes_of(p, t), stages = stages_of(p, t);
   v.header = "cuda/gemm_wgmma.h";
   v.hopper = true;
-  const std::string shared = fmt::format("{}{}", c.down * c.across > 1 ? fmt::format("_{}x{}", c.down, c.across) : "", classes > 1 ? fmt::format("_rows{}", classes) : "");
+  const std::string shared =
+      fmt::format("{}{}", c.down * c.across > 1 ? fmt::format("_{}x{}", c.down, c.across) : "", classes > 1 ? fmt::format("_rows{}", classes) : "");
   const std::string clusters = fmt::format("({} * {} * t.batch)", tiles_text("t.m", t.bm * c.down), tiles_text("t.n", t.bn * c.across));
   if (!copies) v.setup = map_setup(p, t.bm, t.bn, c);
   if (t.kind == TileKind::wgmma) {
@@ -57,8 +58,8 @@ CudaVariant wgmma_variant(const GemmProblem& p, const TileChoice& c) {
     return v;
   }
   v.name = fmt::format("wgmma{}_{}x{}{}", copies ? "_copy" : "", t.bm, t.bn, shared);
-  v.call = fmt::format("cd::gemm_wgmma_split<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", p.tensor_type(), t.bm, t.bn, stages, c.split, c.down, c.across, p.a_k, p.b_k,
-                       copies, classes, turns_of(p, t));
+  v.call = fmt::format("cd::gemm_wgmma_split<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", p.tensor_type(), t.bm, t.bn, stages, c.split,
+                       c.down, c.across, p.a_k, p.b_k, copies, classes, turns_of(p, t));
   v.grid_x = fmt::format("{} * {}", clusters, c.split * c.down * c.across);
   return v;
 }
@@ -80,15 +81,16 @@ std::string both(const std::string& a, const std::string& b) { return a.empty() 
 
 // --- dynamic sizes
 
-constexpr int64_t kGuesses[] = {32,  48,  64,  96,  128, 192,  256,  320,  384,  448,  512,  640,
-                                768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096, 6144, 8192};
+constexpr int64_t kGuesses[] = {32,  48,   64,   96,   128,  192,  256,  320,  384,  448,  512,  640, 768,
+                                896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096, 6144, 8192};
 
 // The sizes at which a product is modelled; those that few_rows serves are left out.
 std::vector<GemmProblem> points_of(const CudaGemmFacts& facts, int sm, int64_t few) {
   std::vector<GemmProblem> points;
   for (const int64_t guess : kGuesses) {
     const GemmProblem p(facts, sm, guess);
-    if (p.m > few && (points.empty() || p.m != points.back().m || p.n != points.back().n || p.k != points.back().k || p.batch != points.back().batch)) points.push_back(p);
+    if (p.m > few && (points.empty() || p.m != points.back().m || p.n != points.back().n || p.k != points.back().k || p.batch != points.back().batch))
+      points.push_back(p);
   }
   if (points.empty()) points.emplace_back(facts, sm, 512);
   return points;
@@ -188,7 +190,9 @@ bool fixed_weight(const GemmProblem& p) { return known(p.facts.batch) && known(p
 // Parts of k so that `blocks` fill the machine, each part at least `least` long.
 int cluster_split(const GemmProblem& p, int64_t blocks, int64_t least, int64_t rows) {
   int split = 1;
-  while (p.sm == 90 && fixed_weight(p) && split < 8 && blocks * split * 2 <= 2 * multiprocessors(p.sm) && p.k >= 2 * split * least && p.k / split * rows >= 1024) split *= 2;
+  while (p.sm == 90 && fixed_weight(p) && split < 8 && blocks * split * 2 <= 2 * multiprocessors(p.sm) && p.k >= 2 * split * least &&
+         p.k / split * rows >= 1024)
+    split *= 2;
   return split;
 }
 
@@ -200,7 +204,8 @@ int64_t few(const GemmProblem& p) {
 }
 
 // Warps of a block of gemv_mma for 8 rows or 16: as many as leave each a whole turn of its loop, but where 8 would make blocks that wait for others to end, 4
-// have all blocks on the multiprocessors at once (measured on an H200 with k = 4096: 14336 columns 29.0 us, not 30.1; 28672: 55.6, not 56.7; 6144: 14.2, not 14.0).
+// have all blocks on the multiprocessors at once (measured on an H200 with k = 4096: 14336 columns 29.0 us, not 30.1; 28672: 55.6, not 56.7; 6144: 14.2,
+// not 14.0).
 int warps_of(const GemmProblem& p, int64_t rows, int64_t blocks) {
   constexpr int64_t kResident = 3;  // blocks of 8 warps on a multiprocessor
   const bool wait = rows <= 8 && fixed_weight(p) && blocks > kResident * multiprocessors(p.sm);
@@ -220,7 +225,8 @@ CudaVariant few_rows(const GemmProblem& p, int64_t limit) {
     v.cluster = cluster_split(p, tiles(p.n, 16) * p.batch, 512, rows);
     const int warps = warps_of(p, rows, tiles(p.n, 16) * p.batch * v.cluster);
     v.threads = warps * 32;
-    if (rows == 8) v.min_blocks = warps == 4 ? 7 : 3;  // 72 registers instead of 88: 14336 columns 31.9 us, not 32.5 (cuBLAS 32.3), 50304 of k = 768 22.2, not 23.3
+    if (rows == 8)
+      v.min_blocks = warps == 4 ? 7 : 3;  // 72 registers instead of 88: 14336 columns 31.9 us, not 32.5 (cuBLAS 32.3), 50304 of k = 768 22.2, not 23.3
     v.name = "gemv_mma";
     v.call = fmt::format("cd::gemv_mma<{}, {}, {}, {}>(t, epilogue);", p.type(), rows / 8, warps, v.cluster);
     v.grid_x = fmt::format("{} * {}", tiles_text("t.n", 16), v.cluster);
@@ -247,8 +253,10 @@ CudaVariant few_rows(const GemmProblem& p, int64_t limit) {
 
 std::string map_setup(const GemmProblem& p, int bm, int bn, const TileChoice& c) {
   const int classes = classes_of(p, *c.tile);
-  const std::string a_rows = fmt::format("for (int c = 0; c < {0}; ++c) {{ if (const int32_t failed = cd::cuda_class_map(call, &t.map_a[c], {1}, t.a, t.m, t.k, t.a_row, {0}, c, "
-                                         "{2}, error)) return failed; }}", classes, info(p.facts.dtype).shim_number, bm / classes);
+  const std::string a_rows = fmt::format(
+      "for (int c = 0; c < {0}; ++c) {{ if (const int32_t failed = cd::cuda_class_map(call, &t.map_a[c], {1}, t.a, t.m, t.k, t.a_row, {0}, c, "
+      "{2}, error)) return failed; }}",
+      classes, info(p.facts.dtype).shim_number, bm / classes);
   const auto map = [&](char x, bool k_contiguous, std::string_view rows, std::string_view line, int box, int sharers) {
     std::string lines(k_contiguous ? rows : "t.k");
     if (known(p.facts.batch) != 1) lines = fmt::format("(t.batch - 1) * (t.{}_batch / {}) + {}", x, line, lines);

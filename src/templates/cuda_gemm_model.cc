@@ -29,7 +29,9 @@ Fit tma_fit(const GemmProblem& p, Expr contiguous, Expr stride, Expr batch_strid
   if (!one && !shared && !k_contiguous && !multiple_of(p.facts.k, 64)) return Fit::never;
   const bool whole = one || shared || known(simplify_index(floor_mod(batch_stride, stride), {})) == 0;
   const bool positive = lower_bound(stride).value_or(0) > 0 && (one || lower_bound(batch_stride).value_or(-1) >= 0);
-  const bool few = one || shared || (known(p.facts.batch) && known(batch_stride) && known(stride) && *known(p.facts.batch) * (*known(batch_stride) / *known(stride)) < INT32_MAX);
+  const bool few =
+      one || shared ||
+      (known(p.facts.batch) && known(batch_stride) && known(stride) && *known(p.facts.batch) * (*known(batch_stride) / *known(stride)) < INT32_MAX);
   return alignment % 16 == 0 && multiple_of(stride, 16 / p.size()) && whole && positive && few ? Fit::always : Fit::at_run_time;
 }
 // --- kernels of a tile or several a block
@@ -55,14 +57,14 @@ constexpr GemmTile kF64Tiles[] = {
     {TileKind::simt, 32, 32, 16, 4, 4, 3, 2, 128, 1, 30},
 };
 constexpr GemmTile kWgmmaTiles[] = {
-    {TileKind::wgmma, 128, 256, 64, 0, 0, 4, 1, 384, 1, 0},        {TileKind::wgmma, 128, 192, 64, 0, 0, 4, 1, 384, 1, 0},
-    {TileKind::wgmma, 128, 160, 64, 0, 0, 4, 1, 384, 1, 0},        {TileKind::wgmma, 128, 128, 64, 0, 0, 6, 1, 384, 1, 0},
-    {TileKind::wgmma_split, 128, 160, 64, 0, 0, 5, 1, 288, 1, 0},  {TileKind::wgmma, 128, 64, 64, 0, 0, 8, 1, 384, 1, 0},
-    {TileKind::wgmma_split, 128, 192, 64, 0, 0, 5, 1, 288, 1, 0},  {TileKind::wgmma_split, 128, 128, 64, 0, 0, 6, 1, 288, 1, 0},
-    {TileKind::wgmma_split, 128, 96, 64, 0, 0, 6, 1, 288, 1, 0},   {TileKind::wgmma_split, 128, 80, 64, 0, 0, 6, 1, 288, 1, 0},
-    {TileKind::wgmma_split, 128, 64, 64, 0, 0, 8, 1, 288, 1, 0},   {TileKind::wgmma_split, 64, 192, 64, 0, 0, 6, 1, 160, 1, 0},
-    {TileKind::wgmma_split, 64, 160, 64, 0, 0, 7, 1, 160, 1, 0},   {TileKind::wgmma_split, 64, 128, 64, 0, 0, 8, 1, 160, 1, 0},
-    {TileKind::wgmma_split, 64, 96, 64, 0, 0, 8, 1, 160, 1, 0},    {TileKind::wgmma_split, 64, 64, 64, 0, 0, 6, 1, 160, 1, 0},
+    {TileKind::wgmma, 128, 256, 64, 0, 0, 4, 1, 384, 1, 0},       {TileKind::wgmma, 128, 192, 64, 0, 0, 4, 1, 384, 1, 0},
+    {TileKind::wgmma, 128, 160, 64, 0, 0, 4, 1, 384, 1, 0},       {TileKind::wgmma, 128, 128, 64, 0, 0, 6, 1, 384, 1, 0},
+    {TileKind::wgmma_split, 128, 160, 64, 0, 0, 5, 1, 288, 1, 0}, {TileKind::wgmma, 128, 64, 64, 0, 0, 8, 1, 384, 1, 0},
+    {TileKind::wgmma_split, 128, 192, 64, 0, 0, 5, 1, 288, 1, 0}, {TileKind::wgmma_split, 128, 128, 64, 0, 0, 6, 1, 288, 1, 0},
+    {TileKind::wgmma_split, 128, 96, 64, 0, 0, 6, 1, 288, 1, 0},  {TileKind::wgmma_split, 128, 80, 64, 0, 0, 6, 1, 288, 1, 0},
+    {TileKind::wgmma_split, 128, 64, 64, 0, 0, 8, 1, 288, 1, 0},  {TileKind::wgmma_split, 64, 192, 64, 0, 0, 6, 1, 160, 1, 0},
+    {TileKind::wgmma_split, 64, 160, 64, 0, 0, 7, 1, 160, 1, 0},  {TileKind::wgmma_split, 64, 128, 64, 0, 0, 8, 1, 160, 1, 0},
+    {TileKind::wgmma_split, 64, 96, 64, 0, 0, 8, 1, 160, 1, 0},   {TileKind::wgmma_split, 64, 64, 64, 0, 0, 6, 1, 160, 1, 0},
 };
 constexpr GemmTile kTf32WgmmaTiles[] = {
     {TileKind::wgmma_split, 128, 256, 32, 0, 0, 4, 1, 288, 1, 0}, {TileKind::wgmma_split, 128, 192, 32, 0, 0, 5, 1, 288, 1, 0},
@@ -72,10 +74,8 @@ constexpr GemmTile kTf32WgmmaTiles[] = {
     {TileKind::wgmma_split, 64, 64, 32, 0, 0, 6, 1, 160, 1, 0},
 };
 constexpr GemmTile kCopyTiles[] = {
-    {TileKind::wgmma_copy, 128, 256, 64, 0, 0, 4, 1, 384, 1, 0},
-    {TileKind::wgmma_copy, 128, 192, 64, 0, 0, 5, 1, 384, 1, 0},
-    {TileKind::wgmma_copy, 128, 128, 64, 0, 0, 4, 1, 384, 1, 0},
-    {TileKind::wgmma_copy, 128, 64, 64, 0, 0, 4, 1, 384, 1, 0},
+    {TileKind::wgmma_copy, 128, 256, 64, 0, 0, 4, 1, 384, 1, 0}, {TileKind::wgmma_copy, 128, 192, 64, 0, 0, 5, 1, 384, 1, 0},
+    {TileKind::wgmma_copy, 128, 128, 64, 0, 0, 4, 1, 384, 1, 0}, {TileKind::wgmma_copy, 128, 64, 64, 0, 0, 4, 1, 384, 1, 0},
     {TileKind::wgmma_copy, 64, 64, 64, 0, 0, 4, 1, 256, 1, 0},
 };
 
@@ -103,7 +103,8 @@ double wgmma_time(const GemmProblem& p, const TileChoice& c) {
   const bool fours = c.down * c.across * c.split > 2 && (c.down * c.across > 1 || classes_of(p, t) > 1);
   const int sms = fours ? multiprocessors(p.sm) / 16 * 15 : multiprocessors(p.sm);
   const bool persistent = t.kind == TileKind::wgmma, copies = t.kind == TileKind::wgmma_copy;
-  const int64_t blocks = tiles(p.m, int64_t{t.bm} * c.down) * c.down * tiles(p.n, int64_t{t.bn} * c.across) * c.across * std::max<int64_t>(p.batch, 1) * c.split;
+  const int64_t blocks =
+      tiles(p.m, int64_t{t.bm} * c.down) * c.down * tiles(p.n, int64_t{t.bn} * c.across) * c.across * std::max<int64_t>(p.batch, 1) * c.split;
   const double busy = static_cast<double>(std::min<int64_t>(blocks, sms)), bytes = 128.0 * (t.bm + loaded_columns(p, t));
   const double lines = 128.0 * (t.bm * lines_of_a(p, t) / c.across + loaded_columns(p, t) / static_cast<double>(c.down));
   const double tensor = t.bm * t.bn * (busy > 0.9 * sms && p.k >= 2048 ? 0.0197 : 0.018) * (t.bn == 192 ? 1.06 : 1.0);
@@ -187,7 +188,8 @@ int classes_of(const GemmProblem& p, const GemmTile& t) { return t.kind == TileK
 // In classes of rows a stage is left later: as many as there is room for beside what finishing a tile needs.
 int stages_of(const GemmProblem& p, const GemmTile& t) {
   if (classes_of(p, t) == 1) return t.stages;
-  return std::min(10, (static_cast<int>(cuda_machine(p.sm).shared_bytes) - (t.kind == TileKind::wgmma ? static_cast<int>(cd::gemm_wgmma_buffers(2)) : 0)) / ((t.bm + loaded_columns(p, t)) * 128 + 32));
+  return std::min(10, (static_cast<int>(cuda_machine(p.sm).shared_bytes) - (t.kind == TileKind::wgmma ? static_cast<int>(cd::gemm_wgmma_buffers(2)) : 0)) /
+                          ((t.bm + loaded_columns(p, t)) * 128 + 32));
 }
 
 // What a step of odd rows waits for (its words on their way through registers) is hidden behind another one's products. Wider tiles have no registers
@@ -207,8 +209,9 @@ Fit tma_fit(const GemmProblem& p) {
 }
 std::string tma_condition(const GemmProblem& p) {
   const bool classes = a_classes(p) > 1;
-  std::string text = fmt::format("t.m > 0 && t.n > 0 && t.k > 0 && {0} > 0 && {1} > 0 && ({2}{1}) % {4} == 0 && ({3}(unsigned long long)t.b) % 16 == 0", p.a_line(), p.b_line(),
-                                 classes ? "" : fmt::format("{} | ", p.a_line()), classes ? "" : "(unsigned long long)t.a | ", 16 / p.size());
+  std::string text =
+      fmt::format("t.m > 0 && t.n > 0 && t.k > 0 && {0} > 0 && {1} > 0 && ({2}{1}) % {4} == 0 && ({3}(unsigned long long)t.b) % 16 == 0", p.a_line(),
+                  p.b_line(), classes ? "" : fmt::format("{} | ", p.a_line()), classes ? "" : "(unsigned long long)t.a | ", 16 / p.size());
   if (known(p.facts.batch) != 1) {
     const auto batches = [](char x, std::string_view line) {
       return fmt::format("t.{0}_batch >= 0 && t.{0}_batch % {1} == 0 && t.batch * (t.{0}_batch / {1}) < 2147483647", x, line);
@@ -222,14 +225,10 @@ int64_t shared_bytes(const GemmProblem& p, const TileChoice& c) {
   const GemmTile& t = *c.tile;
   const int size = byte_size(p.facts.dtype), stages = stages_of(p, t), classes = classes_of(p, t);
   switch (t.kind) {
-    case TileKind::simt:
-      return cd::gemm_simt_shared(size, t.bm, t.bn, t.bk, t.wm, stages, t.slices, c.split > 1 || t.slices > 1);
-    case TileKind::mma:
-      return cd::gemm_mma_shared(size, t.bm, t.bn, t.bk, stages);
-    case TileKind::wgmma:
-      return cd::gemm_wgmma_shared(t.bm, loaded_columns(p, t), stages, classes);
-    default:
-      return cd::gemm_wgmma_split_shared(t.bm, t.bn, loaded_columns(p, t), stages, classes);
+    case TileKind::simt: return cd::gemm_simt_shared(size, t.bm, t.bn, t.bk, t.wm, stages, t.slices, c.split > 1 || t.slices > 1);
+    case TileKind::mma: return cd::gemm_mma_shared(size, t.bm, t.bn, t.bk, stages);
+    case TileKind::wgmma: return cd::gemm_wgmma_shared(t.bm, loaded_columns(p, t), stages, classes);
+    default: return cd::gemm_wgmma_split_shared(t.bm, t.bn, loaded_columns(p, t), stages, classes);
   }
 }
 
@@ -237,7 +236,6 @@ double time_of(const GemmProblem& p, const TileChoice& c) {
   if (c.tile->kind == TileKind::simt || c.tile->kind == TileKind::mma) return plain_time(p, c) / (p.sm == 90 && p.tensor() ? 1.4 : 1.755);
   return wgmma_time(p, c);
 }
-
 
 std::vector<const GemmTile*> possible_tiles(const GemmProblem& p, bool tma) {
   std::vector<const GemmTile*> out;

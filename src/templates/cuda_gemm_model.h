@@ -44,7 +44,8 @@ inline int64_t tiles(int64_t size, int64_t tile) { return (size + tile - 1) / ti
 enum class Fit : uint8_t { never, at_run_time, always };
 Fit tma_fit(const GemmProblem& p);
 std::string tma_condition(const GemmProblem& p);  // for at_run_time
-// 2, 4 or 8: a's rows are multiples of 32 bytes apart only every so many (8: of 16 at least), and TMA reads them class by class (device/cuda/wgmma_rows.h); else 1.
+// 2, 4 or 8: a's rows are multiples of 32 bytes apart only every so many (8: of 16 at least), and TMA reads them class by class (device/cuda/wgmma_rows.h);
+// else 1.
 int a_classes(const GemmProblem& p);
 
 struct TileChoice;
@@ -57,13 +58,13 @@ struct GemmTile {
   TileKind kind;
   int bm, bn, bk, wm, wn, stages, slices;  // wm x wn: the part of a warp, or of a thread (CUDA cores)
   int threads, min_blocks;
-  double rate;                             // multiply-adds a clock of a multiprocessor that is busy with such blocks
+  double rate;  // multiply-adds a clock of a multiprocessor that is busy with such blocks
 };
 
 struct TileChoice {
   const GemmTile* tile = nullptr;
-  int split = 1;                           // parts of k
-  int down = 1, across = 1;                // neighbouring tiles whose blocks share loads (wgmma with TMA)
+  int split = 1;             // parts of k
+  int down = 1, across = 1;  // neighbouring tiles whose blocks share loads (wgmma with TMA)
   bool operator==(const TileChoice&) const = default;
 };
 

@@ -57,7 +57,8 @@ CudaVariant variant_of(const CudaGroupedFacts& facts, const GemmProblem& p, cons
   }
   if (p.facts.tf32 && t.kind != TileKind::simt) v.name = "tf32_" + v.name;
   const std::string tiles_n = fmt::format("((t.n + {}) / {})", t.bn - 1, t.bn);
-  v.grid_x = facts.by_depth ? fmt::format("{} * ((t.m + {}) / {}) * t.batch", tiles_n, t.bm - 1, t.bm) : fmt::format("{} * (t.m / {} + t.batch + 1)", tiles_n, t.bm);
+  v.grid_x =
+      facts.by_depth ? fmt::format("{} * ((t.m + {}) / {}) * t.batch", tiles_n, t.bm - 1, t.bm) : fmt::format("{} * (t.m / {} + t.batch + 1)", tiles_n, t.bm);
   return v;
 }
 

@@ -32,7 +32,6 @@ constexpr ConvRow kConvRows[] = {
     {{16384, 131072}, {64, 512}, {512, 8192}},
 };
 
-
 // Adds what the host must ask so that `e`, the host's `text`, is in the range; false: it never is.
 bool within(std::string& condition, Expr e, std::string_view text, const Range& range) {
   const auto least = lower_bound(e), most = upper_bound(e);
@@ -48,8 +47,8 @@ Expr at_most(Expr e, const Range& range) { return index_min(e, e->pool->index(ra
 Expr reaches(Expr e, const Range& range) { return index_min(floor_div(e, e->pool->index(range.least)), e->pool->index(1)); }
 
 // The call of `function` (cuda_blas.h, cuda_dnn.h) behind the condition, then the pass over its rows x columns floats.
-CudaVariant library_variant(std::string name, std::string library, std::string condition, std::string_view function,
-                            std::string_view rows, std::string_view columns) {
+CudaVariant library_variant(std::string name, std::string library, std::string condition, std::string_view function, std::string_view rows,
+                            std::string_view columns) {
   CudaVariant v;
   v.name = std::move(name);
   v.library = std::move(library);
@@ -71,8 +70,7 @@ std::optional<CudaVariant> cuda_gemm_library(const CudaGemmFacts& f, int sm, boo
   }
   for (const GemmRow& row : kGemmRows) {
     std::string condition;
-    if (!within(condition, f.m, "t.m", row.m) || !within(condition, f.n, "t.n", row.n) || !within(condition, f.k, "t.k", row.k))
-      continue;
+    if (!within(condition, f.m, "t.m", row.m) || !within(condition, f.n, "t.n", row.n) || !within(condition, f.k, "t.k", row.k)) continue;
     CudaVariant v = library_variant("cublas", "libcublasLt", std::move(condition), "cublas_gemm", "t.m", "t.n");
     v.scratch_bytes = reaches(f.m, row.m) * reaches(f.n, row.n) * (at_most(f.m, row.m) * at_most(f.n, row.n) * 4 + kLibraryScratchBytes);
     return v;

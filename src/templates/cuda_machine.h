@@ -1,4 +1,5 @@
-// What a GPU is to the cost models: one row for each architecture that coil compiles for, of the largest chip of its kind. A package is compiled without the device, so the models cannot ask it.
+// What a GPU is to the cost models: one row for each architecture that coil compiles for, of the largest chip of its kind. A package is compiled without the
+// device, so the models cannot ask it.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +14,14 @@ struct CudaMachine {
   bool clusters;         // blocks that share memory, TMA
   // Multiply-adds of a multiprocessor a clock: CUDA cores in float32 and float64, tensor cores in 16 bits (TF32: half of it).
   double f32, f64, half;
-  double memory;         // bytes a nanosecond
+  double memory;  // bytes a nanosecond
 };
 
 inline constexpr CudaMachine kCudaMachines[] = {
-    {80, 108, 166912, 2048, 32, false, 64, 32, 1024, 2000},
-    {86, 84, 101376, 1536, 16, false, 128, 2, 512, 700},
-    {87, 16, 166912, 1536, 16, false, 128, 2, 1024, 200},
-    {89, 128, 101376, 1536, 24, false, 128, 2, 512, 1000},
-    {90, 132, 232448, 2048, 32, true, 128, 64, 2048, 3900},
-    {100, 148, 232448, 2048, 32, true, 128, 64, 2048, 7000},
-    {110, 20, 232448, 1536, 24, true, 128, 2, 2048, 270},
-    {120, 170, 101376, 1536, 24, true, 128, 2, 512, 1800},
+    {80, 108, 166912, 2048, 32, false, 64, 32, 1024, 2000}, {86, 84, 101376, 1536, 16, false, 128, 2, 512, 700},
+    {87, 16, 166912, 1536, 16, false, 128, 2, 1024, 200},   {89, 128, 101376, 1536, 24, false, 128, 2, 512, 1000},
+    {90, 132, 232448, 2048, 32, true, 128, 64, 2048, 3900}, {100, 148, 232448, 2048, 32, true, 128, 64, 2048, 7000},
+    {110, 20, 232448, 1536, 24, true, 128, 2, 2048, 270},   {120, 170, 101376, 1536, 24, true, 128, 2, 512, 1800},
 };
 
 // Of an architecture between two rows, the lower one's.

@@ -17,20 +17,20 @@
 namespace coil::templates {
 
 struct CudaVariant {
-  std::string name;                 // for kernel names and tables: "mma_128x128x32"
-  std::string header;               // "cuda/gemm_mma.h"
-  std::string call;                 // "cd::gemm_mma<cd::bf16, 128, 128, 32>(t, epilogue);"
-  int threads = 256;                // a block
-  int min_blocks = 1;               // blocks that should fit a multiprocessor: bounds the registers
-  int64_t shared_bytes = 0;         // dynamic shared memory
+  std::string name;          // for kernel names and tables: "mma_128x128x32"
+  std::string header;        // "cuda/gemm_mma.h"
+  std::string call;          // "cd::gemm_mma<cd::bf16, 128, 128, 32>(t, epilogue);"
+  int threads = 256;         // a block
+  int min_blocks = 1;        // blocks that should fit a multiprocessor: bounds the registers
+  int64_t shared_bytes = 0;  // dynamic shared memory
   int cluster = 1;
-  bool hopper = false;              // needs sm_90a: TMA, wgmma
+  bool hopper = false;                                   // needs sm_90a: TMA, wgmma
   std::string grid_x = "1", grid_y = "1", grid_z = "1";  // host expressions of t
-  std::string condition;            // host expression of t: whether the variant can serve the call and is wanted; empty: always.
-                                    // Variants are asked in order, the last one has none.
-  std::string setup;                // host statements before the launch (tensor maps, t.split); uses `driver`, may `return` an error
-  std::string library;              // that computes the product, where the kernel only finishes it: "libcublasLt" (cuda_library.h)
-  Expr scratch_bytes;               // what t.scratch must hold, over the dynamic sizes; invalid: none
+  std::string condition;                                 // host expression of t: whether the variant can serve the call and is wanted; empty: always.
+                                                         // Variants are asked in order, the last one has none.
+  std::string setup;                                     // host statements before the launch (tensor maps, t.split); uses `driver`, may `return` an error
+  std::string library;                                   // that computes the product, where the kernel only finishes it: "libcublasLt" (cuda_library.h)
+  Expr scratch_bytes;                                    // what t.scratch must hold, over the dynamic sizes; invalid: none
 };
 
 // A size's value, if it is there and a constant.
@@ -38,8 +38,8 @@ inline std::optional<int64_t> known(Expr e) { return e && e->is_constant() ? std
 
 // What is known of a matrix product at compile time. Sizes and strides are expressions of the dynamic sizes.
 struct CudaGemmFacts {
-  DType dtype = DType::f32;         // of a and b: f32, f64, bf16, f16
-  bool tf32 = false;                // f32 alone: its factors may be rounded to 10 bits of mantissa, for the tensor cores
+  DType dtype = DType::f32;  // of a and b: f32, f64, bf16, f16
+  bool tf32 = false;         // f32 alone: its factors may be rounded to 10 bits of mantissa, for the tensor cores
   Expr batch, m, n, k;
   Expr a_batch, a_row, a_col, b_batch, b_row, b_col;
   int64_t a_alignment = 4, b_alignment = 4;  // bytes that both operands' first elements are aligned to, at least
@@ -48,18 +48,21 @@ struct CudaGemmFacts {
 std::vector<CudaVariant> cuda_gemm_variants(const CudaGemmFacts& facts, int sm);
 
 enum CudaKind : int32_t {
-  kCudaOwn,         // what the tables and models say
-  kCudaCores, kMmaSync,
-  kWgmma,           // persistent blocks
-  kWgmmaPair,       // of which two, one below the other, share loads
-  kWgmmaTile,       // a tile a block or cluster
-  kWgmmaCopy,       // the same without TMA
+  kCudaOwn,  // what the tables and models say
+  kCudaCores,
+  kMmaSync,
+  kWgmma,      // persistent blocks
+  kWgmmaPair,  // of which two, one below the other, share loads
+  kWgmmaTile,  // a tile a block or cluster
+  kWgmmaCopy,  // the same without TMA
   kFewRows,
-  kLibraryCall,     // cuBLASLt or cuDNN (cuda_library.h)
-  kWgmmaTwo,        // convolutions: two persistent blocks a multiprocessor
-  kWgmmaSide,       // as kWgmmaPair, side by side
-  kWgmmaSquare,     // four, two by two
-  kWgmmaTilePair, kWgmmaTileSide, kWgmmaTileSquare
+  kLibraryCall,  // cuBLASLt or cuDNN (cuda_library.h)
+  kWgmmaTwo,     // convolutions: two persistent blocks a multiprocessor
+  kWgmmaSide,    // as kWgmmaPair, side by side
+  kWgmmaSquare,  // four, two by two
+  kWgmmaTilePair,
+  kWgmmaTileSide,
+  kWgmmaTileSquare
 };
 // A variant by numbers: its kind, rows and columns of a tile, parts of k (where it has them). A tuning record holds them.
 struct CudaWay {
@@ -69,7 +72,7 @@ struct CudaWay {
 };
 struct CudaCandidate {
   CudaWay way;
-  double cost;      // in nanoseconds, by a model: for comparisons
+  double cost;  // in nanoseconds, by a model: for comparisons
 };
 // All ways that can compute the problem at these sizes, the cheapest first; kLibraryCall is not among them.
 std::vector<CudaCandidate> cuda_gemm_candidates(const CudaGemmFacts& facts, int sm, const std::function<int64_t(Expr)>& sizes);
@@ -87,13 +90,13 @@ enum class GroupedTiles : uint8_t { that_have_run, all };
 std::vector<CudaVariant> cuda_grouped_variants(const CudaGroupedFacts& facts, int sm, GroupedTiles taken = GroupedTiles::that_have_run);
 
 struct CudaConvFacts {
-  DType dtype = DType::f32;         // f32, f64, bf16, f16
-  bool tf32 = false;                // as for products
+  DType dtype = DType::f32;  // f32, f64, bf16, f16
+  bool tf32 = false;         // as for products
   Conv2d def;
-  std::vector<Expr> result_sizes;   // n, oc, oh, ow
-  Expr x_n, x_c, x_h, x_w;          // strides of x
-  int64_t x_alignment = 4;          // bytes that the first element of x is aligned to, at least
-  int64_t w_alignment = 16;         // and of the weight
+  std::vector<Expr> result_sizes;  // n, oc, oh, ow
+  Expr x_n, x_c, x_h, x_w;         // strides of x
+  int64_t x_alignment = 4;         // bytes that the first element of x is aligned to, at least
+  int64_t w_alignment = 16;        // and of the weight
 };
 std::vector<CudaVariant> cuda_conv_variants(const CudaConvFacts& facts, int sm);
 // As for products. Depthwise convolutions and those of few channels have one way: the own.
@@ -101,10 +104,10 @@ std::vector<CudaCandidate> cuda_conv_candidates(const CudaConvFacts& facts, int 
 std::optional<CudaVariant> cuda_conv_variant(const CudaConvFacts& facts, int sm, const CudaWay& way);
 
 struct CudaAttentionFacts {
-  DType dtype = DType::f32;         // f32, bf16, f16 (f64 is spelled out before it comes here)
+  DType dtype = DType::f32;  // f32, bf16, f16 (f64 is spelled out before it comes here)
   Attention def;
   DType mask_dtype = DType::boolean;
-  int64_t alignment = 4;            // of the strides of q, k and v and of their first elements as far as they are known, in bytes
+  int64_t alignment = 4;  // of the strides of q, k and v and of their first elements as far as they are known, in bytes
 };
 std::vector<CudaVariant> cuda_attention_variants(const CudaAttentionFacts& facts, int sm);
 // As for products: rows are queries of a block, columns keys of a step, and kFewRows has parts of the keys.

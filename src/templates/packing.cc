@@ -49,11 +49,9 @@ int64_t packed_gemm_b_elements(int64_t k, int64_t n, size_t element_bytes) {
   return panels(n, columns) * columns * k;
 }
 
-std::vector<std::byte> pack_gemm_b(const void* b, size_t element_bytes, int64_t k, int64_t n, int64_t row_stride,
-                                   int64_t col_stride) {
+std::vector<std::byte> pack_gemm_b(const void* b, size_t element_bytes, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride) {
   std::vector<std::byte> packed(packed_gemm_b_elements(k, n, element_bytes) * element_bytes);
-  fill_panels(b, element_bytes, packed.data(), k, n,
-              [&](int64_t row, int64_t col) { return row * row_stride + col * col_stride; });
+  fill_panels(b, element_bytes, packed.data(), k, n, [&](int64_t row, int64_t col) { return row * row_stride + col * col_stride; });
   return packed;
 }
 
@@ -108,22 +106,19 @@ std::vector<std::byte> pack_integer_conv_weight(const void* weight, int64_t oc, 
   return packed;
 }
 
-std::vector<std::byte> pack_conv_weight(const void* weight, size_t element_bytes, int64_t oc, int64_t ic_per_group, int64_t kh,
-                                        int64_t kw, int64_t groups) {
+std::vector<std::byte> pack_conv_weight(const void* weight, size_t element_bytes, int64_t oc, int64_t ic_per_group, int64_t kh, int64_t kw, int64_t groups) {
   const int64_t taps = kh * kw, k = taps * ic_per_group, oc_per_group = oc / groups;
   const size_t group_bytes = packed_gemm_b_elements(k, oc_per_group, element_bytes) * element_bytes;
   std::vector<std::byte> packed(group_bytes * groups);
   for (int64_t group = 0; group < groups; group++) {
     // Row (tap, c) of column o is weight[o][c][tap]: channels run innermost, as they do in channels-last inputs.
-    fill_panels(weight, element_bytes, packed.data() + group * group_bytes, k, oc_per_group, [&](int64_t row, int64_t col) {
-      return ((group * oc_per_group + col) * ic_per_group + row % ic_per_group) * taps + row / ic_per_group;
-    });
+    fill_panels(weight, element_bytes, packed.data() + group * group_bytes, k, oc_per_group,
+                [&](int64_t row, int64_t col) { return ((group * oc_per_group + col) * ic_per_group + row % ic_per_group) * taps + row / ic_per_group; });
   }
   return packed;
 }
 
-std::vector<std::byte> pack_depthwise_weight(const void* weight, size_t element_bytes, int64_t channels, int64_t kh,
-                                             int64_t kw) {
+std::vector<std::byte> pack_depthwise_weight(const void* weight, size_t element_bytes, int64_t channels, int64_t kh, int64_t kw) {
   return pack_gemm_b(weight, element_bytes, kh * kw, channels, 1, kh * kw);
 }
 

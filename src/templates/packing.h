@@ -14,8 +14,7 @@ namespace coil::templates {
 // batches one after the other: CoilGemm::b_batch is packed_gemm_b_elements(k, n). A linear layer's weight [n][k] is packed with
 // row_stride 1 and col_stride k.
 int64_t packed_gemm_b_elements(int64_t k, int64_t n, size_t element_bytes = 4);
-std::vector<std::byte> pack_gemm_b(const void* b, size_t element_bytes, int64_t k, int64_t n, int64_t row_stride,
-                                   int64_t col_stride);
+std::vector<std::byte> pack_gemm_b(const void* b, size_t element_bytes, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride);
 
 // The same of int8 numbers in [-8, 7] in half the bytes: panels [ceil(n/32)][k][16], byte j of a row being columns j (low bits) and j + 16,
 // with 8 added.
@@ -28,15 +27,13 @@ std::vector<std::byte> pack_integer_b(const void* b, int64_t k, int64_t n, int64
 
 // A convolution's weight, dense [oc][ic / groups][kh][kw] as PyTorch stores it: per group panels
 // [ceil(oc_g/32)][kh * kw * ic_g][32], zero padded. oc must be a multiple of groups; ic_per_group is weight.size(1).
-std::vector<std::byte> pack_conv_weight(const void* weight, size_t element_bytes, int64_t oc, int64_t ic_per_group, int64_t kh,
-                                        int64_t kw, int64_t groups);
+std::vector<std::byte> pack_conv_weight(const void* weight, size_t element_bytes, int64_t oc, int64_t ic_per_group, int64_t kh, int64_t kw, int64_t groups);
 
 // The same of int8 for products of integers: per group what pack_integer_b makes of [kh * kw * ic_g][oc_g].
 std::vector<std::byte> pack_integer_conv_weight(const void* weight, int64_t oc, int64_t ic_per_group, int64_t kh, int64_t kw, int64_t groups);
 
 // A depthwise convolution's weight, dense [c][1][kh][kw]: panels [ceil(c/32)][kh * kw][32], zero padded.
-std::vector<std::byte> pack_depthwise_weight(const void* weight, size_t element_bytes, int64_t channels, int64_t kh,
-                                             int64_t kw);
+std::vector<std::byte> pack_depthwise_weight(const void* weight, size_t element_bytes, int64_t channels, int64_t kh, int64_t kw);
 
 // A 3x3 convolution's weight, dense float32 [oc][ic][3][3], transformed for Winograd's F(2x2, 3x3) or F(4x4, 3x3) (tile 2 or 4) with the
 // points of device/kernels/winograd.cc: G w G^T computed in double, as [ceil(oc/32)][(tile + 2)^2][ic][32], zero padded.

@@ -27,16 +27,16 @@ struct VirtualFile {
 };
 
 struct CompileRequest {
-  std::string name = "kernel.cc";    // shown in diagnostics; not part of the object
+  std::string name = "kernel.cc";  // shown in diagnostics; not part of the object
   std::string source;
   std::string cpu = "x86-64-v3";     // a level of host_machines() by its full name, base levels included: "x86-64-v2"
   int opt_level = 2;                 // 0 to 3
   std::vector<std::string> defines;  // "NAME" or "NAME=value"
   std::vector<VirtualFile> headers;
-  std::vector<std::string> flags;    // more flags of clang's front end (cc1), e.g. {"-Wall", "-Werror"}; warnings are off without
-  std::string user_kernel;           // not empty: the text is a user's; what is wrong with it is user_source of that kernel
+  std::vector<std::string> flags;  // more flags of clang's front end (cc1), e.g. {"-Wall", "-Werror"}; warnings are off without
+  std::string user_kernel;         // not empty: the text is a user's; what is wrong with it is user_source of that kernel
   std::string user_hint;
-  bool precompiled = true;           // take the headers as the build parsed them, where they are embedded: the same bytes, sooner
+  bool precompiled = true;  // take the headers as the build parsed them, where they are embedded: the same bytes, sooner
 };
 
 // An ELF object, or internal with clang's messages (file:line:column, the source line, a caret) in Error::message: generated code
@@ -54,8 +54,8 @@ using CompileProgress = std::function<void(size_t done, size_t total, std::strin
 // already is not compiled, and what is compiled is known from then on. The error is that of the first request that fails.
 Result<std::vector<Bytes>> compile_all(std::span<const CompileRequest> requests, int threads, const CompileProgress& progress = {}, const Known& known = {});
 
-std::string compiler_version();      // of the clang inside: "clang 19.1.7"
-std::string device_headers_hash();   // of the headers that generated code may include
+std::string compiler_version();     // of the clang inside: "clang 19.1.7"
+std::string device_headers_hash();  // of the headers that generated code may include
 
 // Identity of the object that a request gives: equal keys, equal bytes. 32 hex digits.
 std::string compile_key(const CompileRequest& request);

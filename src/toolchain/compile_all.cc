@@ -57,8 +57,14 @@ cache::Key cache_key(const CompileRequest& request, const std::string& device_he
   for (const std::string& f : request.flags) flags += f + " ";
   return {"object",
           fmt::format("text {}", hex(hash128(code_of(request)))),  // not by the name: programs have equal units at different places
-          {{"compiler", compiler_version()}, {"cpu", request.cpu}, {"optimisation", std::to_string(request.opt_level)}, {"defines", defines}, {"flags", flags},
-           {"headers", hex(headers.digest())}, {"device headers", device_headers}, {"coil", COIL_VERSION}}};
+          {{"compiler", compiler_version()},
+           {"cpu", request.cpu},
+           {"optimisation", std::to_string(request.opt_level)},
+           {"defines", defines},
+           {"flags", flags},
+           {"headers", hex(headers.digest())},
+           {"device headers", device_headers},
+           {"coil", COIL_VERSION}}};
 }
 
 }  // namespace
@@ -71,9 +77,9 @@ std::string device_headers_hash() {
 
 Result<std::vector<Bytes>> compile_all(std::span<const CompileRequest> requests, int threads, const CompileProgress& progress, const Known& known) {
   const std::string device_headers = device_headers_hash();
-  std::map<std::string, size_t> seen;   // key -> index of the unique request
-  std::vector<size_t> unique;           // first request of each key
-  std::vector<size_t> uses;             // how many requests have the key
+  std::map<std::string, size_t> seen;  // key -> index of the unique request
+  std::vector<size_t> unique;          // first request of each key
+  std::vector<size_t> uses;            // how many requests have the key
   std::vector<size_t> place(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     const auto [it, fresh] = seen.try_emplace(compile_key(requests[i]), unique.size());
@@ -87,8 +93,7 @@ Result<std::vector<Bytes>> compile_all(std::span<const CompileRequest> requests,
   // Long texts first: the last thread to finish should not start with the largest kernel.
   std::vector<size_t> order(unique.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return requests[unique[a]].source.size() > requests[unique[b]].source.size(); });
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return requests[unique[a]].source.size() > requests[unique[b]].source.size(); });
 
   std::vector<std::optional<Result<Bytes>>> results(unique.size());
   std::mutex progress_mutex;

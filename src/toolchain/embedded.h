@@ -21,8 +21,8 @@ struct EmbeddedFile {
 };
 
 // A relocatable ELF object for `machine` ("x86-64", "aarch64"). `name` is the stem of its source ("gemm" for device/kernels/gemm.cc); `isa` is the name of
-// a level ("v3"; device/kernels), or "any" (device/*.cc: for every such machine), or "cuda" (those of CUDA packages), "onednn" (of CPU packages that ask for it),
-// or "library": an archive of the routines of device/library with the libraries that they call.
+// a level ("v3"; device/kernels), or "any" (device/*.cc: for every such machine), or "cuda" (those of CUDA packages), "onednn" (of CPU packages that ask for
+// it), or "library": an archive of the routines of device/library with the libraries that they call.
 struct EmbeddedObject {
   std::string_view name;
   std::string_view machine;

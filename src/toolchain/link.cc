@@ -125,7 +125,8 @@ Result<std::unique_ptr<Output>> make_output() {
   try {
     output->start();
   } catch (const std::system_error& problem) {
-    return Error{ErrorCode::out_of_memory, fmt::format("cannot start a thread for the linker: {}", problem.what()), "", "raise the limit of processes and threads (ulimit -u, pids.max)"};
+    return Error{ErrorCode::out_of_memory, fmt::format("cannot start a thread for the linker: {}", problem.what()), "",
+                 "raise the limit of processes and threads (ulimit -u, pids.max)"};
   }
   return output;
 }
@@ -186,8 +187,20 @@ Error link_error(std::string messages) {
 
 static Result<std::vector<uint8_t>> link_objects(const LinkRequest& request, std::vector<std::string>* members) {
   TRY(const Descriptor script, memory_file(as_bytes(version_script(request.exports))));
-  std::vector<std::string> args = {"--gc-sections", "--hash-style=gnu", "--build-id=none", "--no-rosegment", "-z", "noseparate-code",
-                                   "-z", "relro", "-z", "now", "-z", fmt::format("max-page-size={}", request.machine->most_page_size), "--version-script", script.path()};
+  std::vector<std::string> args = {"--gc-sections",
+                                   "--hash-style=gnu",
+                                   "--build-id=none",
+                                   "--no-rosegment",
+                                   "-z",
+                                   "noseparate-code",
+                                   "-z",
+                                   "relro",
+                                   "-z",
+                                   "now",
+                                   "-z",
+                                   fmt::format("max-page-size={}", request.machine->most_page_size),
+                                   "--version-script",
+                                   script.path()};
   if (request.strip) args.push_back("--strip-all");
   if (!request.soname.empty()) args.insert(args.end(), {"-soname", request.soname});
   std::vector<Descriptor> files;

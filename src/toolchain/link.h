@@ -12,8 +12,8 @@
 namespace coil::toolchain {
 
 struct LinkInput {
-  std::string name;                // shown in messages
-  std::span<const uint8_t> object; // a relocatable ELF object; borrowed during the call
+  std::string name;                 // shown in messages
+  std::span<const uint8_t> object;  // a relocatable ELF object; borrowed during the call
 };
 
 struct LinkRequest {
@@ -25,7 +25,7 @@ struct LinkRequest {
   std::vector<std::string> needed;
   // The imports that are allowed; another undefined symbol is an error. Empty: any is allowed.
   std::vector<std::string> imports;
-  bool strip = true;                 // no symbol table
+  bool strip = true;  // no symbol table
 };
 
 // A small .so: unreferenced sections dropped, no build id, no padding to pages, nothing exported but `exports`. The same request

@@ -58,13 +58,13 @@ constexpr std::string_view kRoot = "/coil/";
 
 constexpr std::string_view kParsedPath = "/coil/coil-headers.pch";
 
-#define COIL_INITIALISE(Name)          \
-  [] {                                 \
-    LLVMInitialize##Name##TargetInfo();  \
-    LLVMInitialize##Name##Target();      \
-    LLVMInitialize##Name##TargetMC();    \
-    LLVMInitialize##Name##AsmPrinter();  \
-    LLVMInitialize##Name##AsmParser();   \
+#define COIL_INITIALISE(Name)           \
+  [] {                                  \
+    LLVMInitialize##Name##TargetInfo(); \
+    LLVMInitialize##Name##Target();     \
+    LLVMInitialize##Name##TargetMC();   \
+    LLVMInitialize##Name##AsmPrinter(); \
+    LLVMInitialize##Name##AsmParser();  \
   }
 // LLVM's part for each of host_machines(), in its order: set up where a compile asks for it, so that it costs others nothing.
 constexpr void (*kInitialise[])() = {COIL_INITIALISE(X86), COIL_INITIALISE(AArch64)};
@@ -94,12 +94,34 @@ llvm::IntrusiveRefCntPtr<llvm::vfs::FileSystem> make_files(const CompileRequest&
 }
 
 std::vector<std::string> make_arguments(const CompileRequest& request, const LevelOfMachine& on, const char* path, bool parsed) {
-  std::vector<std::string> args = {
-      "-triple", std::string(on.machine->triple), "-mrelocation-model", "pic", "-pic-level", "2",
-      "-mframe-pointer=none", "-ffp-contract=on", "-fwrapv", "-fno-rtti", "-fvisibility=hidden",
-      "-fno-threadsafe-statics", "-ffunction-sections", "-fdata-sections", "-nostdsysteminc", "-nobuiltininc", "-std=c++20",
-      "-fgnuc-version=4.2.1", "-clear-ast-before-backend", "-discard-value-names", "-disable-llvm-verifier", "-ferror-limit", "5",
-      fmt::format("-O{}", request.opt_level), "-target-cpu", std::string(on.level->cpu), "-tune-cpu", "generic"};
+  std::vector<std::string> args = {"-triple",
+                                   std::string(on.machine->triple),
+                                   "-mrelocation-model",
+                                   "pic",
+                                   "-pic-level",
+                                   "2",
+                                   "-mframe-pointer=none",
+                                   "-ffp-contract=on",
+                                   "-fwrapv",
+                                   "-fno-rtti",
+                                   "-fvisibility=hidden",
+                                   "-fno-threadsafe-statics",
+                                   "-ffunction-sections",
+                                   "-fdata-sections",
+                                   "-nostdsysteminc",
+                                   "-nobuiltininc",
+                                   "-std=c++20",
+                                   "-fgnuc-version=4.2.1",
+                                   "-clear-ast-before-backend",
+                                   "-discard-value-names",
+                                   "-disable-llvm-verifier",
+                                   "-ferror-limit",
+                                   "5",
+                                   fmt::format("-O{}", request.opt_level),
+                                   "-target-cpu",
+                                   std::string(on.level->cpu),
+                                   "-tune-cpu",
+                                   "generic"};
   if (!on.machine->abi.empty()) args.insert(args.end(), {"-target-abi", std::string(on.machine->abi)});
   if (request.opt_level >= 2) args.insert(args.end(), {"-vectorize-loops", "-vectorize-slp"});
   args.insert(args.end(), on.level->flags.begin(), on.level->flags.end());

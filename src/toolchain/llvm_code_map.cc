@@ -48,7 +48,8 @@ bool read(std::span<const uint8_t> library, CodeMap& map) {
   Files files(map.files);
   for (const llvm::object::ELFSymbolRef symbol : object->symbols()) {
     // lld wrote this table, so that an unreadable entry is a bug.
-    if (symbol.getELFType() != llvm::ELF::STT_FUNC || symbol.getSize() == 0 || (llvm::cantFail(symbol.getFlags()) & llvm::object::SymbolRef::SF_Undefined)) continue;
+    if (symbol.getELFType() != llvm::ELF::STT_FUNC || symbol.getSize() == 0 || (llvm::cantFail(symbol.getFlags()) & llvm::object::SymbolRef::SF_Undefined))
+      continue;
     CodeFunction f;
     f.name = llvm::cantFail(symbol.getName()).str();
     f.address = llvm::cantFail(symbol.getAddress());
@@ -56,7 +57,8 @@ bool read(std::span<const uint8_t> library, CodeMap& map) {
     add_lines(*context, files, f);
     map.functions.push_back(std::move(f));
   }
-  std::sort(map.functions.begin(), map.functions.end(), [](const CodeFunction& a, const CodeFunction& b) { return std::tie(a.address, a.name) < std::tie(b.address, b.name); });
+  std::sort(map.functions.begin(), map.functions.end(),
+            [](const CodeFunction& a, const CodeFunction& b) { return std::tie(a.address, a.name) < std::tie(b.address, b.name); });
   return true;
 }
 

@@ -23,7 +23,8 @@ ParsedHeaders parsed_for(const CompileRequest& request) {
 }
 
 Error clang_error(const CompileRequest& request, const std::string& messages) {
-  if (!request.user_kernel.empty()) return {ErrorCode::user_source, fmt::format("the source of user kernel '{}' does not compile:\n{}", request.user_kernel, messages), "", request.user_hint};
+  if (!request.user_kernel.empty())
+    return {ErrorCode::user_source, fmt::format("the source of user kernel '{}' does not compile:\n{}", request.user_kernel, messages), "", request.user_hint};
   return {ErrorCode::internal, fmt::format("generated code '{}' does not compile:\n{}", request.name, messages), "",
           "this is a bug in coil: please report it with the model, or with the files of COIL_DUMP"};
 }

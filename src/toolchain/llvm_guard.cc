@@ -114,8 +114,8 @@ bool run_on(void* stack, Guard& guard) {
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) != 0) return false;
   pthread_t thread;
-  const bool started = pthread_attr_setstack(&attributes, static_cast<char*>(stack) + kPage, kStackBytes - kPage) == 0 &&
-                       pthread_create(&thread, &attributes, run, &guard) == 0;
+  const bool started =
+      pthread_attr_setstack(&attributes, static_cast<char*>(stack) + kPage, kStackBytes - kPage) == 0 && pthread_create(&thread, &attributes, run, &guard) == 0;
   pthread_attr_destroy(&attributes);
   return started && pthread_join(thread, nullptr) == 0;
 }
@@ -153,7 +153,8 @@ Ending guarded_here(void (*work)(void*), void* context, std::string& reason, siz
 
 }  // namespace coil::toolchain
 
-// Variables of functions as they are made, and the C library's functions, as all of our code and LLVM's call them (cmake/llvm.cmake, --wrap): with the reserve there is another try.
+// Variables of functions as they are made, and the C library's functions, as all of our code and LLVM's call them (cmake/llvm.cmake, --wrap): with the reserve
+// there is another try.
 extern "C" {
 int __real___cxa_guard_acquire(void* variable);
 void __real___cxa_guard_release(void* variable);

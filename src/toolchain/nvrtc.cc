@@ -34,8 +34,12 @@ struct Nvrtc::Functions {
 
 namespace {
 
-const char* const kNames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so.13",
-                              "/usr/local/cuda/lib64/libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so"};
+const char* const kNames[] = {"libnvrtc.so.13",
+                              "libnvrtc.so.12",
+                              "libnvrtc.so",
+                              "/usr/local/cuda/lib64/libnvrtc.so.13",
+                              "/usr/local/cuda/lib64/libnvrtc.so.12",
+                              "/usr/local/cuda/lib64/libnvrtc.so"};
 
 struct Headers {
   std::vector<std::string> texts, names;
@@ -125,9 +129,12 @@ Result<Bytes> Nvrtc::compile(const CudaRequest& r) const {
     std::string log(size, '\0');
     if (size) f_->log(program, log.data());
     if (status == 5) {  // NVRTC_ERROR_INVALID_OPTION: the only option that varies is the architecture
-      return Error{ErrorCode::unsupported_arch, fmt::format("this NVRTC ({}) does not know {}", version_, r.arch), "", "choose another --target, or a newer NVRTC with COIL_NVRTC"};
+      return Error{ErrorCode::unsupported_arch, fmt::format("this NVRTC ({}) does not know {}", version_, r.arch), "",
+                   "choose another --target, or a newer NVRTC with COIL_NVRTC"};
     }
-    if (!r.user_kernel.empty()) return Error{ErrorCode::user_source, fmt::format("the source of user kernel '{}' does not compile (NVRTC {}):\n{}", r.user_kernel, version_, log.c_str()), "", r.user_hint};
+    if (!r.user_kernel.empty())
+      return Error{ErrorCode::user_source, fmt::format("the source of user kernel '{}' does not compile (NVRTC {}):\n{}", r.user_kernel, version_, log.c_str()),
+                   "", r.user_hint};
     return Error{ErrorCode::internal, fmt::format("NVRTC {}: {} in {}:\n{}", version_, f_->error_string(status), r.name, log.c_str()), "", ""};
   }
   size_t size = 0;
@@ -144,8 +151,15 @@ cache::Key key_of(const CudaRequest& r, const std::string& nvrtc, const std::str
   for (const VirtualFile& h : r.headers) headers += fmt::format("{} {} ", h.path, hex(hash128(h.text)));
   // Line tables name lines, and what is wrong with a user's text is named by its lines: then comments count.
   const std::string code = r.lines || !r.user_kernel.empty() ? r.source : without_comments(r.source);
-  return {"cubin", fmt::format("text {}", hex(hash128(code))),  // not by the name: programs have equal units at different places
-          {{"nvrtc", nvrtc}, {"headers", headers}, {"architecture", r.arch}, {"ptx", r.ptx ? "yes" : "no"}, {"lines", r.lines ? "yes" : "no"}, {"device headers", device_headers}, {"coil", COIL_VERSION}}};
+  return {"cubin",
+          fmt::format("text {}", hex(hash128(code))),  // not by the name: programs have equal units at different places
+          {{"nvrtc", nvrtc},
+           {"headers", headers},
+           {"architecture", r.arch},
+           {"ptx", r.ptx ? "yes" : "no"},
+           {"lines", r.lines ? "yes" : "no"},
+           {"device headers", device_headers},
+           {"coil", COIL_VERSION}}};
 }
 
 // The places of the requests, those first that take long: templates, of which one takes as long as twenty loops, then long texts.

@@ -18,12 +18,12 @@ namespace coil::toolchain {
 struct CudaRequest {
   std::string name = "kernels.cu";  // shown in diagnostics
   std::string source;
-  std::string arch = "sm_90a";      // sm_80, sm_86, sm_89, sm_90a, sm_100...
-  bool ptx = false;                 // PTX text instead of a cubin; arch is then compute_80...
-  std::vector<VirtualFile> headers; // that the source includes beside the embedded ones
-  std::string user_kernel;          // as CompileRequest's
+  std::string arch = "sm_90a";       // sm_80, sm_86, sm_89, sm_90a, sm_100...
+  bool ptx = false;                  // PTX text instead of a cubin; arch is then compute_80...
+  std::vector<VirtualFile> headers;  // that the source includes beside the embedded ones
+  std::string user_kernel;           // as CompileRequest's
   std::string user_hint;
-  bool lines = false;               // line tables, for profilers and debuggers
+  bool lines = false;  // line tables, for profilers and debuggers
 };
 
 class Nvrtc {
@@ -38,7 +38,8 @@ class Nvrtc {
   // architecture that this NVRTC does not know.
   Result<Bytes> compile(const CudaRequest& request) const;
   // All of them on up to `threads` threads, in order; what is known as toolchain::compile_all.
-  Result<std::vector<Bytes>> compile_all(std::span<const CudaRequest> requests, int threads, const CompileProgress& progress = {}, const Known& known = {}) const;
+  Result<std::vector<Bytes>> compile_all(std::span<const CudaRequest> requests, int threads, const CompileProgress& progress = {},
+                                         const Known& known = {}) const;
 
   const std::string& version() const { return version_; }  // "13.0"
 

@@ -13,8 +13,8 @@ namespace coil::toolchain {
 // A set of headers for one kind of text. It serves requests for the same machine whose text begins with `begin`, and which have no
 // defines, flags or headers of their own.
 struct HeaderSet {
-  std::string_view name;   // "kernels_v3"; also that of the embedded blob
-  std::string_view cpu;    // "x86-64-v3"
+  std::string_view name;  // "kernels_v3"; also that of the embedded blob
+  std::string_view cpu;   // "x86-64-v3"
   int opt_level;
   std::string_view begin;  // the line with which texts begin
   std::string_view text;   // what is parsed; begins with `begin`

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-
 namespace coil {
 namespace {
 
@@ -50,9 +49,7 @@ void fill(DType dtype, Random& random, std::vector<uint8_t>& bytes) {
 double tolerance(DType dtype) { return dtype == DType::bf16 ? 0.1 : dtype == DType::f16 ? 2e-2 : dtype == DType::f32 ? 3e-3 : dtype == DType::f64 ? 1e-6 : 0; }
 }  // namespace
 
-bool is_checked(const Kernel& kernel, DType dtype) {
-  return is_float(dtype) || std::holds_alternative<UserCallKernel>(kernel.def);
-}
+bool is_checked(const Kernel& kernel, DType dtype) { return is_float(dtype) || std::holds_alternative<UserCallKernel>(kernel.def); }
 
 double value_at(DType dtype, const void* data, int64_t index) {
   const auto bytes = static_cast<const uint8_t*>(data) + index * byte_size(dtype);

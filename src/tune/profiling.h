@@ -15,8 +15,8 @@ namespace coil {
 // The program's inputs: the same numbers in every run.
 struct ProgramInput {
   std::vector<int64_t> sizes, strides;
-  std::vector<uint8_t> bytes;    // never null
-  bool overwritten = false;      // by the program
+  std::vector<uint8_t> bytes;  // never null
+  bool overwritten = false;    // by the program
 };
 std::vector<ProgramInput> random_inputs(const KernelPlan& plan, const std::function<int64_t(Expr)>& size_of);
 // Of an input, with its data in the host's memory.

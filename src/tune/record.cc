@@ -78,14 +78,9 @@ std::string record_text(const Record& r) {
     whole.push_back({{"sizes", sizes_json(w.sizes)}, {"untuned_us", rounded(w.untuned)}, {"tuned_us", rounded(w.tuned)}, {"kept", w.kept}});
   }
   for (const Entry& e : r.entries) problems.push_back(to_json(e));
-  const Json j = {{"coil_tuning", kFormat},
-                  {"coil", COIL_VERSION},
-                  {"hardware", hardware_json(r.hardware)},
-                  {"untimed", r.untimed},
-                  {"seconds", rounded(r.seconds)},
-                  {"runs", r.runs},
-                  {"whole_program", whole},
-                  {"problems", problems}};
+  const Json j = {{"coil_tuning", kFormat}, {"coil", COIL_VERSION},          {"hardware", hardware_json(r.hardware)},
+                  {"untimed", r.untimed},   {"seconds", rounded(r.seconds)}, {"runs", r.runs},
+                  {"whole_program", whole}, {"problems", problems}};
   return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -115,8 +110,8 @@ std::string record_tables(const Record& r) {
       std::stable_sort(sorted.begin(), sorted.end(), [](const Timing& a, const Timing& b) { return a.median < b.median; });
       const double best = sorted.empty() ? 0 : sorted[0].median;
       for (const Timing& t : sorted) {
-        text += fmt::format("  {:>10.1f} us {:>5.1f} %  {:>8.1f} .. {:<8.1f} {:>3} samples  {}{}{}\n", t.median, t.median > 0 ? 100 * best / t.median : 100.0, t.low, t.high,
-                            t.samples, t.choice, t.choice == p.chosen ? "  <- chosen" : "", t.fault.empty() ? "" : "  (" + t.fault + ")");
+        text += fmt::format("  {:>10.1f} us {:>5.1f} %  {:>8.1f} .. {:<8.1f} {:>3} samples  {}{}{}\n", t.median, t.median > 0 ? 100 * best / t.median : 100.0,
+                            t.low, t.high, t.samples, t.choice, t.choice == p.chosen ? "  <- chosen" : "", t.fault.empty() ? "" : "  (" + t.fault + ")");
       }
       text += fmt::format("  {}: {}\n", p.chosen, p.reason);
     }

@@ -29,15 +29,15 @@ using NamedChoice = std::map<std::string, int32_t>;
 struct Row {
   int64_t up_to = INT64_MAX;  // of Entry::key
   NamedChoice choice;
-  std::string text;           // for readers
+  std::string text;  // for readers
   bool operator==(const Row&) const = default;
 };
 
 struct Timing {
-  std::string choice;         // for readers
+  std::string choice;                    // for readers
   double median = 0, low = 0, high = 0;  // microseconds; quartiles
   int samples = 0;
-  std::string fault;          // why it could not win, if not for its time: "wrong result"
+  std::string fault;  // why it could not win, if not for its time: "wrong result"
 };
 
 struct MeasuredPoint {
@@ -45,14 +45,14 @@ struct MeasuredPoint {
   int64_t key = 0;
   std::vector<Timing> timings;  // in the candidates' order; the first is the kernel's own rule
   std::string chosen;
-  std::string reason;           // "faster by 12 %", "within the noise of the default"
+  std::string reason;  // "faster by 12 %", "within the noise of the default"
 };
 
 struct Entry {
-  std::string problem;          // codegen's text
-  std::string kernel;           // the first kernel that has it, for readers
-  int kernels = 1;              // how many have it
-  std::string key;              // what the rows' up_to counts, for readers
+  std::string problem;  // codegen's text
+  std::string kernel;   // the first kernel that has it, for readers
+  int kernels = 1;      // how many have it
+  std::string key;      // what the rows' up_to counts, for readers
   std::vector<Row> rows;
   std::vector<MeasuredPoint> measured;
   std::vector<NamedChoice> to_time;  // of an untimed record: what was built, beside the own rule
@@ -62,18 +62,18 @@ struct Entry {
 struct WholeProgram {
   std::map<std::string, int64_t> sizes;
   double untuned = 0, tuned = 0;
-  bool kept = false;            // false: the choices were not surely faster, the own rules stay for these sizes
+  bool kept = false;  // false: the choices were not surely faster, the own rules stay for these sizes
 };
 
 struct Record {
-  std::string name;             // the file that it was read from, for messages
+  std::string name;  // the file that it was read from, for messages
   Hardware hardware;
-  std::vector<Entry> entries;   // in the program's order
+  std::vector<Entry> entries;  // in the program's order
   std::vector<WholeProgram> whole;
-  double seconds = 0;           // that the tuning took
-  double least_seconds = 0;     // not 0: the budget was too small for the program; so much would do
-  int runs = 0;                 // of the program
-  bool untimed = false;         // nothing was timed for want of a device; what is to be timed is built, in the cache, and in the entries
+  double seconds = 0;        // that the tuning took
+  double least_seconds = 0;  // not 0: the budget was too small for the program; so much would do
+  int runs = 0;              // of the program
+  bool untimed = false;      // nothing was timed for want of a device; what is to be timed is built, in the cache, and in the entries
   const Entry* find(std::string_view problem) const;
 };
 

@@ -184,7 +184,8 @@ Result<Record> parse_record(std::string_view text, const std::string& name) {
     record.value().name = name;
     return record;
   }
-  return Error{ErrorCode::tuning_record, "this is no tuning record of coil: " + record.error().message, "", "records are written by `coil compile --tune ... --record FILE`"};
+  return Error{ErrorCode::tuning_record, "this is no tuning record of coil: " + record.error().message, "",
+               "records are written by `coil compile --tune ... --record FILE`"};
 }
 
 }  // namespace coil::tune

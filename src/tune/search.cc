@@ -17,7 +17,7 @@ constexpr double kProbePart = 0.15;            // of all time, to find out what 
 constexpr double kFewestRuns = 30;             // of a point, for it to be worth beginning
 constexpr double kLargePart = 0.25;            // of the largest saving: what is kept if all choices together are not faster
 constexpr int kFewestPairs = 6, kMostPairs = 40;
-constexpr double kSearchPart = 0.7;            // of a point's time; the rest is for the whole program
+constexpr double kSearchPart = 0.7;  // of a point's time; the rest is for the whole program
 constexpr double kCheckPart = 0.4;
 
 double quantile(std::vector<double> v, double q) {

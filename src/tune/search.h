@@ -34,13 +34,13 @@ class Profiler {
 };
 
 struct SearchOptions {
-  double seconds = 10;                 // for all points together
-  int samples = 12;                    // of a candidate; more while a point took less than `least` seconds
+  double seconds = 10;  // for all points together
+  int samples = 12;     // of a candidate; more while a point took less than `least` seconds
   double least = 0;
-  std::vector<double> costs;           // of the points, roughly, in any unit; empty: in order. The cheap ones are looked at first
+  std::vector<double> costs;  // of the points, roughly, in any unit; empty: in order. The cheap ones are looked at first
   std::function<double(size_t point, size_t problem, size_t candidate)> needed_gain;  // the part of its time that it must save over all others; empty: none
-  std::function<double()> now;         // seconds
-  std::function<void(double done)> progress;  // 0 to 1; may be empty
+  std::function<double()> now;                                                        // seconds
+  std::function<void(double done)> progress;                                          // 0 to 1; may be empty
 };
 
 struct CandidateTimes {
@@ -65,7 +65,7 @@ struct PointResult {
 struct SearchResult {
   std::vector<PointResult> points;
   int runs = 0;
-  double least_seconds = 0;       // not 0: no point could be timed, a budget of so many seconds would do for the cheapest
+  double least_seconds = 0;  // not 0: no point could be timed, a budget of so many seconds would do for the cheapest
 };
 
 // counts[point][problem]: how many candidates there are, at least 1. Points come in the order of their importance.

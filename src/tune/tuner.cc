@@ -19,8 +19,8 @@ constexpr double kFastSeconds = 10, kMaxSeconds = 60;
 constexpr int kFastSamples = 10, kMaxSamples = 30;
 constexpr double kFastLeast = 0.1, kMaxLeast = 0.5;  // seconds of a point
 constexpr int kRefinements = 3;
-constexpr double kFusionShare = 4.0 / 3;             // of a larger budget more goes to the ways to fuse before
-constexpr double kLeastRefinement = 0.2;             // of the budget that must be left for one
+constexpr double kFusionShare = 4.0 / 3;  // of a larger budget more goes to the ways to fuse before
+constexpr double kLeastRefinement = 0.2;  // of the budget that must be left for one
 constexpr size_t kFastCandidates = 5, kMaxCandidates = 12;
 
 class Tuner {
@@ -101,9 +101,16 @@ class Tuner {
     }
     for (const auto& [name, sizes] : options_.warm) warm += fmt::format("{}={} ", name, fmt::join(sizes, ","));
     const tune::Hardware& h = record_.hardware;
-    cache::Key key = {"tuning", problems_[p].text,
-                      {{"processor", h.processor}, {"instruction set", h.isa}, {"threads", std::to_string(h.units)}, {"mode", options_.mode == Mode::fast ? "fast" : "max"},
-                       {"dimensions", ranges}, {"sizes that matter", warm}, {"memory", std::to_string(options_.memory)}, {"coil", COIL_VERSION}}};
+    cache::Key key = {"tuning",
+                      problems_[p].text,
+                      {{"processor", h.processor},
+                       {"instruction set", h.isa},
+                       {"threads", std::to_string(h.units)},
+                       {"mode", options_.mode == Mode::fast ? "fast" : "max"},
+                       {"dimensions", ranges},
+                       {"sizes that matter", warm},
+                       {"memory", std::to_string(options_.memory)},
+                       {"coil", COIL_VERSION}}};
     for (auto& field : target_.cache_fields()) key.fields.push_back(std::move(field));
     return key;
   }
@@ -118,7 +125,8 @@ class Tuner {
     for (const SymbolValues& point : points_) {
       auto& row = choices_.emplace_back();
       for (size_t p = 0; p < problems_.size(); ++p) {
-        row.push_back(is_known(p) || depends_on_data(choice_key(p)) ? std::vector<Choice>{Choice{}} : target_.candidates(first(p), lookup(plan_, point, target_.workers()), most));
+        row.push_back(is_known(p) || depends_on_data(choice_key(p)) ? std::vector<Choice>{Choice{}}
+                                                                    : target_.candidates(first(p), lookup(plan_, point, target_.workers()), most));
         if (const tune::Entry* entry = built(p)) {
           std::erase_if(row.back(), [&](const Choice& c) {
             return c != Choice{} && std::find(entry->to_time.begin(), entry->to_time.end(), named(target_.names(first(p)), c)) == entry->to_time.end();
@@ -219,7 +227,8 @@ class Tuner {
 
   // By the target's own order.
   std::vector<Choice> likely(size_t p, const SymbolValues& values, size_t most) const {
-    return is_known(p) || depends_on_data(choice_key(p)) ? std::vector<Choice>{Choice{}} : target_.candidates(first(p), lookup(plan_, values, target_.workers()), most);
+    return is_known(p) || depends_on_data(choice_key(p)) ? std::vector<Choice>{Choice{}}
+                                                         : target_.candidates(first(p), lookup(plan_, values, target_.workers()), most);
   }
 
   bool others_likely(const SymbolValues& between, size_t a, size_t b) const {
@@ -375,6 +384,8 @@ void add_timings(tune::MeasuredPoint& point, const tune::ProblemResult& result, 
 
 double tuning_clock() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-Result<tune::Record> run_tuner(TuningTarget& target, const TuneOptions& options, cache::Cache* cache, double begin) { return Tuner(target, options, cache, begin).run(); }
+Result<tune::Record> run_tuner(TuningTarget& target, const TuneOptions& options, cache::Cache* cache, double begin) {
+  return Tuner(target, options, cache, begin).run();
+}
 
 }  // namespace coil

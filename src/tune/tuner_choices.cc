@@ -18,7 +18,8 @@ std::vector<TuningProblem> problems_of(const std::vector<std::string>& texts) {
   return out;
 }
 
-std::vector<std::vector<Choice>> united_choices(const KernelPlan& plan, const std::vector<TuningProblem>& problems, const TuningTarget::Candidates& candidates) {
+std::vector<std::vector<Choice>> united_choices(const KernelPlan& plan, const std::vector<TuningProblem>& problems,
+                                                const TuningTarget::Candidates& candidates) {
   std::vector<std::vector<Choice>> out(plan.kernels.size());
   for (const auto& row : candidates) {
     for (size_t p = 0; p < problems.size(); ++p) {
@@ -56,15 +57,15 @@ Status apply_record(KernelPlan& plan, const std::vector<RecordedKernel>& kernels
     if (kernel.problem.empty()) continue;
     const tune::Entry* entry = record.find(kernel.problem);
     if (!entry) {
-      return Error{ErrorCode::tuning_record, fmt::format("the tuning record has no entry for '{}' (kernel {})", kernel.problem, plan.kernels[k].name), record.name,
-                   "tune the program again with --tune and --record, or leave --replay out"};
+      return Error{ErrorCode::tuning_record, fmt::format("the tuning record has no entry for '{}' (kernel {})", kernel.problem, plan.kernels[k].name),
+                   record.name, "tune the program again with --tune and --record, or leave --replay out"};
     }
     ChoiceTable table{kernel.key, {}};
     for (const tune::Row& row : entry->rows) {
       const std::optional<Choice> choice = choice_of(*kernel.names, row.choice);
       if (!choice || !kernel.has(*choice)) {
-        return Error{ErrorCode::tuning_record, fmt::format("the tuning record's choice for '{}' is not one that this version of coil has", kernel.problem), record.name,
-                     "tune the program again with --tune and --record"};
+        return Error{ErrorCode::tuning_record, fmt::format("the tuning record's choice for '{}' is not one that this version of coil has", kernel.problem),
+                     record.name, "tune the program again with --tune and --record"};
       }
       table.rows.push_back({row.up_to, *choice, kernel.text(*choice)});
     }

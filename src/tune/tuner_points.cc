@@ -31,7 +31,8 @@ std::vector<int64_t> sizes_to_try(const Symbol& s, const std::vector<int64_t>& w
 bool allowed_at(const KernelPlan& plan, const SymbolValues& values) {
   for (const SizeCheck& c : plan.checks) {
     if (depends_on_data(c.condition)) continue;
-    if (evaluate_index(holds(*plan.pool, c.condition), [&](SymbolId id) { return id == plan.workers ? 1 : values[static_cast<size_t>(id.index)]; }) != 1) return false;
+    if (evaluate_index(holds(*plan.pool, c.condition), [&](SymbolId id) { return id == plan.workers ? 1 : values[static_cast<size_t>(id.index)]; }) != 1)
+      return false;
   }
   return true;
 }
@@ -55,10 +56,12 @@ Status check_warm(const KernelPlan& plan, const TuneOptions& options) {
   for (const auto& [name, values] : options.warm) {
     const std::vector<SymbolId> symbols = free_symbols(plan);
     const auto it = std::find_if(symbols.begin(), symbols.end(), [&, &wanted = name](SymbolId id) { return plan.pool->symbol_info(id).label == wanted; });
-    if (it == symbols.end()) return Error{ErrorCode::bad_option, fmt::format("--warm names '{}', which is no dynamic dimension of the program", name), "", dimension_names(plan)};
+    if (it == symbols.end())
+      return Error{ErrorCode::bad_option, fmt::format("--warm names '{}', which is no dynamic dimension of the program", name), "", dimension_names(plan)};
     const Symbol& s = plan.pool->symbol_info(*it);
     for (const int64_t v : values) {
-      if (v < s.min || v > s.max) return Error{ErrorCode::bad_option, fmt::format("--warm {}={} is not in the dimension's range, {} to {}", name, v, s.min, s.max), "", ""};
+      if (v < s.min || v > s.max)
+        return Error{ErrorCode::bad_option, fmt::format("--warm {}={} is not in the dimension's range, {} to {}", name, v, s.min, s.max), "", ""};
     }
   }
   return ok_status();

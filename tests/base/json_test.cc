@@ -80,8 +80,8 @@ TEST(Json, ValuesOutliveAMoveOfTheDocument) {
 }
 
 TEST(Json, Malformed) {
-  for (const char* text : {"", " ", "{", "[1,]", "{\"a\" 1}", "nul", "[1] x", "\"\\x\"", "[01]", "\"\xff\"", "{\"a\":1,}", "'a'", "nan", "[Inf]", "[-NaN]", "[+Infinity]", "[Infinit]",
-                           "[-Inf, 1]", "[NaNN]", "\"\\ud800\"", "[1e999]"}) {
+  for (const char* text : {"",    " ",   "{",     "[1,]",   "{\"a\" 1}",   "nul",       "[1] x",     "\"\\x\"", "[01]",        "\"\xff\"", "{\"a\":1,}",
+                           "'a'", "nan", "[Inf]", "[-NaN]", "[+Infinity]", "[Infinit]", "[-Inf, 1]", "[NaNN]",  "\"\\ud800\"", "[1e999]"}) {
     EXPECT_EQ(parse_error(text), ErrorCode::bad_json) << text;
   }
   EXPECT_EQ(JsonDoc::parse("{\n  \"a\": nope}", "t.json").error().message.substr(0, 11), "t.json:2:9:");
@@ -100,7 +100,8 @@ TEST(Json, NumbersThatAreNotFinite) {
 
 TEST(Json, NumbersAreExact) {
   const auto number = [](const std::string& text) { return parsed("[" + text + "]").root().as_array().value()[0].as_double().value(); };
-  for (const char* zero : {"0", "0.0", "0e-30", "0e-112", "0e-300", "0.000e-60", "0e300", "1e-400", "0.01e-400", "1e-99999999999", "2e-324"}) EXPECT_EQ(number(zero), 0.0) << zero;
+  for (const char* zero : {"0", "0.0", "0e-30", "0e-112", "0e-300", "0.000e-60", "0e300", "1e-400", "0.01e-400", "1e-99999999999", "2e-324"})
+    EXPECT_EQ(number(zero), 0.0) << zero;
   EXPECT_TRUE(std::signbit(number("-0e-30")) && std::signbit(number("-1e-400")));
   EXPECT_EQ(number("4.9e-324"), 4.9e-324);
   EXPECT_EQ(number("0.1"), 0.1);
@@ -121,8 +122,8 @@ TEST(Json, Limits) {
   EXPECT_EQ(parse_error(std::string(512, '[') + std::string(512, ']')), ErrorCode{});
   EXPECT_EQ(parse_error(std::string(513, '[') + std::string(513, ']')), ErrorCode::archive_limit);
   EXPECT_EQ(parse_error(std::string(10'000'000, '[')), ErrorCode::archive_limit);
-  EXPECT_EQ(parse_error("[\"" + std::string(1000, '[') + "\"]"), ErrorCode{});       // brackets within a string
-  EXPECT_EQ(parse_error("[\"\\\"" + std::string(1000, '[') + "\"]"), ErrorCode{});   // after an escaped quote
+  EXPECT_EQ(parse_error("[\"" + std::string(1000, '[') + "\"]"), ErrorCode{});      // brackets within a string
+  EXPECT_EQ(parse_error("[\"\\\"" + std::string(1000, '[') + "\"]"), ErrorCode{});  // after an escaped quote
   EXPECT_EQ(JsonDoc::parse("[1, 2]", "t", {.max_bytes = 3}).error().code, ErrorCode::archive_limit);
 }
 

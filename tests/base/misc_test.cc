@@ -85,9 +85,11 @@ TEST(Parallel, EachOnceOnSeveralThreads) {
 
 TEST(Parallel, RethrowsTheFirstException) {
   for (const int threads : {1, 3}) {
-    EXPECT_THROW(parallel_each(20, threads, [](size_t i) {
-      if (i == 5) throw std::runtime_error("five");
-    }), std::runtime_error);
+    EXPECT_THROW(parallel_each(20, threads,
+                               [](size_t i) {
+                                 if (i == 5) throw std::runtime_error("five");
+                               }),
+                 std::runtime_error);
   }
 }
 

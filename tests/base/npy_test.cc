@@ -30,8 +30,8 @@ ErrorCode error_of(const std::string& header, const Bytes& data = {}) {
 }
 
 TEST(Npy, RoundTripOfEveryType) {
-  for (const int32_t dtype : {COIL_BOOL, COIL_UINT8, COIL_INT8, COIL_INT16, COIL_INT32, COIL_INT64, COIL_FLOAT16, COIL_FLOAT32, COIL_FLOAT64,
-                              COIL_COMPLEX64, COIL_COMPLEX128}) {
+  for (const int32_t dtype :
+       {COIL_BOOL, COIL_UINT8, COIL_INT8, COIL_INT16, COIL_INT32, COIL_INT64, COIL_FLOAT16, COIL_FLOAT32, COIL_FLOAT64, COIL_COMPLEX64, COIL_COMPLEX128}) {
     for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {0}, {3}, {2, 3}, {2, 0, 4}, {1, 2, 3, 2}}) {
       NpyArray array{dtype, shape, {}};
       array.data.resize(static_cast<size_t>(array.count()) * npy_item_bytes(dtype));
@@ -77,16 +77,26 @@ TEST(Npy, FortranOrderAndBigEndian) {
 
 TEST(Npy, HostileHeaders) {
   EXPECT_EQ(error_of("{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }", {1, 2}), ErrorCode{});
-  for (const char* header :
-       {"", "{", "{}", "[]", "{'descr': '|u1'}", "{'descr': '|u1', 'fortran_order': False, 'shape': (2,)} x",
-        "{'descr': '|u1', 'fortran_order': Maybe, 'shape': (2,)}", "{'descr': '|u1', 'fortran_order': False, 'shape': (-2,)}",
-        "{'descr': '|u1', 'fortran_order': False, 'shape': (2}", "{'descr': '|u1', 'fortran_order': False, 'shape': 2}",
-        "{'descr': '|u1', 'fortran_order': False, 'shape': (2,), 'evil': 1}", "{'descr': '|u1', 'descr': '|u1', 'fortran_order': False, 'shape': (2,)}",
-        "{'descr': '<c8', 'fortran_order': False, 'shape': (2,)}", "{'descr': '|O', 'fortran_order': False, 'shape': (2,)}",
-        "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}", "{'descr': '<f3', 'fortran_order': False, 'shape': (2,)}",
-        "{'descr': '|u1', 'fortran_order': False, 'shape': (99999999999999999999,)}",
-        "{'descr': '<f8', 'fortran_order': False, 'shape': (4611686018427387904, 4)}", "{'descr': '|u1', 'fortran_order': False, 'shape': (3,)}",
-        "{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}"}) {
+  for (const char* header : {"",
+                             "{",
+                             "{}",
+                             "[]",
+                             "{'descr': '|u1'}",
+                             "{'descr': '|u1', 'fortran_order': False, 'shape': (2,)} x",
+                             "{'descr': '|u1', 'fortran_order': Maybe, 'shape': (2,)}",
+                             "{'descr': '|u1', 'fortran_order': False, 'shape': (-2,)}",
+                             "{'descr': '|u1', 'fortran_order': False, 'shape': (2}",
+                             "{'descr': '|u1', 'fortran_order': False, 'shape': 2}",
+                             "{'descr': '|u1', 'fortran_order': False, 'shape': (2,), 'evil': 1}",
+                             "{'descr': '|u1', 'descr': '|u1', 'fortran_order': False, 'shape': (2,)}",
+                             "{'descr': '<c8', 'fortran_order': False, 'shape': (2,)}",
+                             "{'descr': '|O', 'fortran_order': False, 'shape': (2,)}",
+                             "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}",
+                             "{'descr': '<f3', 'fortran_order': False, 'shape': (2,)}",
+                             "{'descr': '|u1', 'fortran_order': False, 'shape': (99999999999999999999,)}",
+                             "{'descr': '<f8', 'fortran_order': False, 'shape': (4611686018427387904, 4)}",
+                             "{'descr': '|u1', 'fortran_order': False, 'shape': (3,)}",
+                             "{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}"}) {
     EXPECT_EQ(error_of(header, {1, 2}), ErrorCode::bad_array) << header;
   }
   std::string deep = "{'descr': '|u1', 'fortran_order': False, 'shape': (";

@@ -16,9 +16,11 @@ TEST(Text, ControlsAreWrittenOut) {
   EXPECT_EQ(shown("caf\xC3\xA9 \xE6\xBC\xA2 \xF0\x9F\x98\x80"), "caf\xC3\xA9 \xE6\xBC\xA2 \xF0\x9F\x98\x80");
   EXPECT_EQ(shown("\x1b[2J\x07\r\n\t\x7f\0"s), "\\x1b[2J\\x07\\r\\n\\t\\x7f\\x00");
   EXPECT_EQ(shown("a\n\tb\r", Lines::keep), "a\n\tb\\r");
-  EXPECT_EQ(shown("\xC2\x9B" "31m\xC2\x85"), "\\u009b31m\\u0085");                                 // C1: CSI and NEL
+  EXPECT_EQ(shown("\xC2\x9B"
+                  "31m\xC2\x85"),
+            "\\u009b31m\\u0085");                                                                        // C1: CSI and NEL
   EXPECT_EQ(shown("\xE2\x80\xAE\xE2\x80\xA8\xEF\xBB\xBF\xE2\x80\x8B"), "\\u202e\\u2028\\ufeff\\u200b");  // directions, lines, what has no width
-  EXPECT_EQ(shown("\xF3\xA0\x81\x81"), "\\U000e0041");                                            // tags
+  EXPECT_EQ(shown("\xF3\xA0\x81\x81"), "\\U000e0041");                                                   // tags
 }
 
 TEST(Text, WhatIsNoUtf8IsWrittenOut) {

@@ -158,8 +158,9 @@ TEST_F(CacheTest, FailuresAreNoted) {
 }
 
 TEST_F(CacheTest, AddressesOfServers) {
-  for (const char* bad : {"redis://", "redis://:6379", "redis://host:0", "redis://host:x", "redis://host:6379/x", "ftp://host", "rediss://", "rediss://host:x", "redis://[::1:6379",
-                          "redis://user@host", "redis://user:@host", "redis://user:p%4@host", "shared:", "shared:ftp://host", "shared:redis://:1"}) {
+  for (const char* bad :
+       {"redis://", "redis://:6379", "redis://host:0", "redis://host:x", "redis://host:6379/x", "ftp://host", "rediss://", "rediss://host:x",
+        "redis://[::1:6379", "redis://user@host", "redis://user:@host", "redis://user:p%4@host", "shared:", "shared:ftp://host", "shared:redis://:1"}) {
     const auto opened = Cache::open(bad);
     ASSERT_FALSE(opened.ok()) << bad;
     EXPECT_EQ(opened.error().code, ErrorCode::bad_option);

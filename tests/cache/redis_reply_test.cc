@@ -44,10 +44,11 @@ TEST(RedisReply, Kinds) {
 }
 
 TEST(RedisReply, WhatIsRefused) {
-  for (const std::string& bad : {std::string(""), std::string("$"), std::string("$101\r\n"), std::string("$536870912\r\n"), std::string("$9223372036854775807\r\n"), std::string("$-2\r\n"),
-                                 std::string("$x\r\n"), std::string("$3\r\nabcd\r\n"), std::string("*11\r\n"), std::string("*1000000000\r\n"), std::string("?1\r\n"),
-                                 std::string("*2\r\n$60\r\n") + std::string(60, 'x') + "\r\n$60\r\n" + std::string(60, 'x') + "\r\n",  // together too many
-                                 std::string("*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n"), "+" + std::string(5000, 'x') + "\r\n"}) {
+  for (const std::string& bad :
+       {std::string(""), std::string("$"), std::string("$101\r\n"), std::string("$536870912\r\n"), std::string("$9223372036854775807\r\n"),
+        std::string("$-2\r\n"), std::string("$x\r\n"), std::string("$3\r\nabcd\r\n"), std::string("*11\r\n"), std::string("*1000000000\r\n"),
+        std::string("?1\r\n"), std::string("*2\r\n$60\r\n") + std::string(60, 'x') + "\r\n$60\r\n" + std::string(60, 'x') + "\r\n",  // together too many
+        std::string("*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n"), "+" + std::string(5000, 'x') + "\r\n"}) {
     EXPECT_EQ(read(bad).error().code, ErrorCode::file_unreadable) << bad.substr(0, 40);
   }
 }

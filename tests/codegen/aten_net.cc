@@ -131,18 +131,15 @@ AtenNet joined() {
 AtenNet gather() {
   AtenNet n;
   const ValueId table = n.input("table", n.dims({50, 32}), DType::bf16), ids = n.input("ids", {n.batch()}, DType::i64);
-  n.output(n.call(
-      "aten.embedding.default",
-      {{"weight", table}, {"indices", ids}, {"padding_idx", n.dim(-1)}, {"scale_grad_by_freq", false}, {"sparse", false}},
-      {n.batch(), n.dim(32)}, DType::bf16));
+  n.output(n.call("aten.embedding.default", {{"weight", table}, {"indices", ids}, {"padding_idx", n.dim(-1)}, {"scale_grad_by_freq", false}, {"sparse", false}},
+                  {n.batch(), n.dim(32)}, DType::bf16));
   return n;
 }
 
 AtenNet row_sum(int64_t columns) {
   AtenNet n;
   const ValueId x = n.input("x", {n.batch(), n.dim(columns)});
-  n.output(n.call("aten.sum.dim_IntList", {{"self", x}, {"dim", n.dims({1})}, {"keepdim", false}, {"dtype", NoneArg{}}},
-                  {n.batch()}));
+  n.output(n.call("aten.sum.dim_IntList", {{"self", x}, {"dim", n.dims({1})}, {"keepdim", false}, {"dtype", NoneArg{}}}, {n.batch()}));
   return n;
 }
 
@@ -163,14 +160,11 @@ AtenNet argmax() {
 AtenNet add_layer_norm() {
   AtenNet n;
   const std::vector<Expr> sizes = {n.batch(), n.dim(768)};
-  const ValueId x = n.input("x", sizes), y = n.input("y", sizes), w = n.input("w", n.dims({768})),
-                b = n.input("b", n.dims({768}));
+  const ValueId x = n.input("x", sizes), y = n.input("y", sizes), w = n.input("w", n.dims({768})), b = n.input("b", n.dims({768}));
   const ValueId sum = n.call("aten.add.Tensor", {{"self", x}, {"other", y}, {"alpha", n.dim(1)}}, sizes);
   n.output(sum);
-  n.output(n.call(
-      "aten.layer_norm.default",
-      {{"input", sum}, {"normalized_shape", n.dims({768})}, {"weight", w}, {"bias", b}, {"eps", 1e-5}, {"cudnn_enable", true}},
-      sizes));
+  n.output(n.call("aten.layer_norm.default",
+                  {{"input", sum}, {"normalized_shape", n.dims({768})}, {"weight", w}, {"bias", b}, {"eps", 1e-5}, {"cudnn_enable", true}}, sizes));
   return n;
 }
 
@@ -218,8 +212,7 @@ AtenNet sort() {
   AtenNet n;
   const std::vector<Expr> sizes = {n.batch(), n.dim(100)};
   const ValueId x = n.input("x", sizes);
-  for (const ValueId r : n.call_all("aten.sort.default", {{"self", x}, {"dim", n.dim(1)}, {"descending", true}},
-                                    {{sizes, DType::f32}, {sizes, DType::i64}}))
+  for (const ValueId r : n.call_all("aten.sort.default", {{"self", x}, {"dim", n.dim(1)}, {"descending", true}}, {{sizes, DType::f32}, {sizes, DType::i64}}))
     n.output(r);
   return n;
 }
@@ -229,11 +222,9 @@ AtenNet sort() {
 AtenNet linear_gelu(DType dtype, Expr (*m)(AtenNet&), int64_t k, int64_t columns) {
   AtenNet n;
   const Expr rows = m(n);
-  const ValueId x = n.input("x", {rows, n.dim(k)}, dtype), bias = n.weight("bias", {columns}, dtype),
-                w = n.weight("w", {k, columns}, dtype);
+  const ValueId x = n.input("x", {rows, n.dim(k)}, dtype), bias = n.weight("bias", {columns}, dtype), w = n.weight("w", {k, columns}, dtype);
   const ValueId y =
-      n.call("aten.addmm.default", {{"self", bias}, {"mat1", x}, {"mat2", w}, {"beta", n.dim(1)}, {"alpha", n.dim(1)}},
-             {rows, n.dim(columns)}, dtype);
+      n.call("aten.addmm.default", {{"self", bias}, {"mat1", x}, {"mat2", w}, {"beta", n.dim(1)}, {"alpha", n.dim(1)}}, {rows, n.dim(columns)}, dtype);
   n.output(n.call("aten.gelu.default", {{"self", y}, {"approximate", std::string("none")}}, {rows, n.dim(columns)}, dtype));
   return n;
 }
@@ -258,8 +249,7 @@ AtenNet conv_relu(DType dtype, ConvShape c) {
   const Expr b = n.batch();
   const int64_t pad = c.kernel / 2, out = (c.size + 2 * pad - c.kernel) / c.stride + 1;
   const ValueId x = n.input("x", {b, n.dim(c.channels), n.dim(c.size), n.dim(c.size)}, dtype);
-  const ValueId w = n.weight("w", {c.out_channels, c.channels / c.groups, c.kernel, c.kernel}, dtype),
-                bias = n.weight("bias", {c.out_channels}, dtype);
+  const ValueId w = n.weight("w", {c.out_channels, c.channels / c.groups, c.kernel, c.kernel}, dtype), bias = n.weight("bias", {c.out_channels}, dtype);
   const std::vector<Expr> sizes = {b, n.dim(c.out_channels), n.dim(out), n.dim(out)};
   const ValueId y = n.call("aten.convolution.default",
                            {{"input", x},
@@ -278,8 +268,7 @@ AtenNet conv_relu(DType dtype, ConvShape c) {
 
 AtenNet attention(DType dtype, int64_t width, bool one_query) {
   AtenNet n;
-  const std::vector<Expr> kv = {n.dim(2), n.dim(4), n.batch(), n.dim(width)},
-                          q = {n.dim(2), n.dim(4), one_query ? n.dim(1) : n.batch(), n.dim(width)};
+  const std::vector<Expr> kv = {n.dim(2), n.dim(4), n.batch(), n.dim(width)}, q = {n.dim(2), n.dim(4), one_query ? n.dim(1) : n.batch(), n.dim(width)};
   const ValueId query = n.input("q", q, dtype), key = n.input("k", kv, dtype), value = n.input("v", kv, dtype);
   n.output(n.call("aten.scaled_dot_product_attention.default",
                   {{"query", query},

@@ -26,8 +26,7 @@ class AtenNet {
   // Arguments in schema order, with the defaults. One result per element of `results`.
   std::vector<ValueId> call_all(const std::string& target, std::vector<std::pair<std::string, Argument>> args,
                                 const std::vector<std::pair<std::vector<Expr>, DType>>& results);
-  ValueId call(const std::string& target, std::vector<std::pair<std::string, Argument>> args, std::vector<Expr> sizes,
-               DType dtype = DType::f32) {
+  ValueId call(const std::string& target, std::vector<std::pair<std::string, Argument>> args, std::vector<Expr> sizes, DType dtype = DType::f32) {
     return call_all(target, std::move(args), {{std::move(sizes), dtype}})[0];
   }
   void output(ValueId id);

@@ -17,8 +17,7 @@ namespace coil::testing {
 namespace {
 
 constexpr int kThreads = 2;
-const std::map<int, std::string> kArchitectures = {
-    {80, "sm_80"}, {86, "sm_86"}, {89, "sm_89"}, {90, "sm_90a"}, {100, "sm_100"}};
+const std::map<int, std::string> kArchitectures = {{80, "sm_80"}, {86, "sm_86"}, {89, "sm_89"}, {90, "sm_90a"}, {100, "sm_100"}};
 
 // Under a sanitizer coil makes all texts, and NVRTC, which is not ours and has no instrumentation but a slow allocator there, compiles some, spread evenly.
 constexpr size_t kMostUnderSanitizers = 6;
@@ -43,8 +42,7 @@ class Requests {
     for (const auto& [sm, arch] : kArchitectures) {
       const auto plan = named.net.plan({sm}, libraries);
       ASSERT_TRUE(plan.ok()) << named.name << ": " << plan.error().to_string();
-      for (const cuda::CudaFunction& f : cuda::generate_kernels(plan.value(), {{sm}, libraries}).functions)
-        add(f, named.name, arch);
+      for (const cuda::CudaFunction& f : cuda::generate_kernels(plan.value(), {{sm}, libraries}).functions) add(f, named.name, arch);
     }
   }
   std::vector<toolchain::CudaRequest> all() const {
@@ -145,7 +143,9 @@ TEST_F(CudaCompile, WaysOfAttention) {
           const auto v = cuda_attention_variant(f, 90, c.way);
           ASSERT_TRUE(v.has_value());
           if (!calls.insert(v->call).second) continue;
-          const std::string text = fmt::format("#include \"{}\"\nCOIL_KERNEL void __launch_bounds__({}) kernel(const __grid_constant__ CudaAttention t) {{\n  {}\n}}\n", v->header, v->threads, v->call);
+          const std::string text =
+              fmt::format("#include \"{}\"\nCOIL_KERNEL void __launch_bounds__({}) kernel(const __grid_constant__ CudaAttention t) {{\n  {}\n}}\n", v->header,
+                          v->threads, v->call);
           requests.push_back({v->name + ".cu", text, v->hopper ? "sm_90a" : "sm_80"});
         }
       }
@@ -158,10 +158,15 @@ TEST_F(CudaCompile, WaysOfAttention) {
 
 // The template's call in a kernel whose epilogue does nothing.
 toolchain::CudaRequest around(const templates::CudaVariant& v, std::string_view params, int sm) {
-  const std::string epilogue = "struct E {\n  __device__ bool straight() const { return false; }\n  template <int W> __device__ void wide(cd::i64, int, int, const float (&)[W]) const {}\n"
-                               "  template <int W> __device__ void operator()(cd::i64, int, int, const float (&)[W], int) const {}\n};\n";
-  return {v.name + ".cu", fmt::format("#include \"cuda/base.h\"\n#include \"{}\"\n{}COIL_KERNEL void __launch_bounds__({}) kernel(const __grid_constant__ {} t) {{\n  E epilogue;\n  {}\n}}\n", v.header,
-                                      epilogue, v.threads, params, v.call), sm == 90 ? "sm_90a" : fmt::format("sm_{}", sm)};
+  const std::string epilogue =
+      "struct E {\n  __device__ bool straight() const { return false; }\n  template <int W> __device__ void wide(cd::i64, int, int, const float (&)[W]) const {}\n"
+      "  template <int W> __device__ void operator()(cd::i64, int, int, const float (&)[W], int) const {}\n};\n";
+  return {
+      v.name + ".cu",
+      fmt::format(
+          "#include \"cuda/base.h\"\n#include \"{}\"\n{}COIL_KERNEL void __launch_bounds__({}) kernel(const __grid_constant__ {} t) {{\n  E epilogue;\n  {}\n}}\n",
+          v.header, epilogue, v.threads, params, v.call),
+      sm == 90 ? "sm_90a" : fmt::format("sm_{}", sm)};
 }
 
 // Float32 on tensor cores: every tile of products in both orders of both operands, and of convolutions.
@@ -229,7 +234,8 @@ TEST_F(CudaCompile, GroupedProducts) {
   using namespace templates;
   ExprPool pool;
   std::map<std::string, toolchain::CudaRequest> requests;  // by the call
-  const Expr one = pool.index(1), none = pool.index(0), k = pool.index(256), n = pool.index(320), rows = pool.symbol(pool.add_symbol({"rows", "rows", 1, 1 << 20}));
+  const Expr one = pool.index(1), none = pool.index(0), k = pool.index(256), n = pool.index(320),
+             rows = pool.symbol(pool.add_symbol({"rows", "rows", 1, 1 << 20}));
   for (int kind = 0; kind < 2 * 4 * 3 * 2 * 2 * 2; ++kind) {
     const int layout = kind / 2 % 4, sm = kind / 48 % 2 ? 90 : 80;
     const DType dtype = std::array{DType::bf16, DType::f16, DType::f32}[static_cast<size_t>(kind / 8 % 3)];
@@ -266,10 +272,9 @@ TEST_F(CudaCompile, GroupedProducts) {
 
 // A new template belongs into this list, and its problem into template_nets().
 const std::set<std::string> kTemplates = {
-    "apply_epilogue", "attention_decode", "attention_mma", "attention_simt", "attention_wgmma",
-    "conv_depthwise", "conv_depthwise_strip", "conv_few",    "conv_mma",       "conv_simt",        "conv_wgmma",
-    "gemm_mma",       "gemm_simt",        "gemm_wgmma",    "gemm_wgmma_split", "gemv_axpy",      "gemv_dot",
-    "gemv_mma"};
+    "apply_epilogue",   "attention_decode", "attention_mma", "attention_simt", "attention_wgmma", "conv_depthwise", "conv_depthwise_strip",
+    "conv_few",         "conv_mma",         "conv_simt",     "conv_wgmma",     "gemm_mma",        "gemm_simt",      "gemm_wgmma",
+    "gemm_wgmma_split", "gemv_axpy",        "gemv_dot",      "gemv_mma"};
 
 TEST_F(CudaCompile, Templates) {
   Requests requests;

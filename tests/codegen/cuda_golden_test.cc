@@ -27,7 +27,8 @@ std::string kernel_text(const cuda::CudaFunction& f, const std::string& name, bo
 }
 
 std::string launch_text(const cuda::CudaLaunch& l, const cuda::CudaFunction& f) {
-  std::string text = "grid (" + (l.grid_x.empty() ? "of its parts" : l.grid_x) + ", " + l.grid_y + ", " + l.grid_z + ") of " + std::to_string(f.threads) + " threads";
+  std::string text =
+      "grid (" + (l.grid_x.empty() ? "of its parts" : l.grid_x) + ", " + l.grid_y + ", " + l.grid_z + ") of " + std::to_string(f.threads) + " threads";
   if (f.shared_bytes) text += ", " + std::to_string(f.shared_bytes) + " bytes of shared memory";
   for (const cuda::CudaArgs& a : l.args) {
     if (!a.blocks.empty()) text += "; " + a.blocks + " for a part";
@@ -57,8 +58,7 @@ TEST_P(CudaGolden, Text) {
   const NamedNet named = golden_nets()[static_cast<size_t>(GetParam())];
   const auto plan = named.net.plan({80});
   ASSERT_TRUE(plan.ok()) << plan.error().to_string();
-  const std::string text = program_text(plan.value()),
-                    path = std::string(COIL_SOURCE_DIR) + "/tests/codegen/golden_cuda/" + named.name + ".txt";
+  const std::string text = program_text(plan.value()), path = std::string(COIL_SOURCE_DIR) + "/tests/codegen/golden_cuda/" + named.name + ".txt";
   if (std::getenv("COIL_GOLDEN_UPDATE")) std::ofstream(path) << text;
   EXPECT_EQ(text, read(path)) << "make golden-update, then read the diff";
 }

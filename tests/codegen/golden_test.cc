@@ -58,18 +58,15 @@ struct Builder {
 TEST(Golden, Pointwise) {
   Builder b;
   const View x = b.input("x", DType::bf16, {b.batch, b.pool.index(10)});
-  expect_golden("pointwise_bf16", b.finish(b.rec.pointwise("sigmoid", DType::bf16, x.sizes, [&](Coordinates i) {
-    return b.pool.op(ScalarOp::sigmoid, {b.rec.at(x, i)});
-  })));
+  expect_golden("pointwise_bf16",
+                b.finish(b.rec.pointwise("sigmoid", DType::bf16, x.sizes, [&](Coordinates i) { return b.pool.op(ScalarOp::sigmoid, {b.rec.at(x, i)}); })));
 }
 
 TEST(Golden, Transpose) {
   Builder b;
   const View x = b.input("x", DType::f32, {b.pool.index(33), b.batch});
   const View t = b.rec.view(x, {b.batch, b.pool.index(33)}, [](Coordinates i) { return std::vector<Expr>{i[1], i[0]}; });
-  expect_golden("transpose", b.finish(b.rec.pointwise("neg", DType::f32, t.sizes, [&](Coordinates i) {
-    return b.pool.op(ScalarOp::neg, {b.rec.at(t, i)});
-  })));
+  expect_golden("transpose", b.finish(b.rec.pointwise("neg", DType::f32, t.sizes, [&](Coordinates i) { return b.pool.op(ScalarOp::neg, {b.rec.at(t, i)}); })));
 }
 
 TEST(Golden, RowReduction) {
@@ -136,21 +133,25 @@ TEST(Golden, SizesFromData) {
   const View x = b.input("x", DType::i64, {p.index(100)});
   const Expr one = p.constant_int(1, DType::i64), zero = p.constant_int(0, DType::i64);
   const auto keep = [&](Expr i) { return p.op(ScalarOp::ne, {b.rec.at(x, std::vector<Expr>{i}), zero}); };
-  const View count = b.rec.reduce("count", ReduceOp::sum, DType::i64, {}, {p.index(100)}, [&](Coordinates, Coordinates j) { return p.select(keep(j[0]), one, zero); });
+  const View count =
+      b.rec.reduce("count", ReduceOp::sum, DType::i64, {}, {p.index(100)}, [&](Coordinates, Coordinates j) { return p.select(keep(j[0]), one, zero); });
   b.rec.read_size(kept, count.body, p.index(100));
-  const View positions = b.rec.compact("positions", p.symbol(kept), p.index(1), p.index(100), [&](Coordinates c) { return keep(c[1]); },
-                                       [&](Expr) { return zero; }, [&](Coordinates c) { return p.cast(c[1], DType::i64); });
+  const View positions = b.rec.compact(
+      "positions", p.symbol(kept), p.index(1), p.index(100), [&](Coordinates c) { return keep(c[1]); }, [&](Expr) { return zero; },
+      [&](Coordinates c) { return p.cast(c[1], DType::i64); });
   const View sum = b.rec.reduce("sum", ReduceOp::sum, DType::i64, {}, {p.symbol(kept)}, [&](Coordinates, Coordinates j) { return b.rec.at(positions, j); });
   b.rec.read_size(asked, sum.body, Expr());
   const View row = b.rec.scan("row", ScanOp::sum, DType::f32, {p.symbol(asked)}, 0, [&](Coordinates) { return p.constant(1, DType::f32); });
-  const View out = b.rec.pointwise("out", DType::f32, {p.symbol(asked)}, [&](Coordinates c) { return b.rec.at(row, std::vector<Expr>{p.symbol(asked) - 1 - c[0]}); });
+  const View out =
+      b.rec.pointwise("out", DType::f32, {p.symbol(asked)}, [&](Coordinates c) { return b.rec.at(row, std::vector<Expr>{p.symbol(asked) - 1 - c[0]}); });
   LoopProgram program = b.finish(out);
   program.checks.push_back({Condition::compare(Condition::Kind::less, p.symbol(kept), p.index(50)), "less than fifty", "m.py:3", false});
   auto plan = schedule(program, cpu::traits());
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan.value().late_memory.size(), 1u);
   const std::string host = host_program_text(plan.value(), cpu::generate_kernels(plan.value()), {});
-  for (const char* part : {"if (!", "less than fifty (m.py:3)", "call->allocate(call->owner, 0, 0, s, &made[0], error)", "call->allocate(call->owner, -1, ", "kLateOutputs[] = {1, }"}) {
+  for (const char* part : {"if (!", "less than fifty (m.py:3)", "call->allocate(call->owner, 0, 0, s, &made[0], error)", "call->allocate(call->owner, -1, ",
+                           "kLateOutputs[] = {1, }"}) {
     EXPECT_NE(host.find(part), std::string::npos) << part << " is not in\n" << host;
   }
   expect_golden("sizes_from_data", std::move(program));
@@ -161,9 +162,8 @@ TEST(Golden, Branch) {
   Builder b;
   ExprPool& p = b.pool;
   const View x = b.input("x", DType::f32, {p.index(4), p.index(8)});
-  const View holds = b.rec.reduce("any", ReduceOp::any, DType::boolean, {}, x.sizes, [&](Coordinates, Coordinates r) {
-    return p.op(ScalarOp::gt, {b.rec.at(x, r), p.constant(1, DType::f32)});
-  });
+  const View holds = b.rec.reduce("any", ReduceOp::any, DType::boolean, {}, x.sizes,
+                                  [&](Coordinates, Coordinates r) { return p.op(ScalarOp::gt, {b.rec.at(x, r), p.constant(1, DType::f32)}); });
   Region region;
   region.predicate = BufferId(holds.body->id);
   for (const bool first : {true, false}) {
@@ -173,7 +173,8 @@ TEST(Golden, Branch) {
     part.captures = {{own, BufferId(x.body->id)}};
     const View v = inner.load_of(own);
     const View sums = inner.scan("cumsum", ScanOp::sum, DType::f32, v.sizes, 1, [&](Coordinates c) { return inner.at(v, c); });
-    inner.result(first ? sums : inner.pointwise("neg", DType::f32, v.sizes, [&](Coordinates c) { return p.op(ScalarOp::neg, {inner.at(sums, c)}); }), DType::f32, v.sizes);
+    inner.result(first ? sums : inner.pointwise("neg", DType::f32, v.sizes, [&](Coordinates c) { return p.op(ScalarOp::neg, {inner.at(sums, c)}); }),
+                 DType::f32, v.sizes);
     part.program = std::make_shared<const LoopProgram>(inner.take());
     region.parts.push_back(std::move(part));
   }
@@ -183,7 +184,8 @@ TEST(Golden, Branch) {
   auto plan = schedule(program, cpu::traits());
   ASSERT_TRUE(plan.ok());
   const std::string host = host_program_text(plan.value(), cpu::generate_kernels(plan.value()), {});
-  for (const char* part : {"  if (*(const unsigned char*)(call->arena + ", "  } else {\n"}) EXPECT_NE(host.find(part), std::string::npos) << part << " is not in\n" << host;
+  for (const char* part : {"  if (*(const unsigned char*)(call->arena + ", "  } else {\n"})
+    EXPECT_NE(host.find(part), std::string::npos) << part << " is not in\n" << host;
   expect_golden("branch", std::move(program));
 }
 
@@ -194,7 +196,8 @@ TEST(Golden, PastKeys) {
   const Expr past = p.symbol(p.add_symbol({"s12", "past", 0, 4096})), one = p.index(1), heads = p.index(4), dim = p.index(8);
   const View q = b.input("q", DType::f32, {b.batch, heads, one, dim});
   const auto joined = [&](const char* name, const char* cache, const char* added) {
-    return b.rec.concat(name, DType::f32, {b.batch, heads, past + 1, dim}, 2, {b.input(cache, DType::f32, {b.batch, heads, past, dim}), b.input(added, DType::f32, q.sizes)});
+    return b.rec.concat(name, DType::f32, {b.batch, heads, past + 1, dim}, 2,
+                        {b.input(cache, DType::f32, {b.batch, heads, past, dim}), b.input(added, DType::f32, q.sizes)});
   };
   const View k = joined("keys", "cache_k", "k"), v = joined("values", "cache_v", "v");
   Attention a;
@@ -206,7 +209,8 @@ TEST(Golden, PastKeys) {
   auto plan = schedule(program, cpu::traits());
   ASSERT_TRUE(plan.ok());
   const std::string host = host_program_text(plan.value(), cpu::generate_kernels(plan.value()), {});
-  for (const char* part : {"t.past = s[", "t.k_past = call->inputs[", "t.keep_k_past = 1;", "t.keep_v_past = 0;"}) EXPECT_NE(host.find(part), std::string::npos) << part << " is not in\n" << host;
+  for (const char* part : {"t.past = s[", "t.k_past = call->inputs[", "t.keep_k_past = 1;", "t.keep_v_past = 0;"})
+    EXPECT_NE(host.find(part), std::string::npos) << part << " is not in\n" << host;
   expect_golden("past_keys", std::move(program));
 }
 
@@ -232,7 +236,9 @@ TEST(HostText, LongOffsets) {
 
 TEST(HostText, StringsAreEscaped) {
   EXPECT_EQ(c_string("a\"b\\c\n"), "\"a\\\"b\\\\c\\012\"");
-  EXPECT_EQ(c_string("what?" "?!"), "\"what\\077\\077!\"");
+  EXPECT_EQ(c_string("what?"
+                     "?!"),
+            "\"what\\077\\077!\"");
 }
 
 }  // namespace

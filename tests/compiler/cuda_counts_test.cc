@@ -56,9 +56,7 @@ struct Sizes {
   int64_t rows = 6, images = 2, height = 5, heads = 3, queries = 7;
 };
 
-std::string bind(const Sizes& s) {
-  return bound(counted(), {{s.rows, 8}, {s.images, 8, s.height, 5}, {s.heads, 2, s.queries, 16}});
-}
+std::string bind(const Sizes& s) { return bound(counted(), {{s.rows, 8}, {s.images, 8, s.height, 5}, {s.heads, 2, s.queries, 16}}); }
 
 TEST(CudaCounts, AreLookedAtInEachCall) {
   ASSERT_NE(counted(), nullptr);
@@ -143,7 +141,8 @@ TEST(CudaGrids, AreLookedAtBeforeAnythingIsLaunched) {
 }
 
 TEST(CudaGrids, AreRefusedWhereTheyAreKnown) {
-  expect_refused(read_program_file(COIL_SOURCE_DIR "/tests/fuzz/programs/long_rows.pt2").value(), "are 2147483648, of which kernels for CUDA take fewer than 2147483648");
+  expect_refused(read_program_file(COIL_SOURCE_DIR "/tests/fuzz/programs/long_rows.pt2").value(),
+                 "are 2147483648, of which kernels for CUDA take fewer than 2147483648");
 }
 
 }  // namespace

@@ -19,7 +19,8 @@
 namespace coil::testing {
 namespace {
 
-constexpr const char* kPrograms[] = {"programs/checks", "programs/apart", "programs/user", "programs/loop", "seeds/reader/branch", "seeds/reader/counter", "seeds/reader/mlp_dynamic"};
+constexpr const char* kPrograms[] = {"programs/checks",     "programs/apart",       "programs/user",           "programs/loop",
+                                     "seeds/reader/branch", "seeds/reader/counter", "seeds/reader/mlp_dynamic"};
 
 // What would run when the package is loaded, if it were code.
 constexpr const char* kCode = "extern \"C\" int system(const char*); __attribute__((constructor)) static void run() { system(\"touch exploited\"); }";
@@ -34,17 +35,33 @@ const std::vector<std::string>& texts() {
       std::string("*/ ") + kCode + " /*",
       "ends in a backslash \\",
       "a backslash and a space \\ ",
-      "a trigraph ?" "?/",
-      "more trigraphs ?" "?/?" "?/ ?" "?> ??" "?/",
+      "a trigraph ?"
+      "?/",
+      "more trigraphs ?"
+      "?/?"
+      "?/ ?"
+      "?> ??"
+      "?/",
       "\\\r\n\\\n",
       "\\u000a #error \\u002a/",
       "\"; " + std::string(kCode) + " const char* x = \"",
-      "R\"(", ")\" R\"x(", "')' '\"'",
+      "R\"(",
+      ")\" R\"x(",
+      "')' '\"'",
       "%s%n%d {} {0} {{ }} {:s} %",
       std::string("zero\0byte", 9),
-      "@NAME@", "COIL_NAME(x)", "#define float int", "\n#define float int\n", "\n#include \"/etc/passwd\"\n",
-      "\x1b[2J\x1b]0;title\x07", "\xEF\xBB\xBF", "\xC3\xA9\xE6\xBC\xA2\xF0\x9F\x98\x80", "caf\xC3",
-      std::string(200'000, 'x'), std::string(100'000, '\n'), "",
+      "@NAME@",
+      "COIL_NAME(x)",
+      "#define float int",
+      "\n#define float int\n",
+      "\n#include \"/etc/passwd\"\n",
+      "\x1b[2J\x1b]0;title\x07",
+      "\xEF\xBB\xBF",
+      "\xC3\xA9\xE6\xBC\xA2\xF0\x9F\x98\x80",
+      "caf\xC3",
+      std::string(200'000, 'x'),
+      std::string(100'000, '\n'),
+      "",
   };
   return all;
 }
@@ -205,10 +222,12 @@ INSTANTIATE_TEST_SUITE_P(Programs, ForeignText, ::testing::ValuesIn(kPrograms), 
 // The judge of all this.
 TEST(CodeOf, ReadsAsACompilerDoes) {
   EXPECT_EQ(code_of("a // b\nc"), "a \nc");
-  EXPECT_EQ(code_of("a // b \\\nc\nd"), "a \nd");           // the next line belongs to the comment
-  EXPECT_EQ(code_of("a // b ?" "?/\nc\nd"), "a \nd");        // and so here
+  EXPECT_EQ(code_of("a // b \\\nc\nd"), "a \nd");  // the next line belongs to the comment
+  EXPECT_EQ(code_of("a // b ?"
+                    "?/\nc\nd"),
+            "a \nd");  // and so here
   EXPECT_EQ(code_of("a // b \\ \r\nc\rd"), "a \rd");
-  EXPECT_EQ(code_of("a // b\rc"), "a \rc");                   // a line's end for some compilers
+  EXPECT_EQ(code_of("a // b\rc"), "a \rc");  // a line's end for some compilers
   EXPECT_EQ(code_of("a /\\\n* b *\\\n/ c"), "a   c");
   EXPECT_EQ(code_of("a /* \" */ b \" /* \" c"), "a   b \"\" c");
   EXPECT_EQ(code_of("\"a\\\"b\" c"), "\"\" c");
@@ -226,7 +245,10 @@ TEST(CommentText, IsOneHarmlessLine) {
     for (const std::string& piece : {comment_text(text), comment_text(text + text), comment_text("/" + text + "?")}) {
       EXPECT_LE(piece.size(), 250u);
       for (const char c : piece) EXPECT_TRUE(c >= 0x20 && c < 0x7f);
-      for (const char* bad : {"\\", "*/", "/*", "?" "?"}) EXPECT_EQ(piece.find(bad), std::string::npos) << piece;
+      for (const char* bad : {"\\", "*/", "/*",
+                              "?"
+                              "?"})
+        EXPECT_EQ(piece.find(bad), std::string::npos) << piece;
     }
   }
   EXPECT_EQ(comment_text("model.py:13 in forward"), "model.py:13 in forward");

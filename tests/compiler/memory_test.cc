@@ -93,8 +93,8 @@ TEST(LlvmFaults, InTheFirstCompile) {
   if (!COIL_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   for (long n : {1l, 40l, 700l, 1904l, 3000l, 6000l, 9000l, 12000l}) {
-    const std::string command = "COIL_FAULT_AT=" + std::to_string(n) + " timeout 60 " + self +
-                                " --gtest_also_run_disabled_tests --gtest_filter=LlvmFaults.DISABLED_First > /dev/null";
+    const std::string command =
+        "COIL_FAULT_AT=" + std::to_string(n) + " timeout 60 " + self + " --gtest_also_run_disabled_tests --gtest_filter=LlvmFaults.DISABLED_First > /dev/null";
     EXPECT_EQ(std::system(command.c_str()), 0) << n;
   }
 }
@@ -164,8 +164,9 @@ TEST_P(CompileFaults, AreErrorsThatLeaveNothing) {
   for (const bool onwards : {false, true}) EXPECT_GE(sweep(way.kind, onwards, 12, work).size(), 1u);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CompileFaults, ::testing::Values(Way{"programs/apart", Fault::allocation, 1}, Way{"seeds/reader/mlp_dynamic", Fault::allocation, 2},
-                                                               Way{"programs/apart", Fault::thread, 3}, Way{"programs/apart", Fault::file, 1}));
+INSTANTIATE_TEST_SUITE_P(All, CompileFaults,
+                         ::testing::Values(Way{"programs/apart", Fault::allocation, 1}, Way{"seeds/reader/mlp_dynamic", Fault::allocation, 2},
+                                           Way{"programs/apart", Fault::thread, 3}, Way{"programs/apart", Fault::file, 1}));
 
 long address_space() {
   std::ifstream pages("/proc/self/statm");

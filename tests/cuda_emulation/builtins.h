@@ -179,8 +179,7 @@ inline void put(u32 address, T x) {
 }
 inline void copy_async(u32 to, u64 from, int bytes, int whole) {
   char* p = (char*)emulation::shared_pointer(to);
-  if (bytes < 0 || bytes > whole || to % (u32)whole || (bytes && from % (u64)whole))
-    emulation::fail("cp.async: sizes or addresses");
+  if (bytes < 0 || bytes > whole || to % (u32)whole || (bytes && from % (u64)whole)) emulation::fail("cp.async: sizes or addresses");
   memcpy(p, (const void*)from, (size_t)bytes);
   memset(p + bytes, 0, (size_t)(whole - bytes));
 }
@@ -212,15 +211,15 @@ inline void remote_f32(float& r, u32 from, u32 rank) { ld_shared_f32(r, emulatio
 inline void remote_v4_f32(float& x, float& y, float& z, float& w, u32 from, u32 rank) {
   ld_shared_v4_f32(x, y, z, w, emulation::shared_address_of(from, rank));
 }
-inline void remote_v2_f64(double& x, double& y, u32 from, u32 rank) {
-  ld_shared__cluster_v2_f64(x, y, emulation::shared_address_of(from, rank));
-}
+inline void remote_v2_f64(double& x, double& y, u32 from, u32 rank) { ld_shared__cluster_v2_f64(x, y, emulation::shared_address_of(from, rank)); }
 inline void ld_global_nc_L1__no_allocate_L2__128B_v4_u32(u32& x, u32& y, u32& z, u32& w, const void* p) {
   const uint4 v = *(const uint4*)p;
   x = v.x, y = v.y, z = v.z, w = v.w;
 }
 
-inline void ld_global_L1__no_allocate_L2__128B_v4_u32(u32& x, u32& y, u32& z, u32& w, const void* p) { ld_global_nc_L1__no_allocate_L2__128B_v4_u32(x, y, z, w, p); }
+inline void ld_global_L1__no_allocate_L2__128B_v4_u32(u32& x, u32& y, u32& z, u32& w, const void* p) {
+  ld_global_nc_L1__no_allocate_L2__128B_v4_u32(x, y, z, w, p);
+}
 
 // The row addresses of matrix i come from lanes 8 i .. 8 i + 7; this lane's pair is in row g = lane / 4, columns 2 t and 2 t
 // + 1.
@@ -273,12 +272,10 @@ template <float (*VALUE)(u16)>
 inline float product_of_pairs(u32 a, u32 b) {
   return VALUE((u16)a) * VALUE((u16)b) + VALUE((u16)(a >> 16)) * VALUE((u16)(b >> 16));
 }
-inline void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float& c0, float& c1, float& c2, float& c3, u32 a0, u32 a1,
-                                                                u32 a2, u32 a3, u32 b0, u32 b1) {
+inline void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float& c0, float& c1, float& c2, float& c3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   mma(product_of_pairs<bf16_value>, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1);
 }
-inline void mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(float& c0, float& c1, float& c2, float& c3, u32 a0, u32 a1,
-                                                              u32 a2, u32 a3, u32 b0, u32 b1) {
+inline void mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(float& c0, float& c1, float& c2, float& c3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   mma(product_of_pairs<f16_value>, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1);
 }
 
@@ -288,8 +285,7 @@ inline float tf32_value(u32 bits) {
   memcpy(&f, &bits, sizeof f);
   return f;
 }
-inline void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float& c0, float& c1, float& c2, float& c3, u32 a0, u32 a1,
-                                                               u32 a2, u32 a3, u32 b0, u32 b1) {
+inline void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float& c0, float& c1, float& c2, float& c3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   mma([](u32 a, u32 b) { return tf32_value(a) * tf32_value(b); }, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1);
 }
 

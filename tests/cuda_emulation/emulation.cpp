@@ -79,8 +79,8 @@ struct Machine {
 Machine machine;
 
 void write_place(const char* what) {
-  fprintf(stderr, "emulation: kernel %s, block (%u, %u, %u), thread %u: %s\n", machine.launch->name, block_index.x,
-          block_index.y, block_index.z, thread_index.x, what);
+  fprintf(stderr, "emulation: kernel %s, block (%u, %u, %u), thread %u: %s\n", machine.launch->name, block_index.x, block_index.y, block_index.z,
+          thread_index.x, what);
 }
 [[noreturn]] void abandon(int32_t result) { siglongjmp(machine.failed, result); }
 
@@ -224,8 +224,7 @@ void prepare(const Launch& launch) {
   machine.launch = &launch;
   if (launch.block[1] != 1 || launch.block[2] != 1) fail("blocks of one dimension only");
   if (launch.shared_bytes > kMostDynamic - 1024) fail("more shared memory than a device has");
-  if (!launch.cluster || launch.cluster > kMostCluster || launch.grid[0] % launch.cluster)
-    fail("a cluster that does not fit the grid");
+  if (!launch.cluster || launch.cluster > kMostCluster || launch.grid[0] % launch.cluster) fail("a cluster that does not fit the grid");
   machine.fibers.assign(size_t{launch.block[0]} * launch.cluster, Fiber{});
   machine.variables.clear();
   for (size_t i = 0; i < launch.cluster; i++) {
@@ -293,10 +292,8 @@ void shuffle(void* to, const void* from, size_t bytes, int source) {
   me.parity ^= 1;
   memcpy(me.slot[parity], from, bytes);
   warp_barrier();
-  const size_t block = machine.launch->block[0], thread = fiber_number(&me) % block,
-               from_thread = thread / kWarp * kWarp + static_cast<size_t>(source);
-  if (source < 0 || source >= static_cast<int>(kWarp) || from_thread >= block)
-    fail("a shuffle from a lane that does not exist");
+  const size_t block = machine.launch->block[0], thread = fiber_number(&me) % block, from_thread = thread / kWarp * kWarp + static_cast<size_t>(source);
+  if (source < 0 || source >= static_cast<int>(kWarp) || from_thread >= block) fail("a shuffle from a lane that does not exist");
   memcpy(to, machine.fibers[fiber_number(&me) - thread + from_thread].slot[parity], bytes);
 }
 

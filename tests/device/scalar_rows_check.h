@@ -23,7 +23,25 @@ template <class T>
 std::vector<T> row_values() {
   if constexpr (std::is_floating_point_v<T>) {
     const T inf = std::numeric_limits<T>::infinity();
-    return {T(0), T(-0.0), T(0.5), T(-0.5), T(1), T(-1), T(1.5), T(2.5), T(-2.5), T(0.1), T(3.7), T(-7.5), T(20), T(-90), T(1e-20), T(1e20), inf, -inf, std::numeric_limits<T>::quiet_NaN()};
+    return {T(0),
+            T(-0.0),
+            T(0.5),
+            T(-0.5),
+            T(1),
+            T(-1),
+            T(1.5),
+            T(2.5),
+            T(-2.5),
+            T(0.1),
+            T(3.7),
+            T(-7.5),
+            T(20),
+            T(-90),
+            T(1e-20),
+            T(1e20),
+            inf,
+            -inf,
+            std::numeric_limits<T>::quiet_NaN()};
   } else {
     const T most = std::numeric_limits<T>::max(), least = std::numeric_limits<T>::min();
     return {T(0), T(1), T(2), T(3), T(7), T(31), T(100), most, T(most - 1), least, T(least + 1), T(-1), T(-2), T(-7), T(-100)};
@@ -74,8 +92,9 @@ void for_each_function(F check) {
       });
     }
   };
-#define OP(name, ...)                                                                                                  \
-  one(scalar::Row<ScalarOp::name>{}, [](auto a) { return cd::name(a); }, [](auto a, auto b) { return cd::name(a, b); }, \
+#define OP(name, ...)                                                                                                   \
+  one(                                                                                                                  \
+      scalar::Row<ScalarOp::name>{}, [](auto a) { return cd::name(a); }, [](auto a, auto b) { return cd::name(a, b); }, \
       [](auto a, auto b, auto c) { return cd::name(a, b, c); });
 #include "ops/scalar_ops.def"
 #undef OP
@@ -96,8 +115,9 @@ int wrong_scalars(const char* type) {
           const auto want = row_value<Row>(a, b, c);
           const auto got = static_cast<std::remove_const_t<decltype(want)>>(function(a, b, c));
           if (row_agrees<Row>(got, want) || ++wrong > 50) continue;
-          std::printf("%.*s of %s: (%.9g, %.9g, %.9g) gives %.17g, the row says %.17g\n", static_cast<int>(info(Row::kOp).name.size()), info(Row::kOp).name.data(), type, static_cast<double>(a),
-                      static_cast<double>(b), static_cast<double>(c), static_cast<double>(got), static_cast<double>(want));
+          std::printf("%.*s of %s: (%.9g, %.9g, %.9g) gives %.17g, the row says %.17g\n", static_cast<int>(info(Row::kOp).name.size()),
+                      info(Row::kOp).name.data(), type, static_cast<double>(a), static_cast<double>(b), static_cast<double>(c), static_cast<double>(got),
+                      static_cast<double>(want));
         }
       }
     }

@@ -31,8 +31,8 @@ TYPED_TEST(ScalarRows, vectors_are_scalars) {
         cd::store(got, function(cd::load(a), cd::load(b), cd::load(c)));
         for (size_t i = 0; i < cd::kLanes; ++i) {
           const T want = function(a[i], b[i], c[i]);
-          EXPECT_TRUE(row_agrees<Row>(got[i], want))
-              << info(Row::kOp).name << "(" << +a[i] << ", " << +b[i] << ", " << +c[i] << ") of a vector: " << +got[i] << ", of a scalar: " << +want;
+          EXPECT_TRUE(row_agrees<Row>(got[i], want)) << info(Row::kOp).name << "(" << +a[i] << ", " << +b[i] << ", " << +c[i] << ") of a vector: " << +got[i]
+                                                     << ", of a scalar: " << +want;
         }
       }
     }

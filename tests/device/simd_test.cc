@@ -19,14 +19,10 @@ using cd::kLanes;
 
 template <class M>
 M element(int i) {
-  if constexpr (std::is_same_v<M, bool>)
-    return i % 3 == 0;
-  else if constexpr (std::is_same_v<M, cd::bf16>)
-    return cd::to_bf16(static_cast<float>(i) * 1.25f - 7);
-  else if constexpr (std::is_same_v<M, cd::f16>)
-    return cd::to_f16(static_cast<float>(i) * 1.25f - 7);
-  else
-    return static_cast<M>(i * 7 - 20);
+  if constexpr (std::is_same_v<M, bool>) return i % 3 == 0;
+  else if constexpr (std::is_same_v<M, cd::bf16>) return cd::to_bf16(static_cast<float>(i) * 1.25f - 7);
+  else if constexpr (std::is_same_v<M, cd::f16>) return cd::to_f16(static_cast<float>(i) * 1.25f - 7);
+  else return static_cast<M>(i * 7 - 20);
 }
 
 template <class M>
@@ -96,17 +92,13 @@ TYPED_TEST(Memory, strided_and_indexed) {
       std::memset(static_cast<void*>(a), 1, sizeof a);
       std::memset(static_cast<void*>(b), 1, sizeof b);
       const auto x = cd::load(data);
-      if (n == kLanes)
-        cd::store_strided(a + 60, x, stride);
-      else
-        cd::store_strided_tail(a + 60, x, stride, n);
+      if (n == kLanes) cd::store_strided(a + 60, x, stride);
+      else cd::store_strided_tail(a + 60, x, stride, n);
       for (int i = 0; i < n; ++i) b[60 + i * stride] = data[i];
       EXPECT_EQ(std::memcmp(a, b, sizeof a), 0) << stride << " " << n;
       std::memset(static_cast<void*>(a), 1, sizeof a);
-      if (n == kLanes)
-        cd::scatter(a + 60, index, x);
-      else
-        cd::scatter_tail(a + 60, index, x, n);
+      if (n == kLanes) cd::scatter(a + 60, index, x);
+      else cd::scatter_tail(a + 60, index, x, n);
       EXPECT_EQ(std::memcmp(a, b, sizeof a), 0) << stride << " " << n;
     }
     EXPECT_TRUE(cd::load1(base + stride) == cd::gather(base, (cd::i64)stride));
@@ -148,7 +140,8 @@ TYPED_TEST(Memory, turned) {
         if (rows == kLanes && count == kLanes) cd::turn(reinterpret_cast<const M*>(from), stride, to);
         else cd::turn_part(reinterpret_cast<const M*>(from), stride, to, rows, count);
         for (int r = 0; r < rows; ++r) {
-          for (int i = 0; i < count; ++i) EXPECT_TRUE(same(to[i * kLanes + r], element<M>((r * 7 + i) % 30))) << rows << " x " << count << ": " << r << ", " << i;
+          for (int i = 0; i < count; ++i)
+            EXPECT_TRUE(same(to[i * kLanes + r], element<M>((r * 7 + i) % 30))) << rows << " x " << count << ": " << r << ", " << i;
         }
       }
     }
@@ -291,8 +284,7 @@ TYPED_TEST(Integer, arithmetic_wraps_and_never_traps) {
     return b;
   };
 #define CHECK_BINARY(name, ...) \
-  check_binary<E>(              \
-      #name, values, [](auto a, auto b) { return cd::name(a, b); }, [=](Wide a, Wide b) -> Wide { return __VA_ARGS__; })
+  check_binary<E>(#name, values, [](auto a, auto b) { return cd::name(a, b); }, [=](Wide a, Wide b) -> Wide { return __VA_ARGS__; })
   CHECK_BINARY(add, a + b);
   CHECK_BINARY(sub, a - b);
   CHECK_BINARY(mul, static_cast<Wide>(static_cast<E>(a)) * static_cast<E>(b));

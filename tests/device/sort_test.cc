@@ -27,7 +27,10 @@ double value_of(T x) {
 template <class T>
 T make(std::mt19937& random) {
   const int r = static_cast<int>(random() % 41) - 20;  // few values: many ties
-  const float f = r == 20 ? std::numeric_limits<float>::quiet_NaN() : r == -20 ? -std::numeric_limits<float>::infinity() : r == 0 && random() % 2 ? -0.0f : static_cast<float>(r) / 4;
+  const float f = r == 20                  ? std::numeric_limits<float>::quiet_NaN()
+                  : r == -20               ? -std::numeric_limits<float>::infinity()
+                  : r == 0 && random() % 2 ? -0.0f
+                                           : static_cast<float>(r) / 4;
   if constexpr (std::is_same_v<T, cd::bf16>) return cd::to_bf16(f);
   else if constexpr (std::is_same_v<T, cd::f16>) return cd::to_f16(f);
   else if constexpr (std::is_floating_point_v<T>) return f;

@@ -84,8 +84,8 @@ Worst<F> sweep(const std::vector<F>& x, VectorFn vector, ScalarFn scalar, Refere
 
 template <class F>
 void report(const char* name, const Worst<F>& worst, double limit) {
-  std::printf("%-12s %-6s worst %.3f ulp at %.9g: got %.9g, want %.9g\n", name, sizeof(F) == 4 ? "f32" : "f64", worst.ulp,
-              static_cast<double>(worst.x), static_cast<double>(worst.got), worst.want);
+  std::printf("%-12s %-6s worst %.3f ulp at %.9g: got %.9g, want %.9g\n", name, sizeof(F) == 4 ? "f32" : "f64", worst.ulp, static_cast<double>(worst.x),
+              static_cast<double>(worst.got), worst.want);
   EXPECT_LE(worst.ulp, limit) << name << " at " << worst.x << ": got " << worst.got << ", want " << worst.want;
 }
 
@@ -93,11 +93,10 @@ void report(const char* name, const Worst<F>& worst, double limit) {
 inline std::vector<float> float_sweep(uint32_t step = 1009) {
   std::vector<float> x;
   for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += step) x.push_back(float_of_bits(static_cast<uint32_t>(bits)));
-  const float points[] = {0,          1e-38f,     1e-30f, 1e-4f,   0.25f, 0.2928932f, 0.3465736f, 0.4142136f, 0.5f,
-                          0.625f,     0.7071068f, 0.75f,  0.92f,   1,     1.4142f,    1.5708f,    2,          2.4142f,
-                          3.1415927f, 3.9f,       4,      9.01f,   10,    17.3f,      20,         64,         87.3f,
-                          88.02f,     88.722839f, 89,     103.97f, 104,   126,        127,        128,        149,
-                          150,        1024,       65536,  1e5f,    1e9f,  1e30f,      3.402e38f};
+  const float points[] = {0,     1e-38f, 1e-30f, 1e-4f,   0.25f,   0.2928932f, 0.3465736f, 0.4142136f, 0.5f,    0.625f,   0.7071068f,
+                          0.75f, 0.92f,  1,      1.4142f, 1.5708f, 2,          2.4142f,    3.1415927f, 3.9f,    4,        9.01f,
+                          10,    17.3f,  20,     64,      87.3f,   88.02f,     88.722839f, 89,         103.97f, 104,      126,
+                          127,   128,    149,    150,     1024,    65536,      1e5f,       1e9f,       1e30f,   3.402e38f};
   for (float point : points) {
     uint32_t center;
     std::memcpy(&center, &point, 4);

@@ -10,12 +10,11 @@ const std::vector<float>& floats() {
   return x;
 }
 
-#define CHECK_F32(name, limit, reference)                                                      \
-  TEST(UlpF32, name) {                                                                         \
-    const auto worst = sweep<float, double>(                                                   \
-        floats(), [](cd::f32v x) { return cd::name(x); }, [](float x) { return cd::name(x); }, \
-        [](double x) -> double { return reference; });                                         \
-    report(#name, worst, limit);                                                               \
+#define CHECK_F32(name, limit, reference)                                                                                                     \
+  TEST(UlpF32, name) {                                                                                                                        \
+    const auto worst = sweep<float, double>(                                                                                                  \
+        floats(), [](cd::f32v x) { return cd::name(x); }, [](float x) { return cd::name(x); }, [](double x) -> double { return reference; }); \
+    report(#name, worst, limit);                                                                                                              \
   }
 
 CHECK_F32(exp, 2, std::exp(x))
@@ -49,8 +48,7 @@ CHECK_F32(reciprocal, 0.5, 1 / x)
 
 TEST(UlpF32, softplus) {
   const auto worst = sweep<float, double>(
-      floats(), [](cd::f32v x) { return cd::softplus(x, cd::vec(2.0f), cd::vec(20.0f)); },
-      [](float x) { return cd::softplus(x, 2.0f, 20.0f); },
+      floats(), [](cd::f32v x) { return cd::softplus(x, cd::vec(2.0f), cd::vec(20.0f)); }, [](float x) { return cd::softplus(x, 2.0f, 20.0f); },
       [](double x) -> double { return 2 * x > 20 ? x : std::log1p(std::exp(2 * x)) / 2; });
   report("softplus", worst, 4);
 }
@@ -82,15 +80,12 @@ TEST(UlpF32, one_plus_erf) {
   EXPECT_EQ(cd::one_plus_erf(-std::numeric_limits<float>::infinity()), 0);
 }
 TEST(UlpF32, gelu) {
-  EXPECT_LE(
-      error_by_magnitude([](float x) { return cd::gelu(x); }, [](double x) { return 0.5 * x * (1 + std::erf(x * M_SQRT1_2)); }),
-      1.2e-7);
+  EXPECT_LE(error_by_magnitude([](float x) { return cd::gelu(x); }, [](double x) { return 0.5 * x * (1 + std::erf(x * M_SQRT1_2)); }), 1.2e-7);
 }
 TEST(UlpF32, gelu_tanh) {
-  EXPECT_LE(
-      error_by_magnitude([](float x) { return cd::gelu_tanh(x); },
-                         [](double x) { return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }),
-      1.2e-7);
+  EXPECT_LE(error_by_magnitude([](float x) { return cd::gelu_tanh(x); },
+                               [](double x) { return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }),
+            1.2e-7);
 }
 
 // Pairs of ordinary and special values.
@@ -98,11 +93,9 @@ std::vector<float> pair_values() {
   std::vector<float> x;
   for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 5000011) x.push_back(float_of_bits(static_cast<uint32_t>(bits)));
   std::mt19937 random(7);
-  for (int i = 0; i < 500; ++i)
-    x.push_back(std::ldexp(static_cast<float>(random()) - 2147483648.0f, -24 - static_cast<int>(random() % 14)));
+  for (int i = 0; i < 500; ++i) x.push_back(std::ldexp(static_cast<float>(random()) - 2147483648.0f, -24 - static_cast<int>(random() % 14)));
   const float inf = std::numeric_limits<float>::infinity();
-  for (float v : {0.0f, -0.0f, 1.0f, -1.0f, 0.5f, -0.5f, 2.0f, -2.0f, 3.0f, -3.0f, 2.5f, 1e-45f, -1e-45f, 16777216.0f,
-                  16777215.0f, inf, -inf, std::nanf("")})
+  for (float v : {0.0f, -0.0f, 1.0f, -1.0f, 0.5f, -0.5f, 2.0f, -2.0f, 3.0f, -3.0f, 2.5f, 1e-45f, -1e-45f, 16777216.0f, 16777215.0f, inf, -inf, std::nanf("")})
     x.push_back(v);
   return x;
 }
@@ -127,10 +120,8 @@ void check_pairs(const char* name, double limit, VectorFn vector, ScalarFn scala
       }
     }
   }
-  std::printf("%-12s f32    worst %.3f ulp at (%.9g, %.9g): got %.9g, want %.9g\n", name, worst.ulp, worst.x, worst.y,
-              worst.got, worst.want);
-  EXPECT_LE(worst.ulp, limit) << name << " at " << worst.x << ", " << worst.y << ": got " << worst.got << ", want "
-                              << worst.want;
+  std::printf("%-12s f32    worst %.3f ulp at (%.9g, %.9g): got %.9g, want %.9g\n", name, worst.ulp, worst.x, worst.y, worst.got, worst.want);
+  EXPECT_LE(worst.ulp, limit) << name << " at " << worst.x << ", " << worst.y << ": got " << worst.got << ", want " << worst.want;
 }
 
 double python_remainder(double a, double b) {

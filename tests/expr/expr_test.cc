@@ -42,8 +42,7 @@ TEST_F(ExprTest, EqualNodesAreTheSameNode) {
 TEST_F(ExprTest, ManyNodesKeepTheirIdentity) {
   std::vector<Expr> first, second;
   for (int64_t k = 0; k < 20000; ++k) first.push_back(pool.var(static_cast<int32_t>(k % 50)) * k + k * 7);
-  for (int64_t k = 0; k < 20000; ++k)
-    second.push_back(pool.index(k * 7) + pool.index(k) * pool.var(static_cast<int32_t>(k % 50)));
+  for (int64_t k = 0; k < 20000; ++k) second.push_back(pool.index(k * 7) + pool.index(k) * pool.var(static_cast<int32_t>(k % 50)));
   EXPECT_EQ(first, second);
 }
 

@@ -26,31 +26,20 @@ struct PlainTree {
 
   int64_t evaluate(const std::vector<int64_t>& symbols, const std::vector<int64_t>& vars) const {
     switch (op) {
-      case 'c':
-        return value;
-      case 's':
-        return symbols[static_cast<size_t>(value)];
-      case 'v':
-        return vars[static_cast<size_t>(value)];
-      default:
-        break;
+      case 'c': return value;
+      case 's': return symbols[static_cast<size_t>(value)];
+      case 'v': return vars[static_cast<size_t>(value)];
+      default: break;
     }
     const int64_t x = a->evaluate(symbols, vars), y = b->evaluate(symbols, vars);
     switch (op) {
-      case '+':
-        return x + y;
-      case '-':
-        return x - y;
-      case '*':
-        return x * y;
-      case '/':
-        return plain_floor_div(x, y);
-      case '%':
-        return x - plain_floor_div(x, y) * y;
-      case 'm':
-        return x < y ? x : y;
-      default:
-        return x < y ? y : x;
+      case '+': return x + y;
+      case '-': return x - y;
+      case '*': return x * y;
+      case '/': return plain_floor_div(x, y);
+      case '%': return x - plain_floor_div(x, y) * y;
+      case 'm': return x < y ? x : y;
+      default: return x < y ? y : x;
     }
   }
 };
@@ -90,20 +79,13 @@ class RandomIndex {
   RandomPair combine(char op, RandomPair a, RandomPair b) {
     const auto build = [&] {
       switch (op) {
-        case '+':
-          return a.expr + b.expr;
-        case '-':
-          return a.expr - b.expr;
-        case '*':
-          return a.expr * b.expr;
-        case '/':
-          return floor_div(a.expr, b.expr);
-        case '%':
-          return floor_mod(a.expr, b.expr);
-        case 'm':
-          return index_min(a.expr, b.expr);
-        default:
-          return index_max(a.expr, b.expr);
+        case '+': return a.expr + b.expr;
+        case '-': return a.expr - b.expr;
+        case '*': return a.expr * b.expr;
+        case '/': return floor_div(a.expr, b.expr);
+        case '%': return floor_mod(a.expr, b.expr);
+        case 'm': return index_min(a.expr, b.expr);
+        default: return index_max(a.expr, b.expr);
       }
     };
     return {build(), std::make_shared<PlainTree>(PlainTree{op, 0, a.plain, b.plain})};
@@ -114,8 +96,7 @@ class RandomIndex {
     const int64_t kind = pick(0, 5);
     if (kind <= 2) return leaf('c', pick(1, 8));
     if (kind == 3) return leaf('s', pick(0, 2));
-    return combine(kind == 4 ? '*' : '+', leaf('s', pick(0, 2)),
-                   kind == 4 && pick(0, 1) ? leaf('s', pick(0, 2)) : leaf('c', pick(1, 4)));
+    return combine(kind == 4 ? '*' : '+', leaf('s', pick(0, 2)), kind == 4 && pick(0, 1) ? leaf('s', pick(0, 2)) : leaf('c', pick(1, 4)));
   }
 
   RandomPair any(int depth) {
@@ -126,20 +107,14 @@ class RandomIndex {
     switch (pick(0, 9)) {
       case 0:
       case 1:
-      case 2:
-        return combine('+', any(depth - 1), any(depth - 1));
-      case 3:
-        return combine('-', any(depth - 1), any(depth - 1));
-      case 4:
-        return combine('*', any(depth - 1), divisor());
+      case 2: return combine('+', any(depth - 1), any(depth - 1));
+      case 3: return combine('-', any(depth - 1), any(depth - 1));
+      case 4: return combine('*', any(depth - 1), divisor());
       case 5:
-      case 6:
-        return combine('/', any(depth - 1), divisor());
+      case 6: return combine('/', any(depth - 1), divisor());
       case 7:
-      case 8:
-        return combine('%', any(depth - 1), divisor());
-      default:
-        return combine(pick(0, 1) ? 'm' : 'M', any(depth - 1), any(depth - 1));
+      case 8: return combine('%', any(depth - 1), divisor());
+      default: return combine(pick(0, 1) ? 'm' : 'M', any(depth - 1), any(depth - 1));
     }
   }
 
@@ -153,18 +128,14 @@ class RandomIndex {
     if (lower_bound(d.expr).value_or(0) < 1) d = divisor();
     RandomPair high = combine('/', linear, d), low = combine('%', linear, d);
     switch (pick(0, 4)) {
-      case 0:
-        return high;
-      case 1:
-        return low;
-      case 2:
-        return combine('+', combine('*', high, d), low);
+      case 0: return high;
+      case 1: return low;
+      case 2: return combine('+', combine('*', high, d), low);
       case 3: {
         RandomPair e = divisor();
         return combine('+', combine('*', combine('%', high, e), d), low);
       }
-      default:
-        return combine('%', high, divisor());
+      default: return combine('%', high, divisor());
     }
   }
 
@@ -207,8 +178,7 @@ class RandomIndex {
 };
 
 inline int64_t evaluate_at(Expr e, const std::vector<int64_t>& symbols, const std::vector<int64_t>& vars) {
-  return evaluate_index(
-      e, [&](SymbolId id) { return symbols[static_cast<size_t>(id.index)]; }, vars);
+  return evaluate_index(e, [&](SymbolId id) { return symbols[static_cast<size_t>(id.index)]; }, vars);
 }
 
 }  // namespace coil

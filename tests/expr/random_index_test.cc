@@ -10,9 +10,7 @@ constexpr uint32_t kPools = 300;  // seeds; each has its own symbols, ranges and
 constexpr int kExpressions = 12;  // of each pool
 constexpr int kPoints = 60;       // of each expression
 
-RandomPair random_expression(RandomIndex& r) {
-  return r.pick(0, 3) == 0 ? r.view_like() : r.any(static_cast<int>(r.pick(1, 4)));
-}
+RandomPair random_expression(RandomIndex& r) { return r.pick(0, 3) == 0 ? r.view_like() : r.any(static_cast<int>(r.pick(1, 4))); }
 
 TEST(RandomIndex, NormalFormMeansTheSame) {
   for (uint32_t seed = 0; seed < kPools; ++seed) {
@@ -20,8 +18,7 @@ TEST(RandomIndex, NormalFormMeansTheSame) {
     for (int n = 0; n < kExpressions; ++n) {
       const RandomPair pair = random_expression(r);
       r.for_points(kPoints, {pair.expr}, [&](const auto& symbols, const auto& vars) {
-        ASSERT_EQ(evaluate_at(pair.expr, symbols, vars), pair.plain->evaluate(symbols, vars))
-            << "seed " << seed << ": " << to_string(pair.expr);
+        ASSERT_EQ(evaluate_at(pair.expr, symbols, vars), pair.plain->evaluate(symbols, vars)) << "seed " << seed << ": " << to_string(pair.expr);
       });
       if (HasFatalFailure()) return;
     }
@@ -43,8 +40,7 @@ TEST(RandomIndex, SimplifiedMeansTheSameAndIsAFixpoint) {
       });
       if (HasFatalFailure()) return;
       ASSERT_EQ(simplify_index(simple, ranges), simple) << "seed " << seed << ": " << to_string(simple);
-      ASSERT_LE(cost(simple), cost(pair.expr) + 8)
-          << "seed " << seed << ": " << to_string(pair.expr) << " became " << to_string(simple);
+      ASSERT_LE(cost(simple), cost(pair.expr) + 8) << "seed " << seed << ": " << to_string(pair.expr) << " became " << to_string(simple);
     }
   }
   EXPECT_GT(changed, static_cast<int>(kPools));  // the tester reaches the rules

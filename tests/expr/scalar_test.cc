@@ -113,9 +113,7 @@ TEST(Scalar, FoldingIsEvaluation) {
       constants.push_back(is_float(c.from) ? pool.constant(c.args[k].f, c.from) : pool.constant_int(c.args[k].i, c.from));
       temps.push_back(pool.temp(TempId(k), c.from));
     }
-    const auto build = [&](std::vector<Expr> args) {
-      return c.op == "cast" ? pool.cast(args[0], c.to) : pool.op(*scalar_op_from_name(c.op), std::move(args));
-    };
+    const auto build = [&](std::vector<Expr> args) { return c.op == "cast" ? pool.cast(args[0], c.to) : pool.op(*scalar_op_from_name(c.op), std::move(args)); };
     Expr constant = build(constants);
     ASSERT_TRUE(constant->is_constant()) << c.line;
     const EvalContext context{.temp = [&](TempId id) { return c.args[static_cast<size_t>(id.index)]; }};
@@ -154,11 +152,8 @@ TEST(Scalar, LogicAndChoice) {
 }
 
 TEST(Scalar, IntegersByZeroAndBelowTheLeast) {
-  const auto i32 = [](ScalarOp op, int64_t a, int64_t b) {
-    return apply_scalar(op, DType::i32, std::vector<Value>{{.i = a}, {.i = b}}).i;
-  };
-  for (ScalarOp op : {ScalarOp::floor_div, ScalarOp::trunc_div, ScalarOp::remainder, ScalarOp::fmod})
-    EXPECT_EQ(i32(op, 5, 0), 0);
+  const auto i32 = [](ScalarOp op, int64_t a, int64_t b) { return apply_scalar(op, DType::i32, std::vector<Value>{{.i = a}, {.i = b}}).i; };
+  for (ScalarOp op : {ScalarOp::floor_div, ScalarOp::trunc_div, ScalarOp::remainder, ScalarOp::fmod}) EXPECT_EQ(i32(op, 5, 0), 0);
   EXPECT_EQ(i32(ScalarOp::floor_div, INT32_MIN, -1), INT32_MIN);
   EXPECT_EQ(i32(ScalarOp::remainder, INT32_MIN, -1), 0);
   const std::vector<Value> least{{.i = INT64_MIN}, {.i = -1}};

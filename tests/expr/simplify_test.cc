@@ -136,8 +136,7 @@ TEST_F(SimplifyTest, RangesDecide) {
 }
 
 TEST_F(SimplifyTest, InsideLoadsAndMasks) {
-  EXPECT_EQ(to_string(simplify_index(parse("masked(i0 < n, load(b0, i0//n, (i1*n + i0)//n), 0.0)"), {sizes})),
-            "load(b0, 0, i1)");
+  EXPECT_EQ(to_string(simplify_index(parse("masked(i0 < n, load(b0, i0//n, (i1*n + i0)//n), 0.0)"), {sizes})), "load(b0, 0, i1)");
   EXPECT_EQ(to_string(simplify_index(parse("to_f32(i3%4) + 1.0"), {sizes})), "to_f32(i3) + 1.0");
   Expr untouched = parse("exp(load(b0, i0, i1 + 2)) * 2.0");
   EXPECT_EQ(simplify_index(untouched, {sizes}), untouched);

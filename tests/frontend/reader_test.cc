@@ -108,7 +108,8 @@ TEST(Reader, DimensionNames) {
   expect_error(Files(), "COIL-E106", "no tensor input 'y'", options);
   options.dim_names = {{"x:5", "batch"}};
   expect_error(Files(), "COIL-E106", "2 dimensions", options);
-  for (const char* name : {"a b", "", "1a", "workers", "i0", "i12", "true", "nan", "a.b", "a\nb", "\xC3\xA9"}) {  // formulas of sizes give some a meaning of their own
+  for (const char* name :
+       {"a b", "", "1a", "workers", "i0", "i12", "true", "nan", "a.b", "a\nb", "\xC3\xA9"}) {  // formulas of sizes give some a meaning of their own
     options.dim_names = {{"x:0", name}};
     expect_error(Files(), "COIL-E106", "cannot name", options);
   }
@@ -143,12 +144,10 @@ TEST(Reader, OtherInputsAndOutputs) {
       .with(R"({"user_input":{"arg":{"as_tensor":{"name":"x"}}}}],)",
             R"({"user_input":{"arg":{"as_tensor":{"name":"x"}}}},{"constant_input":{"name":"k","value":{"as_int":3}}}],)")
       .with(R"({"as_tensor":{"name":"x"}}],)", R"({"as_tensor":{"name":"x"}},{"as_int":3}],)")
-      .with(
-          R"("outputs":[{"as_tensor":{"name":"mul"}}],)",
-          R"("outputs":[{"as_tensor":{"name":"mul"}},{"as_none":true},{"as_float":"-Infinity"},{"as_tensor":{"name":"mul"}}],)")
-      .with(R"("output_specs":[{"user_output")",
-            R"("output_specs":[{"user_output":{"arg":{"as_none":true}}},{"user_output":{"arg":{"as_none":true}}},)"
-            R"({"user_output":{"arg":{"as_none":true}}},{"user_output")");
+      .with(R"("outputs":[{"as_tensor":{"name":"mul"}}],)",
+            R"("outputs":[{"as_tensor":{"name":"mul"}},{"as_none":true},{"as_float":"-Infinity"},{"as_tensor":{"name":"mul"}}],)")
+      .with(R"("output_specs":[{"user_output")", R"("output_specs":[{"user_output":{"arg":{"as_none":true}}},{"user_output":{"arg":{"as_none":true}}},)"
+                                                 R"({"user_output":{"arg":{"as_none":true}}},{"user_output")");
   std::string text = read(files);
   EXPECT_NE(text.find("input fixed k = 3\n"), std::string::npos) << text;
   EXPECT_NE(text.find("return %mul\nreturn None\nreturn -inf\nreturn %mul\n"), std::string::npos) << text;
@@ -157,14 +156,11 @@ TEST(Reader, OtherInputsAndOutputs) {
 TEST(Reader, SizesAreExpressionsAndTheirNodesVanish) {
   Files files;
   files
-      .with(
-          R"("nodes":[)",
-          R"("nodes":[{"target":"torch.ops.aten.sym_size.int","inputs":[{"name":"self","arg":{"as_tensor":{"name":"x"}}},{"name":"dim","arg":{"as_int":0}}],
+      .with(R"("nodes":[)",
+            R"("nodes":[{"target":"torch.ops.aten.sym_size.int","inputs":[{"name":"self","arg":{"as_tensor":{"name":"x"}}},{"name":"dim","arg":{"as_int":0}}],
     "outputs":[{"as_sym_int":{"as_name":"n"}}],"metadata":{}},)")
-      .with(R"("sym_int_values":{})",
-            R"j("sym_int_values":{"n":{"as_expr":{"expr_str":"Mul(Integer(2), Symbol('s77'))","hint":null}}})j")
-      .with(R"({"name":"other","arg":{"as_tensor":{"name":"w"}},"kind":1})",
-            R"({"name":"other","arg":{"as_sym_int":{"as_name":"n"}},"kind":1})");
+      .with(R"("sym_int_values":{})", R"j("sym_int_values":{"n":{"as_expr":{"expr_str":"Mul(Integer(2), Symbol('s77'))","hint":null}}})j")
+      .with(R"({"name":"other","arg":{"as_tensor":{"name":"w"}},"kind":1})", R"({"name":"other","arg":{"as_sym_int":{"as_name":"n"}},"kind":1})");
   EXPECT_NE(read(files).find("aten.mul.Tensor(%x, other=2*s77)"), std::string::npos) << read(files);
 }
 
@@ -174,10 +170,8 @@ TEST(Reader, DataDependentSizes) {
       .with(R"("nodes":[)",
             R"j("nodes":[{"target":"torch.ops.mylib.count.default","inputs":[{"name":"self","arg":{"as_tensor":{"name":"x"}}}],
     "outputs":[{"as_sym_int":{"as_name":"n"}}],"metadata":{"stack_trace":"File \"m.py\", line 3, in f\n    n = mylib.count(x)"}},)j")
-      .with(R"("sym_int_values":{})",
-            R"j("sym_int_values":{"n":{"as_expr":{"expr_str":"Symbol('u0', integer=True)","hint":null}}})j")
-      .with(R"({"name":"other","arg":{"as_tensor":{"name":"w"}},"kind":1})",
-            R"({"name":"other","arg":{"as_sym_int":{"as_name":"n"}},"kind":1})");
+      .with(R"("sym_int_values":{})", R"j("sym_int_values":{"n":{"as_expr":{"expr_str":"Symbol('u0', integer=True)","hint":null}}})j")
+      .with(R"({"name":"other","arg":{"as_tensor":{"name":"w"}},"kind":1})", R"({"name":"other","arg":{"as_sym_int":{"as_name":"n"}},"kind":1})");
   expect_error(files, "COIL-E105", "read at m.py:3 in f: n = mylib.count(x)) | model.py:7 in forward");
 }
 
@@ -200,12 +194,10 @@ TEST(Reader, NumbersFromData) {
 TEST(Reader, Assertions) {
   auto files = [](std::string_view condition) {
     Files f;
-    f.with(
-        R"("nodes":[)",
-        R"("nodes":[{"target":"torch.ops.aten._assert_scalar.default","inputs":[{"name":"self","arg":{"as_sym_bool":{"as_name":"c"}}},
+    f.with(R"("nodes":[)",
+           R"("nodes":[{"target":"torch.ops.aten._assert_scalar.default","inputs":[{"name":"self","arg":{"as_sym_bool":{"as_name":"c"}}},
       {"name":"assert_msg","arg":{"as_string":"too small"}}],"outputs":[],"metadata":{}},)");
-    f.with(R"("sym_bool_values":{})",
-           R"("sym_bool_values":{"c":{"as_expr":{"expr_str":")" + std::string(condition) + R"(","hint":null}}})");
+    f.with(R"("sym_bool_values":{})", R"("sym_bool_values":{"c":{"as_expr":{"expr_str":")" + std::string(condition) + R"(","hint":null}}})");
     return f;
   };
   EXPECT_EQ(read(files("GreaterThan(Symbol('s77'), Integer(1))")), read(Files()));
@@ -215,8 +207,7 @@ TEST(Reader, Assertions) {
 }
 
 TEST(Reader, Versions) {
-  expect_error(Files().with(R"("major":8)", R"("major":6)"), "COIL-E101",
-               "schema 6.20; coil reads schema 7.x and 8.x (PyTorch 2.5 and later)");
+  expect_error(Files().with(R"("major":8)", R"("major":6)"), "COIL-E101", "schema 6.20; coil reads schema 7.x and 8.x (PyTorch 2.5 and later)");
   expect_error(Files().with(R"("major":8)", R"("major":9)"), "COIL-E101", "schema 9.20");
   EXPECT_EQ(read(Files().with(R"("minor":20)", R"("minor":99)")), read(Files()));
   Files files;
@@ -251,10 +242,8 @@ TEST(Reader, Weights) {
   expect_error(Files().with_weights("layer.w", "other.w"), "COIL-E014", "'layer.w' is not in the archive");
   expect_error(Files().with_weights(R"("dtype":7)", R"("dtype":4)"), "COIL-E014", "is stored as i32[3]");
   expect_error(Files().with_weights(R"("dtype":7)", R"("dtype":14)"), "COIL-E103", "14");
-  expect_error(Files().with_weights(R"("storage_offset":{"as_int":0})", R"("storage_offset":{"as_int":-1})"), "COIL-E014",
-               "impossible");
-  expect_error(Files().with_weights(R"("storage_offset":{"as_int":0})", R"("storage_offset":{"as_int":1})"), "COIL-E014",
-               "needs 16 bytes");
+  expect_error(Files().with_weights(R"("storage_offset":{"as_int":0})", R"("storage_offset":{"as_int":-1})"), "COIL-E014", "impossible");
+  expect_error(Files().with_weights(R"("storage_offset":{"as_int":0})", R"("storage_offset":{"as_int":1})"), "COIL-E014", "needs 16 bytes");
   expect_error(Files().with_weights(R"("as_int":3)", R"("as_int":9223372036854775807)"), "COIL-E014", "impossible");
   expect_error(Files().with_weights("weight_0", "../../etc/passwd"), "COIL-E010", "");
 }
@@ -275,24 +264,19 @@ TEST(Reader, WeightsAreViewsOfTheArchive) {
 
 TEST(Reader, BrokenPrograms) {
   auto name = [](std::string_view from, std::string_view to) { return Files().with(from, to); };
-  expect_error(name(R"("arg":{"as_tensor":{"name":"w"}},"kind":1)", R"("arg":{"as_tensor":{"name":"nope"}},"kind":1)"),
-               "COIL-E104", "'nope' is not a value of the graph | model.py:7");
-  expect_error(name(R"("arg":{"as_tensor":{"name":"w"}},"kind":1)", R"("arg":{"as_tensor":{"name":"mul"}},"kind":1)"),
-               "COIL-E104", "used before it is computed");
+  expect_error(name(R"("arg":{"as_tensor":{"name":"w"}},"kind":1)", R"("arg":{"as_tensor":{"name":"nope"}},"kind":1)"), "COIL-E104",
+               "'nope' is not a value of the graph | model.py:7");
+  expect_error(name(R"("arg":{"as_tensor":{"name":"w"}},"kind":1)", R"("arg":{"as_tensor":{"name":"mul"}},"kind":1)"), "COIL-E104",
+               "used before it is computed");
   expect_error(name(R"("outputs":[{"as_tensor":{"name":"mul"}}],
     "metadata")",
                     R"("outputs":[{"as_tensor":{"name":"x"}}],"metadata")"),
                "COIL-E104", "defined twice");
   expect_error(name(R"({"name":"other")", R"({"name":"another")"), "COIL-E104", "argument 'other' is missing");
-  expect_error(name(R"({"name":"other")", R"({"name":"third","arg":{"as_int":1}},{"name":"other")"), "COIL-E104",
-               "no argument 'third'");
-  expect_error(name(R"("arg":{"as_tensor":{"name":"w"}},"kind":1)", R"("arg":{"as_string":"w"},"kind":1)"), "COIL-E104",
-               "is a string");
-  expect_error(
-      name(R"("arg":{"as_tensor":{"name":"w"}},"kind":1)", R"("arg":{"as_custom_obj":{"name":"w","class_fqn":"a"}},"kind":1)"),
-      "COIL-E105", "custom");
-  expect_error(name(R"("arg":{"as_tensor":{"name":"w"}},"kind":1)", R"("arg":{"as_new_thing":1},"kind":1)"), "COIL-E105",
-               "as_new_thing");
+  expect_error(name(R"({"name":"other")", R"({"name":"third","arg":{"as_int":1}},{"name":"other")"), "COIL-E104", "no argument 'third'");
+  expect_error(name(R"("arg":{"as_tensor":{"name":"w"}},"kind":1)", R"("arg":{"as_string":"w"},"kind":1)"), "COIL-E104", "is a string");
+  expect_error(name(R"("arg":{"as_tensor":{"name":"w"}},"kind":1)", R"("arg":{"as_custom_obj":{"name":"w","class_fqn":"a"}},"kind":1)"), "COIL-E105", "custom");
+  expect_error(name(R"("arg":{"as_tensor":{"name":"w"}},"kind":1)", R"("arg":{"as_new_thing":1},"kind":1)"), "COIL-E105", "as_new_thing");
   expect_error(name(R"("mul":{"dtype":7)", R"("mul":{"dtype":14)"), "COIL-E103", "14");
   expect_error(name(R"("mul":{"dtype":7)", R"("mul":{"dtype":77)"), "COIL-E103", "77");
   expect_error(name(R"("strides":[{"as_int":3},)", R"("strides":[)"), "COIL-E104", "2 sizes and 1 strides");
@@ -301,8 +285,8 @@ TEST(Reader, BrokenPrograms) {
                "COIL-E104", "-3");
   expect_error(name(R"("min_val":1,"max_val":64)", R"("min_val":65,"max_val":64)"), "COIL-E104", "65 to 64");
   expect_error(name(R"({"user_output":{"arg")", R"({"loss_output":{"arg")"), "COIL-E105", "loss_output");
-  expect_error(name(R"("input_specs":[{"parameter":{"arg":{"name":"w"},"parameter_name":"layer.w"}},)", R"("input_specs":[)"),
-               "COIL-E104", "2 inputs and the signature 1");
+  expect_error(name(R"("input_specs":[{"parameter":{"arg":{"name":"w"},"parameter_name":"layer.w"}},)", R"("input_specs":[)"), "COIL-E104",
+               "2 inputs and the signature 1");
   expect_error(name(R"("nodes":[{)", R"("nodes":[3,{)"), "COIL-E012", "models/model.json");
   expect_error(name(R"("nodes":[{)", R"("nodes":[{{)"), "COIL-E012", "");
 }
@@ -315,16 +299,14 @@ TEST(Reader, NestedGraphsHaveALimit) {
         graph + R"(}}}],"outputs":[],"metadata":{}}]})";
   }
   Files files;
-  files.with(R"({"name":"other","arg":{"as_tensor":{"name":"w"}},"kind":1})",
-             R"({"name":"other","arg":{"as_graph":{"name":"g","graph":)" + graph + "}}}");
+  files.with(R"({"name":"other","arg":{"as_tensor":{"name":"w"}},"kind":1})", R"({"name":"other","arg":{"as_graph":{"name":"g","graph":)" + graph + "}}}");
   expect_error(files, "COIL-E104", "nested more than");
 }
 
 // Real programs of PyTorch 2.15, as they came.
 TEST(Reader, RealPrograms) {
   std::vector<std::string> names;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::filesystem::path(COIL_SOURCE_DIR) / "tests/fuzz/seeds/reader")) {
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(COIL_SOURCE_DIR) / "tests/fuzz/seeds/reader")) {
     if (entry.path().extension() == ".pt2") names.push_back(entry.path().string());
   }
   ASSERT_GE(names.size(), 5u);
@@ -342,8 +324,7 @@ std::string seed(const std::string& name) { return std::string(COIL_SOURCE_DIR) 
 // The layout of PyTorch 2.7: everything at the top of the archive, weights pickled. The weights are those of seed 0, as
 // in 2.15.
 TEST(Reader, PickledWeights) {
-  Result<Graph> old_graph = read_program_file(seed("mlp_dynamic_torch_2.7.pt2")),
-                new_graph = read_program_file(seed("mlp_dynamic.pt2"));
+  Result<Graph> old_graph = read_program_file(seed("mlp_dynamic_torch_2.7.pt2")), new_graph = read_program_file(seed("mlp_dynamic.pt2"));
   ASSERT_TRUE(old_graph.ok()) << old_graph.error().to_string();
   ASSERT_TRUE(new_graph.ok());
   ASSERT_EQ(old_graph.value().inputs.size(), new_graph.value().inputs.size());
@@ -369,10 +350,9 @@ TEST(Reader, OtherPicklesAreRefused) {
   };
   EXPECT_EQ(read(with_pickle("\x80\x02}.")), read(Files()));
   expect_error(with_pickle("\x80\x02cos\nsystem\nX\x02\0\0\0ls\x85R."), "COIL-E014", "");
-  expect_error(with_pickle(std::string_view("\x80\x02}X\x01\0\0\0acos\nsystem\nX\x02\0\0\0ls\x85Rs.", 31)), "COIL-E014",
-               "'os system'");
-  for (std::string_view code : {"", "\x80", "}", ".", "(", "t.", "u.", "R.", "Q.", "s.", "q\x01.", "h\x01.",
-                                "X\xff\xff\xff\xff.", "cabc", "}}.", "i.", "\x80\x02]."}) {
+  expect_error(with_pickle(std::string_view("\x80\x02}X\x01\0\0\0acos\nsystem\nX\x02\0\0\0ls\x85Rs.", 31)), "COIL-E014", "'os system'");
+  for (std::string_view code :
+       {"", "\x80", "}", ".", "(", "t.", "u.", "R.", "Q.", "s.", "q\x01.", "h\x01.", "X\xff\xff\xff\xff.", "cabc", "}}.", "i.", "\x80\x02]."}) {
     expect_error(with_pickle(code), "COIL-E014", "cannot be read");
   }
   expect_error(with_pickle(std::string(100000, '(') + "."), "COIL-E014", "cannot be read");
@@ -408,8 +388,8 @@ TEST(Reader, Guards) {
   EXPECT_EQ(checks(R"j("Max(L['x'].size()[0], 7) == 7 and True")j"), "max(s77, 7) == 7");
   EXPECT_EQ(checks(R"("L['x'].size()[0] > 64")"), "COIL-E104");
   for (const char* unreadable : {"L['y'].size()[0] == 1", "L['x'].size()[2] == 1", "L['x'].size()[0]", "L['x'].size()[0] == ", "x == 1",
-                                 "L['x'].stride()[0] == 3", "L['x'].size()[0] == 1.5", "L['x'].size()[0] === 1", "f(L['x'].size()[0]) == 1",
-                                 "Symbol(1) == 1", "Symbol() == 1", "L == 1", "L['x' == 1", "not", "((((1", "1 == 99999999999999999999"}) {
+                                 "L['x'].stride()[0] == 3", "L['x'].size()[0] == 1.5", "L['x'].size()[0] === 1", "f(L['x'].size()[0]) == 1", "Symbol(1) == 1",
+                                 "Symbol() == 1", "L == 1", "L['x' == 1", "not", "((((1", "1 == 99999999999999999999"}) {
     EXPECT_EQ(checks("\"" + std::string(unreadable) + "\""), "COIL-E105") << unreadable;
   }
   EXPECT_EQ(checks("3"), "COIL-E012");

@@ -24,8 +24,8 @@ TEST(Schema, FindsAndParses) {
 }
 
 TEST(Schema, AliasesOptionalsAndLists) {
-  std::optional<Schema> s = parse_schema(
-      "aten.f.x(Tensor(a!) self, Tensor?[] indices, *, ScalarType? dtype=None, Tensor(b -> *)[] l) -> (Tensor(a!), Tensor[])");
+  std::optional<Schema> s =
+      parse_schema("aten.f.x(Tensor(a!) self, Tensor?[] indices, *, ScalarType? dtype=None, Tensor(b -> *)[] l) -> (Tensor(a!), Tensor[])");
   ASSERT_TRUE(s);
   ASSERT_EQ(s->args.size(), 4u);
   EXPECT_EQ(s->args[0].type, SchemaType::tensor);
@@ -43,10 +43,10 @@ TEST(Schema, AliasesOptionalsAndLists) {
 TEST(Schema, WholeTableIsReadable) {
   EXPECT_GT(schema_count(), 3000u);
   ExprPool pool;
-  for (std::string_view target : {"aten.add.Tensor", "aten.gelu.default", "aten.conv2d.default", "aten.quantile.default",
-                                  "aten.contiguous.default", "aten.scaled_dot_product_attention.default", "aten.to.dtype",
-                                  "aten.linalg_vector_norm.default", "aten.bartlett_window.default", "aten.hann_window.default",
-                                  "aten.max_pool3d.default", "aten.cross_entropy_loss.default", "aten.hardtanh.default"}) {
+  for (std::string_view target :
+       {"aten.add.Tensor", "aten.gelu.default", "aten.conv2d.default", "aten.quantile.default", "aten.contiguous.default",
+        "aten.scaled_dot_product_attention.default", "aten.to.dtype", "aten.linalg_vector_norm.default", "aten.bartlett_window.default",
+        "aten.hann_window.default", "aten.max_pool3d.default", "aten.cross_entropy_loss.default", "aten.hardtanh.default"}) {
     std::optional<Schema> s = find_schema(target);
     ASSERT_TRUE(s) << target;
     for (const SchemaArg& a : s->args) {
@@ -68,8 +68,7 @@ TEST(Schema, DefaultsHaveTheirTypes) {
   };
   EXPECT_EQ(std::get<Expr>(value("aten.add.Tensor", "alpha")), pool.index(1));
   EXPECT_EQ(std::get<std::string>(value("aten.gelu.default", "approximate")), "none");
-  EXPECT_EQ(std::get<std::vector<Expr>>(value("aten.max_pool2d.default", "padding")),
-            (std::vector<Expr>{pool.index(0), pool.index(0)}));
+  EXPECT_EQ(std::get<std::vector<Expr>>(value("aten.max_pool2d.default", "padding")), (std::vector<Expr>{pool.index(0), pool.index(0)}));
   EXPECT_EQ(std::get<double>(value("aten.scaled_dot_product_attention.default", "dropout_p")), 0.0);
   EXPECT_EQ(std::get<MemoryFormat>(value("aten.contiguous.default", "memory_format")), MemoryFormat::contiguous);
   EXPECT_TRUE(std::holds_alternative<NoneArg>(value("aten.clamp.default", "min")));
@@ -109,8 +108,7 @@ TEST(Provenance, LibrariesAreTheUsersCode) {
 }
 
 TEST(Provenance, OnlyPyTorch) {
-  EXPECT_EQ(make_origin("File \"torch/fx/passes/runtime_assert.py\", line 24, in insert", "").source,
-            "runtime_assert.py:24 in insert");
+  EXPECT_EQ(make_origin("File \"torch/fx/passes/runtime_assert.py\", line 24, in insert", "").source, "runtime_assert.py:24 in insert");
   EXPECT_EQ(make_origin("", "").source, "");
   EXPECT_EQ(make_origin("nonsense\nFile \"", "x,y").source, "");
 }

@@ -48,8 +48,7 @@ TEST_F(Srepr, Divisions) {
   EXPECT_EQ(parse_srepr(context(), "IntTrueDiv(Mul(Integer(4), Symbol('s0')), Integer(2))").value(), s0_ * 2);
   EXPECT_EQ(parse_srepr(context(), "Mul(Rational(1, 2), Mul(Integer(4), Symbol('s0')))").value(), s0_ * 2);
   EXPECT_EQ(parse_srepr(context(), "FloorDiv(Symbol('s1'), Symbol('s0'))").value(), floor_div(s1_, s0_));
-  EXPECT_EQ(parse_srepr(context(), "ModularIndexing(Symbol('s1'), Integer(2), Integer(3))").value(),
-            floor_mod(floor_div(s1_, two), pool_.index(3)));
+  EXPECT_EQ(parse_srepr(context(), "ModularIndexing(Symbol('s1'), Integer(2), Integer(3))").value(), floor_mod(floor_div(s1_, two), pool_.index(3)));
 }
 
 // PyTorch 2.5 and 2.6 write sizes as str() does.
@@ -84,16 +83,15 @@ TEST_F(Srepr, TextsOfStr) {
   std::string sum = "s0", nested = "s0";
   for (int i = 0; i < 200; ++i) sum += " + s0", nested = "(" + nested + ")";
   EXPECT_EQ(read(sum), "201*batch");
-  for (const std::string& text : {std::string("2*"), std::string("(s0"), std::string("s0)"), std::string("s0 s1"), std::string("*s0"), std::string("Max(s0,"), nested, "s0" + std::string(200, '/'),
-                                  std::string(5000, '-') + "s0", std::string("s0 +"), std::string("")}) {
+  for (const std::string& text : {std::string("2*"), std::string("(s0"), std::string("s0)"), std::string("s0 s1"), std::string("*s0"), std::string("Max(s0,"),
+                                  nested, "s0" + std::string(200, '/'), std::string(5000, '-') + "s0", std::string("s0 +"), std::string("")}) {
     EXPECT_EQ(read(text), "COIL-E104") << text.substr(0, 60);
   }
 }
 
 TEST_F(Srepr, ScaleFactors) {
   EXPECT_EQ(parse_srepr(context(), "TruncToInt(Mul(Float('2.0', precision=53), ToFloat(Symbol('s0'))))").value(), s0_ * 2);
-  EXPECT_EQ(parse_srepr(context(), "FloorToInt(Mul(Float('0.5', precision=53), ToFloat(Symbol('s0'))))").value(),
-            floor_div(s0_, pool_.index(2)));
+  EXPECT_EQ(parse_srepr(context(), "FloorToInt(Mul(Float('0.5', precision=53), ToFloat(Symbol('s0'))))").value(), floor_div(s0_, pool_.index(2)));
   EXPECT_EQ(read("TruncToInt(Mul(Float('1.1', precision=53), ToFloat(Symbol('s0'))))"), "COIL-E105");
 }
 

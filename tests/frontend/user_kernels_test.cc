@@ -49,7 +49,8 @@ TEST(UserKernels, WithoutConfigurationsThereIsOne) {
 TEST(UserKernels, JsonNamesFiles) {
   const auto read = [](const std::string& file) -> Result<std::string> { return "// " + file; };
   const auto found = parse_user_kernels(R"json([{"name": "a::b", "signature": "(Tensor x) -> Tensor", "configs": [{"UP": true}],
-    "cpu": {"source": "b.cc", "headers": ["c.h"], "range": 3}, "cuda": {"text": "t", "grid": [1, "out.numel()"], "block": 128, "shared": "UP * 4"}}])json", "place", read);
+    "cpu": {"source": "b.cc", "headers": ["c.h"], "range": 3}, "cuda": {"text": "t", "grid": [1, "out.numel()"], "block": 128, "shared": "UP * 4"}}])json",
+                                        "place", read);
   ASSERT_TRUE(found.ok()) << found.error().to_string();
   const UserKernel& k = *found.value()[0];
   EXPECT_EQ(k.cpu->source, "// b.cc");
@@ -71,7 +72,8 @@ TEST(UserKernels, NamesAreDistinct) {
 
 TEST(UserKernels, JsonOfAnyForm) {
   const auto read = [](const std::string&) -> Result<std::string> { return std::string(); };
-  for (const char* text : {"", "{", "3", "[3]", "{}", "[[]]", R"({"name": 3})", R"json({"name": "a::b", "signature": []})json", R"json({"name": "a::b", "signature": "(Tensor x) -> Tensor", "cpu": 3})json",
+  for (const char* text : {"", "{", "3", "[3]", "{}", "[[]]", R"({"name": 3})", R"json({"name": "a::b", "signature": []})json",
+                           R"json({"name": "a::b", "signature": "(Tensor x) -> Tensor", "cpu": 3})json",
                            R"json({"name": "a::b", "signature": "(Tensor x) -> Tensor", "configs": {"A": 1}, "cpu": {"text": "t", "range": "1"}})json",
                            R"json({"name": "a::b", "signature": "(Tensor x) -> Tensor", "cpu": {"text": "t", "range": "1", "headers": 3}})json",
                            R"json({"name": "a::b", "signature": "(Tensor x) -> Tensor", "cuda": {"text": "t", "grid": {}, "block": 1}})json"}) {

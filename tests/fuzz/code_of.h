@@ -27,7 +27,10 @@ class CodeOf {
   static bool names(char c) { return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
   Read plain(size_t at) const {
-    if (text_.substr(at, 2) == "?" "?" && at + 2 < text_.size()) {
+    if (text_.substr(at, 2) ==
+            "?"
+            "?" &&
+        at + 2 < text_.size()) {
       const size_t which = std::string_view("=/'()!<>-").find(text_[at + 2]);
       if (which != std::string_view::npos) return {"#\\^[]|{}~"[which], at + 3};
     }

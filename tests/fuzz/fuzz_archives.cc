@@ -30,7 +30,9 @@ std::vector<uint8_t> make_archive(std::string_view text) {
     const size_t line = std::min(text.find('\n'), text.size()), next = std::min(text.find("\n==== ", line), text.size());
     const std::string name(text.substr(kMark.size(), line - kMark.size()));
     const std::string_view content = line < next ? text.substr(line + 1, next - line - 1) : std::string_view();
-    if (name.empty() || name.front() == '/' || name.size() > 1000 || !names.insert(name).second || !zip.add(name, content == "weight" ? std::string_view(kWeight) : content).ok()) break;
+    if (name.empty() || name.front() == '/' || name.size() > 1000 || !names.insert(name).second ||
+        !zip.add(name, content == "weight" ? std::string_view(kWeight) : content).ok())
+      break;
     text = next < text.size() ? text.substr(next + 1) : std::string_view();
   }
   return zip.finish_in_memory();

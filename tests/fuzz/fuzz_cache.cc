@@ -78,8 +78,7 @@ class Pieces : public cache::ByteSource {
 void read_replies(std::span<const uint8_t> input) {
   Pieces pieces(input);
   cache::ReplyReader reader(pieces);
-  while (reader.read({1 << 20, 1000}).ok()) {
-  }
+  while (reader.read({1 << 20, 1000}).ok()) {}
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The small languages that files hold, each alone and so more often than inside of a whole program: JSON, sympy's srepr, names of dimensions' expressions. The first byte chooses.
+// The small languages that files hold, each alone and so more often than inside of a whole program: JSON, sympy's srepr, names of dimensions' expressions. The
+// first byte chooses.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -51,14 +52,16 @@ void read_json(std::string_view text) {
 void read_srepr(std::string_view text, bool condition) {
   ExprPool pool;
   SreprBudget budget;
-  const SreprContext context{pool, [&](std::string_view name) -> Result<Expr> {
-    if (const auto known = pool.find_symbol(name)) return pool.symbol(*known);
-    if (name.empty() || name.size() > 64 || pool.num_symbols() > 100) return Error{ErrorCode::bad_program, "no such symbol", "", ""};
-    Symbol s;
-    s.name = s.label = std::string(name);
-    s.max = 1000;
-    return pool.symbol(pool.add_symbol(std::move(s)));
-  }, &budget};
+  const SreprContext context{pool,
+                             [&](std::string_view name) -> Result<Expr> {
+                               if (const auto known = pool.find_symbol(name)) return pool.symbol(*known);
+                               if (name.empty() || name.size() > 64 || pool.num_symbols() > 100) return Error{ErrorCode::bad_program, "no such symbol", "", ""};
+                               Symbol s;
+                               s.name = s.label = std::string(name);
+                               s.max = 1000;
+                               return pool.symbol(pool.add_symbol(std::move(s)));
+                             },
+                             &budget};
   if (condition) (void)parse_condition_srepr(context, text).ok();
   else (void)parse_srepr(context, text).ok();
 }
@@ -69,14 +72,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   switch (data[0]) {
-    case 'e':
-      read_srepr(text, false);
-      break;
-    case 'c':
-      read_srepr(text, true);
-      break;
-    default:
-      read_json(text);
+    case 'e': read_srepr(text, false); break;
+    case 'c': read_srepr(text, true); break;
+    default: read_json(text);
   }
   return 0;
 }

@@ -21,8 +21,7 @@ void check(bool ok) {
 }
 
 std::vector<uint8_t> make_archive(std::string_view text) {
-  constexpr std::string_view kEntries[] = {"m/models/model.json", "m/data/weights/model_weights_config.json",
-                                           "m/data/constants/model_constants_config.json"};
+  constexpr std::string_view kEntries[] = {"m/models/model.json", "m/data/weights/model_weights_config.json", "m/data/constants/model_constants_config.json"};
   static const std::string kWeight(2048, '\x01');
   ZipWriter zip = ZipWriter::in_memory();
   for (std::string_view entry : kEntries) {

@@ -12,7 +12,8 @@ namespace {
 using namespace coil;
 using namespace coil::testing;
 
-constexpr const char* kPrograms[] = {"programs/checks", "programs/apart", "programs/user", "programs/loop", "seeds/reader/branch", "seeds/reader/counter", "seeds/reader/mlp_dynamic"};
+constexpr const char* kPrograms[] = {"programs/checks",     "programs/apart",       "programs/user",           "programs/loop",
+                                     "seeds/reader/branch", "seeds/reader/counter", "seeds/reader/mlp_dynamic"};
 
 struct Program {
   ZipReader zip;

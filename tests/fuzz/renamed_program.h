@@ -63,7 +63,8 @@ class Renamer {
     }
     if (!json.is_object()) return;
     for (const auto& [key, value] : json.items()) {
-      const bool names_it = key == "parameter_name" || key == "buffer_name" || key == "tensor_constant_name" || (key == "name" && (json.contains("target") || json.contains("graph")));
+      const bool names_it = key == "parameter_name" || key == "buffer_name" || key == "tensor_constant_name" ||
+                            (key == "name" && (json.contains("target") || json.contains("graph")));
       if (names_it && value.is_string()) known_.insert(value.get<std::string>());
       if (holds_values(key)) {
         for (const auto& [name, ignored] : value.items()) known_.insert(name);
@@ -84,7 +85,8 @@ class Renamer {
     const bool argument = json.contains("arg") && json.contains("kind");  // of a node: its name is the operator's
     for (const auto& [name, value] : json.items()) {
       if (argument && name == "name") out[name] = value;
-      else if (argument && value.is_object() && value.contains("as_string")) out[name] = {{"as_string", json["name"] == "assert_msg" ? names_.text(value["as_string"]) : value["as_string"].get<std::string>()}};
+      else if (argument && value.is_object() && value.contains("as_string"))
+        out[name] = {{"as_string", json["name"] == "assert_msg" ? names_.text(value["as_string"]) : value["as_string"].get<std::string>()}};
       else if (name == "guards_code") out[name] = Json::array();  // they name inputs in a language of their own
       else if (name == "metadata") out[name] = metadata(value);
       else out[holds_values(key) && known_.contains(name) ? names_.name(name) : name] = renamed(value, name);
@@ -121,7 +123,7 @@ class Renamer {
 struct Generated {
   std::vector<std::string> kernels, cuda_kernels;
   std::vector<std::set<std::string>> cuda_headers;  // of the kernels for CUDA
-  std::string host, cuda_host;  // the latter empty: no program for CUDA
+  std::string host, cuda_host;                      // the latter empty: no program for CUDA
 };
 
 inline Result<std::shared_ptr<const UserKernel>> scaled_kernel(const std::string& file) {

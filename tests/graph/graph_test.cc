@@ -135,7 +135,9 @@ TEST(Graph, ACopyHasAPoolOfItsOwn) {
   for (ValueInfo& value : nested->values) value.type = TensorType{DType::f32, {batch}, {pool.index(1)}, DeviceType::cpu};
   g.nodes[0].arg_names = {"self", "sizes", "first", "second"};
   g.nodes[0].args = {g.inputs[0].value, std::vector<Expr>{batch * 2, Expr()}, SubgraphRef{nested}, SubgraphRef{nested}};
-  g.checks.push_back({Condition::join(Condition::Kind::any, {Condition::compare(Condition::Kind::less, batch, pool.index(9)), Condition::compare(Condition::Kind::equal, batch, pool.index(20))}), "", ""});
+  g.checks.push_back({Condition::join(Condition::Kind::any, {Condition::compare(Condition::Kind::less, batch, pool.index(9)),
+                                                             Condition::compare(Condition::Kind::equal, batch, pool.index(20))}),
+                      "", ""});
   const Graph copy = with_own_pool(g);
   EXPECT_NE(copy.pool, g.pool);
   EXPECT_EQ(to_string(copy), to_string(g));

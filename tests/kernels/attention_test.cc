@@ -12,18 +12,18 @@ struct AttentionCase {
   int64_t batch, heads, kv_heads, q_len, kv_len, dim, v_dim;
   Mask mask = Mask::none;
   bool causal = false;
-  bool length_major = false;   // memory is [batch][length][heads][dim], as after a linear layer
-  double masked_out = 0.3;     // of the mask
-  float poison = 0;            // put into one query, if not 0
+  bool length_major = false;  // memory is [batch][length][heads][dim], as after a linear layer
+  double masked_out = 0.3;    // of the mask
+  float poison = 0;           // put into one query, if not 0
   int32_t block_tiles = 0, block_panels = 0;
   bool last_row_differs = false;  // of copied rows
-  float lowest = -INFINITY;    // what an additive mask has there
+  float lowest = -INFINITY;       // what an additive mask has there
 };
 
 std::string describe(const AttentionCase& c, int dtype) {
   std::string s = dtype_name(dtype);
-  for (int64_t v : {c.batch, c.heads, c.kv_heads, c.q_len, c.kv_len, c.dim, c.v_dim, static_cast<int64_t>(c.mask),
-                    static_cast<int64_t>(c.causal), static_cast<int64_t>(c.length_major), int64_t{c.block_tiles}, int64_t{c.block_panels}}) {
+  for (int64_t v : {c.batch, c.heads, c.kv_heads, c.q_len, c.kv_len, c.dim, c.v_dim, static_cast<int64_t>(c.mask), static_cast<int64_t>(c.causal),
+                    static_cast<int64_t>(c.length_major), int64_t{c.block_tiles}, int64_t{c.block_panels}}) {
     s += " " + std::to_string(v);
   }
   return s;
@@ -32,8 +32,7 @@ std::string describe(const AttentionCase& c, int dtype) {
 struct Operand {
   Buffer data;
   int64_t batch, head, row;
-  Operand(int dtype, const AttentionCase& c, int64_t heads, int64_t length, int64_t dim)
-      : data(dtype, std::max<int64_t>(1, c.batch * heads * length * dim)) {
+  Operand(int dtype, const AttentionCase& c, int64_t heads, int64_t length, int64_t dim) : data(dtype, std::max<int64_t>(1, c.batch * heads * length * dim)) {
     batch = heads * length * dim;
     head = c.length_major ? dim : length * dim;
     row = c.length_major ? heads * dim : dim;
@@ -65,9 +64,9 @@ void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
   args.v = v.data.data(), args.v_batch = v.batch, args.v_head = v.head, args.v_row = v.row;
   args.mask_dtype = c.mask == Mask::boolean || c.mask == Mask::row_broadcast || c.mask == Mask::row_copies ? COIL_BOOL : dtype;
   if (c.mask == Mask::boolean || c.mask == Mask::additive || c.mask == Mask::row_copies || c.mask == Mask::additive_row_copies) {
-    args.mask_batch = c.q_len * c.kv_len, args.mask_row = c.kv_len, args.mask_col = 1;   // shared by the heads
+    args.mask_batch = c.q_len * c.kv_len, args.mask_row = c.kv_len, args.mask_col = 1;  // shared by the heads
   } else if (c.mask == Mask::row_broadcast || c.mask == Mask::additive_row_broadcast) {
-    args.mask_batch = c.kv_len, args.mask_col = 1;                                       // padding of each sequence
+    args.mask_batch = c.kv_len, args.mask_col = 1;  // padding of each sequence
   } else if (c.mask == Mask::column_broadcast) {
     args.mask_batch = c.heads * c.q_len, args.mask_head = c.q_len, args.mask_row = 1;
   } else if (c.mask == Mask::turned) {
@@ -116,8 +115,7 @@ void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
           }
           sizes[((b * c.heads + h) * c.q_len + i) * c.v_dim + d] = size > 0 ? size / sum : 0;
           const bool masked = most == -INFINITY && !nan;
-          want[((b * c.heads + h) * c.q_len + i) * c.v_dim + d] =
-              masked ? (masked_rows_zero || c.kv_len == 0 ? 0 : NAN) : o / sum;
+          want[((b * c.heads + h) * c.q_len + i) * c.v_dim + d] = masked ? (masked_rows_zero || c.kv_len == 0 ? 0 : NAN) : o / sum;
         }
       }
     }

@@ -19,10 +19,10 @@ TEST(Conv2d, StridesDilationsAndUnevenPads) {
   check_all_dtypes({2, 5, 11, 13, 20, 3, 5, 2, 1, 1, 2, 1, 2});
   check_all_dtypes({1, 24, 15, 15, 40, 3, 3, 1, 1, 2, 2, 2, 2});
   check_all_dtypes({3, 8, 6, 6, 8, 3, 3, 2, 2, 0, 0, 1, 1, 1, 1});
-  check_all_dtypes({1, 8, 3, 2, 8, 3, 3, 1, 1, 4, 4});     // windows wholly outside the image
+  check_all_dtypes({1, 8, 3, 2, 8, 3, 3, 1, 1, 4, 4});  // windows wholly outside the image
   check_all_dtypes({1, 7, 5, 70, 9, 1, 9, 1, 3, 0, 4});
   check_all_dtypes({1, 7, 70, 5, 9, 9, 1, 3, 1, 4, 0});
-  check_all_dtypes({1, 64, 9, 9, 70, 3, 3, 1, 1, 1, 1});   // k beyond one chunk
+  check_all_dtypes({1, 64, 9, 9, 70, 3, 3, 1, 1, 1, 1});  // k beyond one chunk
   check_all_dtypes({2, 100, 5, 5, 300, 3, 3, 2, 2, 1, 1});
   check_all_dtypes({1, 300, 4, 4, 64, 1, 1, 2, 2});
 }
@@ -104,15 +104,15 @@ TEST(Conv2d, SmallMapsShapes) {
       }
     }
   }
-  check_all_dtypes({5, 4, 5, 64, 9, 3, 3, 1, 1, 1, 1});            // one line of output in a task
-  for (int64_t n = 4; n < 13; n++) check({n, 3, 4, 33 + 4 * (n % 3), 32, 3, 3, 1, 1, 1, 1}, COIL_FLOAT32);   // fewer images in a tile
+  check_all_dtypes({5, 4, 5, 64, 9, 3, 3, 1, 1, 1, 1});                                                     // one line of output in a task
+  for (int64_t n = 4; n < 13; n++) check({n, 3, 4, 33 + 4 * (n % 3), 32, 3, 3, 1, 1, 1, 1}, COIL_FLOAT32);  // fewer images in a tile
   check_all_dtypes({4, 2, 64, 5, 9, 3, 3, 1, 1, 1, 1});
   check_all_dtypes({5, 24, 8, 8, 20, 5, 5, 1, 1, 2, 2});
-  check_all_dtypes({5, 64, 8, 8, 20, 3, 3, 1, 1, 1, 1});           // three lines fill the copy
+  check_all_dtypes({5, 64, 8, 8, 20, 3, 3, 1, 1, 1, 1});  // three lines fill the copy
   check_all_dtypes({5, 65, 8, 8, 20, 3, 3, 1, 1, 1, 1});
   check_all_dtypes({4, 200, 2, 2, 20, 3, 3, 1, 1, 1, 1});
-  check_all_dtypes({4, 300, 2, 2, 20, 3, 3, 1, 1, 1, 1});          // too many weights
-  check_all_dtypes({7, 3, 9, 9, 20, 3, 3, 1, 1, 4, 4, 3, 2});      // windows wholly outside, taps apart
+  check_all_dtypes({4, 300, 2, 2, 20, 3, 3, 1, 1, 1, 1});      // too many weights
+  check_all_dtypes({7, 3, 9, 9, 20, 3, 3, 1, 1, 4, 4, 3, 2});  // windows wholly outside, taps apart
   check_all_dtypes({7, 6, 9, 7, 20, 3, 3, 2, 3, 2, 2, 2, 3});
   check_all_dtypes({4, 3, 2, 2, 8, 3, 3, 1, 1, 5, 5});
 }
@@ -126,7 +126,7 @@ TEST(Conv2d, SmallMapsGroupsAndLayouts) {
         check_all_dtypes({5, 4, 9, 9, 8, 4, 4, 2, 2, 1, 2, 1, 1, groups, 1, channels_last, gap});
       }
     }
-    check_all_dtypes({4, groups, 8, 8, 10 * groups, 3, 3, 1, 1, 1, 1, 1, 1, groups, 0, true, groups == 1 ? 2 : 0});   // one channel each
+    check_all_dtypes({4, groups, 8, 8, 10 * groups, 3, 3, 1, 1, 1, 1, 1, 1, groups, 0, true, groups == 1 ? 2 : 0});  // one channel each
   }
 }
 

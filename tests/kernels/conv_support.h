@@ -12,18 +12,36 @@ namespace coil::testing {
 struct ConvCase {
   int64_t n, ic, ih, iw, oc, kh, kw;
   int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1, groups = 1;
-  int64_t far_pad = 0;       // more padding at the far side than at the near one
+  int64_t far_pad = 0;  // more padding at the far side than at the near one
   bool channels_last = true;
-  int64_t gap = 0;           // elements between pixels beyond the channels
-  int64_t winograd = 0;      // outputs along a side of a tile
+  int64_t gap = 0;       // elements between pixels beyond the channels
+  int64_t winograd = 0;  // outputs along a side of a tile
   bool narrow_groups = false;
   bool few_outputs = false;
 };
 
 inline std::string describe(const ConvCase& c, int dtype) {
   std::string s = dtype_name(dtype);
-  for (int64_t v : {c.n, c.ic, c.ih, c.iw, c.oc, c.kh, c.kw, c.stride_h, c.stride_w, c.pad_h, c.pad_w, c.dilation_h,
-                    c.dilation_w, c.groups, c.far_pad, static_cast<int64_t>(c.channels_last), c.gap, c.winograd, static_cast<int64_t>(c.narrow_groups), static_cast<int64_t>(c.few_outputs)}) {
+  for (int64_t v : {c.n,
+                    c.ic,
+                    c.ih,
+                    c.iw,
+                    c.oc,
+                    c.kh,
+                    c.kw,
+                    c.stride_h,
+                    c.stride_w,
+                    c.pad_h,
+                    c.pad_w,
+                    c.dilation_h,
+                    c.dilation_w,
+                    c.groups,
+                    c.far_pad,
+                    static_cast<int64_t>(c.channels_last),
+                    c.gap,
+                    c.winograd,
+                    static_cast<int64_t>(c.narrow_groups),
+                    static_cast<int64_t>(c.few_outputs)}) {
     s += " " + std::to_string(v);
   }
   return s;
@@ -37,12 +55,11 @@ struct Recorded {
   std::atomic<bool> in_bounds{true};
 };
 
-inline void record_epilogue(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc,
-                     int64_t ld) {
+inline void record_epilogue(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc, int64_t ld) {
   Recorded& to = *static_cast<Recorded*>(const_cast<void*>(context));
   if (batch != 0 || rows < 1 || rows > COIL_TILE_ROWS || cols < 1 || cols > COIL_TILE_COLS || ld % 16 || ld < cols ||
-      col % to.group_oc % COIL_PANEL_COLUMNS(to.dtype == COIL_FLOAT64 ? 8 : 4) || col + cols > to.oc || (row + rows) * to.oc > static_cast<int64_t>(to.y.size()) ||
-      reinterpret_cast<uintptr_t>(acc) % 64) {
+      col % to.group_oc % COIL_PANEL_COLUMNS(to.dtype == COIL_FLOAT64 ? 8 : 4) || col + cols > to.oc ||
+      (row + rows) * to.oc > static_cast<int64_t>(to.y.size()) || reinterpret_cast<uintptr_t>(acc) % 64) {
     to.in_bounds = false;
     return;
   }
@@ -207,7 +224,7 @@ inline void check(const ConvCase& c, int dtype) {
 }
 
 inline void check_all_dtypes(const ConvCase& c) {
-  const bool floats = c.winograd || c.narrow_groups || c.few_outputs;   // float64 has no such forms
+  const bool floats = c.winograd || c.narrow_groups || c.few_outputs;  // float64 has no such forms
   for (int dtype : kProductDtypes) {
     if (dtype != COIL_FLOAT64 || !floats) check(c, dtype);
   }

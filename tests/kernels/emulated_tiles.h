@@ -8,7 +8,7 @@
 
 namespace COIL_KERNELS_NAMESPACE {
 
-inline int64_t emulated_products;   // of registers, by all threads: that the unit was asked at all
+inline int64_t emulated_products;  // of registers, by all threads: that the unit was asked at all
 
 namespace {
 

@@ -15,14 +15,14 @@ struct GemmCase {
   bool packed;
   bool transposed_a, transposed_b;  // b: only when not packed
   bool shared_b;
-  int64_t gap;  // elements between rows beyond the dense ones
+  int64_t gap;               // elements between rows beyond the dense ones
   bool odd_strides = false;  // neither stride of A and B is 1
 };
 
 std::string describe(const GemmCase& c) {
-  return std::to_string(c.batch) + "x" + std::to_string(c.m) + "x" + std::to_string(c.n) + "x" + std::to_string(c.k) + " " +
-         dtype_name(c.dtype) + (c.packed ? " packed" : "") + (c.transposed_a ? " a^T" : "") + (c.transposed_b ? " b^T" : "") +
-         (c.shared_b ? " shared" : "") + (c.odd_strides ? " odd" : "") + " gap " + std::to_string(c.gap);
+  return std::to_string(c.batch) + "x" + std::to_string(c.m) + "x" + std::to_string(c.n) + "x" + std::to_string(c.k) + " " + dtype_name(c.dtype) +
+         (c.packed ? " packed" : "") + (c.transposed_a ? " a^T" : "") + (c.transposed_b ? " b^T" : "") + (c.shared_b ? " shared" : "") +
+         (c.odd_strides ? " odd" : "") + " gap " + std::to_string(c.gap);
 }
 
 struct Recorded {
@@ -34,8 +34,7 @@ struct Recorded {
   bool in_bounds = true;
 };
 
-void record_epilogue(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc,
-                     int64_t ld) {
+void record_epilogue(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc, int64_t ld) {
   Recorded& to = *static_cast<Recorded*>(const_cast<void*>(context));
   std::lock_guard lock(to.mutex);
   to.in_bounds &= rows >= 1 && rows <= COIL_TILE_ROWS && cols >= 1 && cols <= COIL_TILE_COLS && ld % 16 == 0 && ld >= cols;

@@ -40,8 +40,8 @@ std::vector<double> expected(const GroupedCase& c, const Buffer& a, const Buffer
 
 // wrong: the ends that the kernel is given instead.
 void check(const GroupedCase& c, const std::vector<int64_t>& wrong = {}) {
-  SCOPED_TRACE(std::to_string(c.ends.size()) + " groups " + std::to_string(c.m) + "x" + std::to_string(c.n) + "x" + std::to_string(c.k) + " " + dtype_name(c.dtype) +
-               (c.by_depth ? " by depth" : "") + (c.packed ? " packed" : "") + (c.turned_a ? " a^T" : "") + (c.turned_b ? " b^T" : ""));
+  SCOPED_TRACE(std::to_string(c.ends.size()) + " groups " + std::to_string(c.m) + "x" + std::to_string(c.n) + "x" + std::to_string(c.k) + " " +
+               dtype_name(c.dtype) + (c.by_depth ? " by depth" : "") + (c.packed ? " packed" : "") + (c.turned_a ? " a^T" : "") + (c.turned_b ? " b^T" : ""));
   std::mt19937 random(99);
   const auto groups = static_cast<int64_t>(c.ends.size());
   const int64_t b_row = c.turned_b ? 1 : c.n, b_col = c.turned_b ? c.k : 1, b_batch = c.k * c.n;
@@ -93,7 +93,8 @@ TEST(GroupedGemm, GroupsOfRows) {
     for (const auto& ends : kEnds) {
       for (int layout = 0; layout < 6; layout++) {
         for (int64_t n : {1, 31, 32, 70}) {
-          for (int64_t k : {0, 1, 33, 64}) check({ends, 37, n, k, dtype, false, layout >= 4, layout % 2 == 1 && layout < 4, layout == 2 || layout == 3 || layout == 5, n == 32});
+          for (int64_t k : {0, 1, 33, 64})
+            check({ends, 37, n, k, dtype, false, layout >= 4, layout % 2 == 1 && layout < 4, layout == 2 || layout == 3 || layout == 5, n == 32});
         }
       }
     }

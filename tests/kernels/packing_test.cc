@@ -54,8 +54,7 @@ TEST(Packing, GemmB) {
 }
 
 TEST(Packing, ConvWeight) {
-  for (auto [oc, ic, kh, kw, groups] :
-       {std::array<int64_t, 5>{5, 3, 2, 3, 1}, {64, 4, 3, 3, 2}, {70, 1, 1, 1, 2}, {6, 2, 3, 1, 6}}) {
+  for (auto [oc, ic, kh, kw, groups] : {std::array<int64_t, 5>{5, 3, 2, 3, 1}, {64, 4, 3, 3, 2}, {70, 1, 1, 1, 2}, {6, 2, 3, 1, 6}}) {
     const auto from = numbered<uint32_t>(oc * ic * kh * kw);
     const auto packed = templates::pack_conv_weight(from.data(), 4, oc, ic, kh, kw, groups);
     const int64_t group_oc = oc / groups, panels = (group_oc + COIL_PANEL - 1) / COIL_PANEL;
@@ -103,7 +102,8 @@ void check_winograd_weight(const std::vector<std::array<double, 3>>& g) {
     for (int64_t i = 0; i < 2 * places * 2 * COIL_PANEL; i++) {
       const int64_t place = i / (2 * COIL_PANEL) % places;
       const bool there = i >= places * 2 * COIL_PANEL && i / COIL_PANEL % 2 == 1 && i % COIL_PANEL == 0;
-      const double want = 3 * g[static_cast<size_t>(place / window)][static_cast<size_t>(tap / 3)] * g[static_cast<size_t>(place % window)][static_cast<size_t>(tap % 3)];
+      const double want =
+          3 * g[static_cast<size_t>(place / window)][static_cast<size_t>(tap / 3)] * g[static_cast<size_t>(place % window)][static_cast<size_t>(tap % 3)];
       ASSERT_NEAR(element<float>(packed, i), there ? want : 0, 1e-6) << tap << " " << i;
     }
   }
@@ -111,7 +111,8 @@ void check_winograd_weight(const std::vector<std::array<double, 3>>& g) {
 
 TEST(Packing, WinogradWeight) {
   const double a = std::sqrt(0.5), b = std::sqrt(2.0);
-  check_winograd_weight({{1, 0, 0}, {1 / -1.5, a / -1.5, 0.5 / -1.5}, {1 / -1.5, -a / -1.5, 0.5 / -1.5}, {1 / 6., b / 6, 2 / 6.}, {1 / 6., -b / 6, 2 / 6.}, {0, 0, 1}});
+  check_winograd_weight(
+      {{1, 0, 0}, {1 / -1.5, a / -1.5, 0.5 / -1.5}, {1 / -1.5, -a / -1.5, 0.5 / -1.5}, {1 / 6., b / 6, 2 / 6.}, {1 / 6., -b / 6, 2 / 6.}, {0, 0, 1}});
   check_winograd_weight({{-1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}});
 }
 
@@ -127,7 +128,7 @@ TEST(Scratch, Formulas) {
   EXPECT_EQ(coil_gemm_scratch_bytes(&gemm, 4), 4 * COIL_GEMM_WORKER_BYTES);
   CoilConv2d conv = {};
   conv.n = 2, conv.ic = 3, conv.ih = 5, conv.iw = 7, conv.kh = 3, conv.kw = 3, conv.groups = 1, conv.x_c = 35, conv.dtype = COIL_FLOAT32;
-  EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 896);   // 2 * 5 * 7 * 3 * 4 = 840, rounded up
+  EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 896);  // 2 * 5 * 7 * 3 * 4 = 840, rounded up
   conv.x_c = 1, conv.ic = 64;
   EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 2 * COIL_GEMM_WORKER_BYTES);
   conv.winograd = 4, conv.oh = 28, conv.ow = 28;  // 7 x 7 tiles of an image: 4 blocks of 2 lines; 4 places to a row of 256

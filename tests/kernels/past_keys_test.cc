@@ -57,15 +57,18 @@ const void* element(const Buffer& b, int64_t i) { return static_cast<const char*
 
 void check(const PastCase& c, int dtype) {
   std::string text = std::to_string(dtype);
-  for (int64_t n : {c.batch, c.heads, c.kv_heads, c.q_len, c.past, c.rest, c.dim, c.v_dim, int64_t{c.causal}, int64_t{c.masked}, int64_t{c.length_major}}) text += " " + std::to_string(n);
+  for (int64_t n : {c.batch, c.heads, c.kv_heads, c.q_len, c.past, c.rest, c.dim, c.v_dim, int64_t{c.causal}, int64_t{c.masked}, int64_t{c.length_major}})
+    text += " " + std::to_string(n);
   SCOPED_TRACE(text);
   std::mt19937 random(5);
-  Buffer q(dtype, std::max<int64_t>(1, c.batch * c.heads * c.q_len * c.dim)), mask(COIL_BOOL, c.past + c.rest), o(dtype, std::max<int64_t>(1, c.batch * c.heads * c.q_len * c.v_dim));
+  Buffer q(dtype, std::max<int64_t>(1, c.batch * c.heads * c.q_len * c.dim)), mask(COIL_BOOL, c.past + c.rest),
+      o(dtype, std::max<int64_t>(1, c.batch * c.heads * c.q_len * c.v_dim));
   q.fill(random);
   const Rows k(c, dtype, c.dim, random), v(c, dtype, c.v_dim, random);
   for (int64_t i = 0; i < mask.count(); i++) mask.set(i, i % 5 != 3);
   CoilAttention args = {};
-  args.batch = c.batch, args.heads = c.heads, args.kv_heads = c.kv_heads, args.q_len = c.q_len, args.kv_len = c.past + c.rest, args.dim = c.dim, args.v_dim = c.v_dim;
+  args.batch = c.batch, args.heads = c.heads, args.kv_heads = c.kv_heads, args.q_len = c.q_len, args.kv_len = c.past + c.rest, args.dim = c.dim,
+  args.v_dim = c.v_dim;
   args.q = q.data(), args.q_batch = c.heads * c.q_len * c.dim, args.q_head = c.q_len * c.dim, args.q_row = c.dim;
   args.k = k.whole.data(), args.k_batch = k.batch, args.k_head = k.head, args.k_row = k.row;
   args.v = v.whole.data(), args.v_batch = v.batch, args.v_head = v.head, args.v_row = v.row;
@@ -92,7 +95,8 @@ void check(const PastCase& c, int dtype) {
       ASSERT_TRUE(to_k.joined == k.copied(c, c.keep_k)) << "keys";
       ASSERT_TRUE(to_v.joined == v.copied(c, c.keep_v)) << "values";
       // Other blocks of keys: other orders of the same sums.
-      for (int64_t i = 0; i < c.batch * c.heads * c.q_len * c.v_dim; i++) ASSERT_NEAR(got.get(i), want.get(i), dtype == COIL_FLOAT32 ? 3e-6 : dtype == COIL_BFLOAT16 ? 2e-2 : 2e-3) << i;
+      for (int64_t i = 0; i < c.batch * c.heads * c.q_len * c.v_dim; i++)
+        ASSERT_NEAR(got.get(i), want.get(i), dtype == COIL_FLOAT32 ? 3e-6 : dtype == COIL_BFLOAT16 ? 2e-2 : 2e-3) << i;
       ASSERT_TRUE(got.guards_intact() && scratch.guards_intact());
       if (workers == 1) first = got;
       ASSERT_TRUE(got == first) << "threads changed the result";

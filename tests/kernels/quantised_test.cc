@@ -63,8 +63,9 @@ struct ByteConv {
 };
 
 void check_conv(const ByteConv& c, bool is_signed, int32_t zero) {
-  SCOPED_TRACE(std::to_string(c.ic) + "x" + std::to_string(c.ih) + "x" + std::to_string(c.iw) + " to " + std::to_string(c.oc) + ", kernel " + std::to_string(c.kh) + "x" +
-               std::to_string(c.kw) + " stride " + std::to_string(c.stride) + " groups " + std::to_string(c.groups) + " zero " + std::to_string(zero));
+  SCOPED_TRACE(std::to_string(c.ic) + "x" + std::to_string(c.ih) + "x" + std::to_string(c.iw) + " to " + std::to_string(c.oc) + ", kernel " +
+               std::to_string(c.kh) + "x" + std::to_string(c.kw) + " stride " + std::to_string(c.stride) + " groups " + std::to_string(c.groups) + " zero " +
+               std::to_string(zero));
   std::mt19937 random(13);
   CoilConv2d args = {};
   args.n = c.n, args.ic = c.ic, args.ih = c.ih, args.iw = c.iw, args.oc = c.oc, args.kh = c.kh, args.kw = c.kw;
@@ -82,7 +83,8 @@ void check_conv(const ByteConv& c, bool is_signed, int32_t zero) {
     for (int64_t o = 0; o < c.oc; o++) {
       int32_t sum = 0;
       for (int64_t p = 0; p < k; p++) {
-        const int64_t iy = pixel / args.ow % args.oh * c.stride - c.pad_h + p / c.kw % c.kh * c.dilation, ix = pixel % args.ow * c.stride - c.pad_w + p % c.kw * c.dilation;
+        const int64_t iy = pixel / args.ow % args.oh * c.stride - c.pad_h + p / c.kw % c.kh * c.dilation,
+                      ix = pixel % args.ow * c.stride - c.pad_w + p % c.kw * c.dilation;
         if (iy < 0 || ix < 0 || iy >= c.ih || ix >= c.iw) continue;
         const int64_t channel = o / group_oc * group_ic + p / c.kw / c.kh;
         const int8_t v = x[static_cast<size_t>(pixel / args.ow / args.oh * args.x_n + iy * args.x_h + ix * args.x_w + channel)];
@@ -122,17 +124,18 @@ TEST(Quantised, ConvolutionsOfBytesAreExact) {
   }
   check_convs({1, 3, 30, 29, 64, 7, 7, 2, 3, 3});
   check_convs({2, 24, 11, 13, 20, 3, 5, 2, 1, 2});
-  check_convs({2, 24, 15, 15, 40, 3, 3, 1, 2, 2, 2, 1, 5});   // dilated, pixels apart
-  check_convs({1, 8, 3, 2, 8, 3, 3, 1, 4, 4});                // windows wholly outside the image
-  check_convs({1, 100, 14, 14, 300, 3, 3, 1, 1, 1});          // several chunks of k
-  check_convs({1, 24, 10, 11, 40, 3, 3, 1, 2, 2, 1, 4});      // groups
+  check_convs({2, 24, 15, 15, 40, 3, 3, 1, 2, 2, 2, 1, 5});  // dilated, pixels apart
+  check_convs({1, 8, 3, 2, 8, 3, 3, 1, 4, 4});               // windows wholly outside the image
+  check_convs({1, 100, 14, 14, 300, 3, 3, 1, 1, 1});         // several chunks of k
+  check_convs({1, 24, 10, 11, 40, 3, 3, 1, 2, 2, 1, 4});     // groups
   check_convs({2, 70, 9, 9, 140, 3, 3, 1, 1, 1, 1, 2});
 }
 
 TEST(Quantised, DepthwiseConvolutionsOfBytesAreExact) {
   for (int64_t channels : {2, 8, 19, 40, 100}) {
     for (int64_t kernel : {2, 3, 5}) {
-      for (int64_t stride : {1, 2, 3}) check_convs({2, channels, 13, 21, channels, kernel, kernel, stride, kernel / 2, kernel / 2, 1, channels, stride == 1 ? 3 : 0});
+      for (int64_t stride : {1, 2, 3})
+        check_convs({2, channels, 13, 21, channels, kernel, kernel, stride, kernel / 2, kernel / 2, 1, channels, stride == 1 ? 3 : 0});
     }
   }
   check_convs({1, 24, 17, 16, 24, 3, 3, 1, 2, 4, 2, 24});
@@ -140,7 +143,8 @@ TEST(Quantised, DepthwiseConvolutionsOfBytesAreExact) {
 }
 
 void check_weight(int64_t m, int64_t n, int64_t k, int bits, int64_t group, bool scaled, bool shifted, int dtype) {
-  SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " of " + std::to_string(bits) + " bits in groups of " + std::to_string(group));
+  SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " of " + std::to_string(bits) + " bits in groups of " +
+               std::to_string(group));
   std::mt19937 random(11);
   Buffer a(dtype, m * k);
   a.fill(random);

@@ -181,7 +181,8 @@ inline std::vector<IsaKernels> runnable_kernels() {
   }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
     all.push_back({"v4", coil_gemm_v4, coil_conv2d_v4, coil_attention_v4, coil_gemm_f64_v4, coil_conv2d_f64_v4, coil_gemm_grouped_v4});
-    all.push_back({"v4 with emulated tiles", coil_gemm_emulated, coil_conv2d_emulated, coil_attention_emulated, coil_gemm_f64_v4, coil_conv2d_f64_v4, coil_gemm_grouped_emulated});
+    all.push_back({"v4 with emulated tiles", coil_gemm_emulated, coil_conv2d_emulated, coil_attention_emulated, coil_gemm_f64_v4, coil_conv2d_f64_v4,
+                   coil_gemm_grouped_emulated});
   }
   return all;
 }

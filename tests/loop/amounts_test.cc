@@ -39,7 +39,7 @@ TEST_F(AmountsTest, Buffers) {
 
 TEST_F(AmountsTest, ProductsThatOverflow) {
   const Expr batch = pool->symbol(pool->add_symbol({"s0", "batch", 1, 64}));
-  recorder.pointwise("fill", DType::f32, {n(int64_t{1} << 47) , batch * (int64_t{1} << 47), n(2)}, [&](Coordinates) { return one(); });
+  recorder.pointwise("fill", DType::f32, {n(int64_t{1} << 47), batch * (int64_t{1} << 47), n(2)}, [&](Coordinates) { return one(); });
   EXPECT_NE(check().find("more than any machine can hold"), std::string::npos);
 }
 

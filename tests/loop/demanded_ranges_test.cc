@@ -40,7 +40,8 @@ class DemandedRanges : public RecordedProgram {
     });
   }
   View row_sum(const View& x, const char* name) {
-    return rec.reduce(name, ReduceOp::sum, DType::f32, {x.sizes[0]}, {x.sizes[1]}, [&](Coordinates c, Coordinates r) { return rec.at(x, std::vector<Expr>{c[0], r[0]}); });
+    return rec.reduce(name, ReduceOp::sum, DType::f32, {x.sizes[0]}, {x.sizes[1]},
+                      [&](Coordinates c, Coordinates r) { return rec.at(x, std::vector<Expr>{c[0], r[0]}); });
   }
   View product(const View& a, const View& b, const char* name) {
     Gemm g{{}, {a.sizes[0]}, {b.sizes[1]}, {a.sizes[1]}, {BufferId(a.body->id), {p.var(0), p.var(2)}}, {BufferId(b.body->id), {p.var(2), p.var(1)}}, {}};

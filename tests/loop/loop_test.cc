@@ -58,9 +58,8 @@ TEST_F(LoopTest, TextShowsSizesBodiesAndOutputs) {
 TEST_F(LoopTest, PointwiseThroughAViewWithADynamicSize) {
   Expr batch = p.symbol(p.add_symbol({"s0", "batch", 1, 64}));
   View x = input("x", DType::f32, {batch, p.index(3)});
-  output(rec.pointwise("twice", DType::f32, {p.index(3), batch}, [&](Coordinates c) {
-    return p.op(mul, {rec.at(x, std::vector<Expr>{c[1], c[0]}), p.constant(2, DType::f32)});
-  }));
+  output(rec.pointwise("twice", DType::f32, {p.index(3), batch},
+                       [&](Coordinates c) { return p.op(mul, {rec.at(x, std::vector<Expr>{c[1], c[0]}), p.constant(2, DType::f32)}); }));
   for (int64_t n : {1, 2, 700}) {  // the last is more than one block
     const std::vector<float> v = counted(n * 3);
     const std::vector<float> got = values<float>(run({tensor(DType::f32, {n, 3}, v)})[0]);
@@ -89,9 +88,8 @@ TEST_F(LoopTest, ALoadOutsideItsBufferIsABug) {
 
 TEST_F(LoopTest, AnIndexFromDataIsChecked) {
   View x = input("x", DType::f32, sizes({3})), i = input("i", DType::i64, sizes({2}));
-  output(rec.pointwise("gather", DType::f32, sizes({2}), [&](Coordinates c) {
-    return rec.at(x, std::vector<Expr>{p.checked_index(rec.at(i, c), p.index(3))});
-  }));
+  output(
+      rec.pointwise("gather", DType::f32, sizes({2}), [&](Coordinates c) { return rec.at(x, std::vector<Expr>{p.checked_index(rec.at(i, c), p.index(3))}); }));
   const TensorData data = tensor<float>(DType::f32, {3}, {10, 20, 30});
   EXPECT_EQ(values<float>(run({data, tensor<int64_t>(DType::i64, {2}, {2, 0})})[0]), (std::vector<float>{30, 10}));
   for (int64_t wrong : {int64_t{-1}, int64_t{3}, std::numeric_limits<int64_t>::min()}) {
@@ -115,12 +113,14 @@ Kept kept_numbers(ExprPool& p, Recorder& rec, const View& x, Expr limit) {
   const SymbolId size = p.add_symbol(symbol);
   const Expr one = p.constant_int(1, DType::i64), zero = p.constant_int(0, DType::i64);
   const auto keep = [&](Expr b, Expr j) { return p.op(ScalarOp::ne, {rec.at(x, std::vector<Expr>{b * 4 + j}), p.constant(0, DType::f32)}); };
-  const View counts = rec.reduce("count", ReduceOp::sum, DType::i64, {p.index(2)}, {p.index(4)}, [&](Coordinates c, Coordinates j) { return p.select(keep(c[0], j[0]), one, zero); });
+  const View counts = rec.reduce("count", ReduceOp::sum, DType::i64, {p.index(2)}, {p.index(4)},
+                                 [&](Coordinates c, Coordinates j) { return p.select(keep(c[0], j[0]), one, zero); });
   const View ends = rec.scan("ends", ScanOp::sum, DType::i64, {p.index(2)}, 0, [&](Coordinates c) { return rec.at(counts, c); });
   rec.read_size(size, rec.at(ends, std::vector<Expr>{p.index(1)}), limit);
-  const View positions = rec.compact("positions", p.symbol(size), p.index(2), p.index(4), [&](Coordinates c) { return keep(c[0], c[1]); },
-                                     [&](Expr b) { return p.op(ScalarOp::sub, {rec.at(ends, std::vector<Expr>{b}), rec.at(counts, std::vector<Expr>{b})}); },
-                                     [&](Coordinates c) { return p.cast(c[0] * 4 + c[1], DType::i64); });
+  const View positions = rec.compact(
+      "positions", p.symbol(size), p.index(2), p.index(4), [&](Coordinates c) { return keep(c[0], c[1]); },
+      [&](Expr b) { return p.op(ScalarOp::sub, {rec.at(ends, std::vector<Expr>{b}), rec.at(counts, std::vector<Expr>{b})}); },
+      [&](Coordinates c) { return p.cast(c[0] * 4 + c[1], DType::i64); });
   return {size, positions};
 }
 
@@ -176,12 +176,10 @@ TEST_F(LoopTest, ASizeThatNothingReadsIsAMistake) {
 TEST_F(LoopTest, ReductionsPropagateNaNAndCountFromTheFirst) {
   View x = input("x", DType::f32, sizes({3, 4}));
   for (ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min}) {
-    output(rec.reduce("r", op, DType::f32, sizes({3}), sizes({4}),
-                      [&](Coordinates c, Coordinates r) { return rec.at(x, std::vector<Expr>{c[0], r[0]}); }));
+    output(rec.reduce("r", op, DType::f32, sizes({3}), sizes({4}), [&](Coordinates c, Coordinates r) { return rec.at(x, std::vector<Expr>{c[0], r[0]}); }));
   }
   for (ReduceOp op : {ReduceOp::argmax, ReduceOp::argmin}) {
-    output(rec.reduce("r", op, DType::i64, sizes({3}), sizes({4}),
-                      [&](Coordinates c, Coordinates r) { return rec.at(x, std::vector<Expr>{c[0], r[0]}); }));
+    output(rec.reduce("r", op, DType::i64, sizes({3}), sizes({4}), [&](Coordinates c, Coordinates r) { return rec.at(x, std::vector<Expr>{c[0], r[0]}); }));
   }
   const float nan = std::nanf("");
   const std::vector<TensorData> r = run({tensor<float>(DType::f32, {3, 4}, {1, 5, 5, -2, 1, nan, 3, nan, -1, -1, -3, -3})});

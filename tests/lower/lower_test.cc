@@ -21,9 +21,7 @@ class LowerTest : public ::testing::Test {
     for (int64_t n : list) r.push_back(dim(n));
     return r;
   }
-  TensorType type(std::vector<Expr> sizes, DType dtype = DType::f32) {
-    return {dtype, sizes, contiguous_strides(pool(), sizes), DeviceType::cpu};
-  }
+  TensorType type(std::vector<Expr> sizes, DType dtype = DType::f32) { return {dtype, sizes, contiguous_strides(pool(), sizes), DeviceType::cpu}; }
   ValueId input(const std::string& name, std::vector<Expr> sizes, DType dtype = DType::f32) {
     const ValueId id = graph.add_value({name, type(std::move(sizes), dtype), NodeId()});
     GraphInput in;
@@ -75,8 +73,7 @@ TEST_F(LowerTest, AFlattenedOperandOfAProductIsUnflattened) {
   Expr b = pool().symbol(pool().add_symbol({"s0", "batch", 1, 64})), s = pool().symbol(pool().add_symbol({"s1", "seq", 1, 64}));
   ValueId x = input("x", {b, s, dim(8)}), w = input("w", dims({8, 4})), bias = input("bias", dims({4}));
   ValueId flat = node("aten.view.default", {{"self", x}, {"size", std::vector<Expr>{b * s, dim(8)}}}, {b * s, dim(8)});
-  ValueId y = node("aten.addmm.default",
-                   {{"self", bias}, {"mat1", flat}, {"mat2", w}, {"beta", dim(1)}, {"alpha", dim(1)}}, {b * s, dim(4)});
+  ValueId y = node("aten.addmm.default", {{"self", bias}, {"mat1", flat}, {"mat2", w}, {"beta", dim(1)}, {"alpha", dim(1)}}, {b * s, dim(4)});
   output(node("aten.view.default", {{"self", y}, {"size", std::vector<Expr>{b, s, dim(4)}}}, {b, s, dim(4)}));
   EXPECT_EQ(text(),
             "input x: f32[batch, seq, 8]\n"
@@ -159,7 +156,8 @@ TEST_F(LowerTest, ASpelledOutAttentionOfWindowsHasTheSumOfItsMasks) {
   EXPECT_EQ(text().find("= attention"), std::string::npos) << "a target without such rows";
   const std::string found = text({.nan_rows = true});
   EXPECT_NE(found.find("= [i0, i1, i2, i3] load(bias, i1, i2, i3) + load(shift, i0, 0, i2, i3)\n"), std::string::npos) << found;
-  EXPECT_NE(found.find("attention heads 4/4 scale 1 masked rows NaN: q q[i0, i1, i2, i3] k k[i0, i1, i3, i2] v v[i0, i1, i2, i3] mask "), std::string::npos) << found;
+  EXPECT_NE(found.find("attention heads 4/4 scale 1 masked rows NaN: q q[i0, i1, i2, i3] k k[i0, i1, i3, i2] v v[i0, i1, i2, i3] mask "), std::string::npos)
+      << found;
 }
 
 TEST_F(LowerTest, AMatrixThatAllBatchesShareMakesOneProduct) {

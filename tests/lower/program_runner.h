@@ -13,8 +13,8 @@ namespace coil::testing {
 Result<LoopProgram> lower_file(const std::string& path, bool fold, Graph* graph = nullptr);
 
 struct Comparison {
-  double worst = 0;      // largest |difference| / scale of its output
-  std::string where;     // "out_1[37]: 2.5, expected 2.25"; empty: within tolerance
+  double worst = 0;   // largest |difference| / scale of its output
+  std::string where;  // "out_1[37]: 2.5, expected 2.25"; empty: within tolerance
 };
 // Runs it on the inputs and compares every output with eager's.
 Result<Comparison> compare_with_eager(const Graph& graph, const LoopProgram& program, const NamedArrays& arrays, double tolerance);

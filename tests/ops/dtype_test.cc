@@ -16,11 +16,10 @@ constexpr const char* kNames[] = {"bool", "u8", "i8", "i16", "i32", "i64", "f16"
 
 // torch.promote_types of PyTorch 2.15, rows and columns as above.
 constexpr const char* kPromotions[] = {
-    "bool u8 i8 i16 i32 i64 f16 bf16 f32 f64",  "u8 u8 i16 i16 i32 i64 f16 bf16 f32 f64",
-    "i8 i16 i8 i16 i32 i64 f16 bf16 f32 f64",   "i16 i16 i16 i16 i32 i64 f16 bf16 f32 f64",
-    "i32 i32 i32 i32 i32 i64 f16 bf16 f32 f64", "i64 i64 i64 i64 i64 i64 f16 bf16 f32 f64",
-    "f16 f16 f16 f16 f16 f16 f16 f32 f32 f64",  "bf16 bf16 bf16 bf16 bf16 bf16 f32 bf16 f32 f64",
-    "f32 f32 f32 f32 f32 f32 f32 f32 f32 f64",  "f64 f64 f64 f64 f64 f64 f64 f64 f64 f64",
+    "bool u8 i8 i16 i32 i64 f16 bf16 f32 f64",  "u8 u8 i16 i16 i32 i64 f16 bf16 f32 f64",         "i8 i16 i8 i16 i32 i64 f16 bf16 f32 f64",
+    "i16 i16 i16 i16 i32 i64 f16 bf16 f32 f64", "i32 i32 i32 i32 i32 i64 f16 bf16 f32 f64",       "i64 i64 i64 i64 i64 i64 f16 bf16 f32 f64",
+    "f16 f16 f16 f16 f16 f16 f16 f32 f32 f64",  "bf16 bf16 bf16 bf16 bf16 bf16 f32 bf16 f32 f64", "f32 f32 f32 f32 f32 f32 f32 f32 f32 f64",
+    "f64 f64 f64 f64 f64 f64 f64 f64 f64 f64",
 };
 
 TEST(DType, PromotionIsPyTorchs) {
@@ -29,8 +28,7 @@ TEST(DType, PromotionIsPyTorchs) {
     for (const char* column : kNames) {
       std::string expected;
       words >> expected;
-      EXPECT_EQ(name(promote(*dtype_from_name(kNames[row]), *dtype_from_name(column))), expected)
-          << kNames[row] << ", " << column;
+      EXPECT_EQ(name(promote(*dtype_from_name(kNames[row]), *dtype_from_name(column))), expected) << kNames[row] << ", " << column;
     }
   }
 }
@@ -67,8 +65,15 @@ TEST(DType, Kinds) {
 
 // torch.promote_types of complex32 with others.
 TEST(DType, ComplexNumbersOfHalvesArePromoted) {
-  for (const auto& [other, expected] : {std::pair{DType::boolean, DType::c32}, {DType::i64, DType::c32}, {DType::f16, DType::c32}, {DType::bf16, DType::c64}, {DType::f32, DType::c64},
-                                        {DType::f64, DType::c128}, {DType::c64, DType::c64}, {DType::c128, DType::c128}, {DType::c32, DType::c32}}) {
+  for (const auto& [other, expected] : {std::pair{DType::boolean, DType::c32},
+                                        {DType::i64, DType::c32},
+                                        {DType::f16, DType::c32},
+                                        {DType::bf16, DType::c64},
+                                        {DType::f32, DType::c64},
+                                        {DType::f64, DType::c128},
+                                        {DType::c64, DType::c64},
+                                        {DType::c128, DType::c128},
+                                        {DType::c32, DType::c32}}) {
     EXPECT_EQ(promote(DType::c32, other), expected) << name(other);
     EXPECT_EQ(promote(other, DType::c32), expected) << name(other);
   }

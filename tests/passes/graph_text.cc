@@ -151,8 +151,7 @@ class TextParser {
     if (text == "contiguous") return Argument(MemoryFormat::contiguous);
     if (std::optional<DType> d = dtype_from_name(text)) return Argument(*d);
     if (text.starts_with('[')) return list(text);
-    if (text.find_first_of(".") != std::string_view::npos || text.find("inf") != std::string_view::npos)
-      return Argument(std::stod(std::string(text)));
+    if (text.find_first_of(".") != std::string_view::npos || text.find("inf") != std::string_view::npos) return Argument(std::stod(std::string(text)));
     TRY(Expr e, parse_expr(*graph_.pool, text));
     return Argument(e);
   }

@@ -70,7 +70,8 @@ TEST(Numbers, BoundsHoldForEveryOperation) {
         const Value v = apply_scalar(op, DType::f64, {x.data(), count});
         if (std::isnan(v.f)) continue;  // a function is taken to be defined wherever its operand may be
         EXPECT_TRUE(reference::allows(bound, boolean ? DType::boolean : DType::f32, v.f, v.i))
-            << info(op).name << " of " << a[0].f << " +- " << a[0].e << ", " << a[1].f << " +- " << a[1].e << ": " << v.f << v.i << ", allowed " << bound.f << bound.i << " +- " << bound.e;
+            << info(op).name << " of " << a[0].f << " +- " << a[0].e << ", " << a[1].f << " +- " << a[1].e << ": " << v.f << v.i << ", allowed " << bound.f
+            << bound.i << " +- " << bound.e;
       }
     }
   });
@@ -129,8 +130,10 @@ TEST(Numbers, PlacesAreSureWhereValuesAreApart) {
 TEST_F(ReferenceTest, RoundedProgramsAreWithinTheBound) {
   View x = input("x", {33, 70});
   View e = rec.pointwise("e", DType::f32, x.sizes, [&](Coordinates c) { return p.op(exp, {p.op(mul, {rec.at(x, c), p.constant(0.7, DType::f32)})}); });
-  const View s = rec.reduce("s", ReduceOp::sum, DType::f32, {x.sizes[0]}, {x.sizes[1]}, [&](Coordinates c, Coordinates r) { return rec.at(e, std::vector<Expr>{c[0], r[0]}); });
-  const View y = rec.pointwise("y", DType::f32, x.sizes, [&](Coordinates c) { return p.op(div, {p.op(sin, {rec.at(e, c)}), rec.at(s, std::vector<Expr>{c[0]})}); });
+  const View s = rec.reduce("s", ReduceOp::sum, DType::f32, {x.sizes[0]}, {x.sizes[1]},
+                            [&](Coordinates c, Coordinates r) { return rec.at(e, std::vector<Expr>{c[0], r[0]}); });
+  const View y =
+      rec.pointwise("y", DType::f32, x.sizes, [&](Coordinates c) { return p.op(div, {p.op(sin, {rec.at(e, c)}), rec.at(s, std::vector<Expr>{c[0]})}); });
   output(y);
   const TensorData data = tensor(DType::f32, {33, 70}, random_floats(33 * 70, 3));
   const auto rounded = interpret(rec.program(), std::vector<TensorData>{data});

@@ -45,8 +45,8 @@ void fail(Fault asked, long n, bool onwards) {
 
 }  // namespace coil::runtime_test
 
-using coil::runtime_test::Fault;
 using coil::runtime_test::fails;
+using coil::runtime_test::Fault;
 using coil::runtime_test::next;
 using coil::runtime_test::no_memory;
 

@@ -94,12 +94,11 @@ class AotiCuda : public testing::Test {
     set_device(torch_->current_device);
     static int64_t n = 2;
     const int64_t sizes[] = {4, 4};
-    void* inputs[] = {tensor(x, sizes, 2, COIL_DTYPE_FLOAT32, 1, described),
-                      tensor(ids, sizes, 1, COIL_DTYPE_INT64, 1, described), tensor(&n, nullptr, 0, COIL_DTYPE_INT64, 0, -1)};
+    void* inputs[] = {tensor(x, sizes, 2, COIL_DTYPE_FLOAT32, 1, described), tensor(ids, sizes, 1, COIL_DTYPE_INT64, 1, described),
+                      tensor(&n, nullptr, 0, COIL_DTYPE_INT64, 0, -1)};
     using Run = int32_t (*)(void*, void**, size_t, void**, size_t, void*, void*);
     output_ = nullptr;
-    const int32_t failed =
-        function<Run>(library_, "AOTInductorModelContainerRun")(container_, inputs, 3, &output_, 1, stream, nullptr);
+    const int32_t failed = function<Run>(library_, "AOTInductorModelContainerRun")(container_, inputs, 3, &output_, 1, stream, nullptr);
     for (void* input : inputs) EXPECT_EQ(input, nullptr);
     return failed;
   }
@@ -157,9 +156,7 @@ TEST_F(AotiCuda, FaultInTheDataComesWithTheNextCall) {
   ASSERT_EQ(run(nullptr, 8), 0) << error();
   take_output(nullptr);
   EXPECT_EQ(run(nullptr), 1);
-  EXPECT_NE(error().find("COIL-E210: an earlier call of this model: an index is out of range in gather (model.py:4)"),
-            std::string::npos)
-      << error();
+  EXPECT_NE(error().find("COIL-E210: an earlier call of this model: an index is out of range in gather (model.py:4)"), std::string::npos) << error();
   ASSERT_EQ(run(nullptr), 0) << error();
   EXPECT_EQ(take_output(nullptr), 13);
 }
@@ -235,9 +232,7 @@ TEST_F(AotiCuda, LoadErrors) {
   dlclose(library_);
   cu("fake_cuda_configure", 2, 100, int64_t{1} << 30);
   EXPECT_EQ(load("cuda"), 1);
-  EXPECT_NE(error().find("COIL-E303: the package holds CUDA code for sm_90; device cuda:0 is Fake GPU, sm_100"),
-            std::string::npos)
-      << error();
+  EXPECT_NE(error().find("COIL-E303: the package holds CUDA code for sm_90; device cuda:0 is Fake GPU, sm_100"), std::string::npos) << error();
   dlclose(library_);
   cu("fake_cuda_configure", 2, 90, int64_t{100});
   EXPECT_EQ(load("cuda"), 1);

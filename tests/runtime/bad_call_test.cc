@@ -31,8 +31,7 @@ class BadCall : public ::testing::Test {
   }
   void expect_error(const std::vector<coil_tensor>& inputs, coil_status code, const std::string& text) {
     coil_tensor outputs[2] = {};
-    EXPECT_EQ(coil_run(context_, inputs.data(), static_cast<int32_t>(inputs.size()), outputs, coil_num_outputs(model_)), code)
-        << text;
+    EXPECT_EQ(coil_run(context_, inputs.data(), static_cast<int32_t>(inputs.size()), outputs, coil_num_outputs(model_)), code) << text;
     EXPECT_EQ(std::string(coil_last_error()), "COIL-E" + std::to_string(code) + ": " + text);
     EXPECT_EQ(outputs[0].data, nullptr);
   }
@@ -44,8 +43,7 @@ class BadCall : public ::testing::Test {
 TEST_F(BadCall, Texts) {
   MaskedCall call(4);
   Array wide = Array::floats({65, 16}, 0, 1), other = Array::floats({3, 16}, 0, 1), flat = Array::floats({64}, 0, 1);
-  Array wrong_mask = Array::bools({4, 15}), float_mask = Array::floats({4, 16}, 0, 1),
-        transposed = Array::floats({4, 16}, 0, 1);
+  Array wrong_mask = Array::bools({4, 15}), float_mask = Array::floats({4, 16}, 0, 1), transposed = Array::floats({4, 16}, 0, 1);
   transposed.strides = {1, 4};
   const std::vector<coil_tensor> good = call.views();
   expect_error({good[0], good[1]}, 201, "expected 3 inputs ('a', 'b', 'mask'), got 2; pass one tensor for each, in this order");
@@ -83,17 +81,15 @@ TEST_F(BadCall, Texts) {
 
 TEST_F(BadCall, TextsOfDerivedSizes) {
   open("LAYOUT");
-  Array x = Array::floats({2, 3, 4, 8}, 0, 1), odd = Array::floats({2, 3, 4, 7}, 0, 1), step = Array::int64(3),
-        negative = Array::int64(-1);
+  Array x = Array::floats({2, 3, 4, 8}, 0, 1), odd = Array::floats({2, 3, 4, 7}, 0, 1), step = Array::int64(3), negative = Array::int64(-1);
   Array tail = Array::floats({17}, 0, 1), short_tail = Array::floats({16}, 0, 1), one = Array::floats({1, 3, 4, 8}, 0, 1);
   x.strides = odd.strides = one.strides = {96, 1, 24, 3};
   expect_error({odd.view(), step.view(), tail.view()}, 204,
                "input 'x' (0): expected float32[batch, 3, side, 2*side] with batch in 0..8, side in 1..32, got float32[2, 3, "
                "4, 7]: size 7 of "
                "dimension 3 ('2*side') must be 8, because 'side' is 4 by dimension 2 of input 'x'");
-  expect_error(
-      {x.view(), step.view(), short_tail.view()}, 204,
-      "input 'tail' (2): expected float32[side**2 + 1], got float32[16]: size 16 of dimension 0 must be side**2 + 1 = 17");
+  expect_error({x.view(), step.view(), short_tail.view()}, 204,
+               "input 'tail' (2): expected float32[side**2 + 1], got float32[16]: size 16 of dimension 0 must be side**2 + 1 = 17");
   expect_error({one.view(), step.view(), tail.view()}, 204,
                "the sizes of the inputs must satisfy (batch + side) % 2 == 0, which the export assumed "
                "(here batch is 1, side is 4, step is 3)");
@@ -112,34 +108,32 @@ TEST_F(BadCall, TextsOfDerivedSizes) {
 TEST_F(BadCall, Sweep) {
   static const int64_t kHuge[] = {INT64_MAX, INT64_MAX}, kNegative[] = {-1, 16}, kLowest[] = {INT64_MIN, 16}, kZero[] = {0, 16};
   static const int64_t kPower[] = {int64_t{1} << 62, 16}, kFive[] = {5, 16}, kFifteen[] = {4, 15}, kSeventeen[] = {4, 17};
-  static const int64_t kReversed[] = {-16, -1}, kBroadcast[] = {0, 1}, kTransposed[] = {1, 4}, kPadded[] = {17, 1},
-                       kLast[] = {16, 2};
+  static const int64_t kReversed[] = {-16, -1}, kBroadcast[] = {0, 1}, kTransposed[] = {1, 4}, kPadded[] = {17, 1}, kLast[] = {16, 2};
   using Change = std::pair<const char*, std::function<void(coil_tensor&)>>;
   auto sizes = [](const int64_t* values) { return [values](coil_tensor& t) { t.sizes = values; }; };
   auto strides = [](const int64_t* values) { return [values](coil_tensor& t) { t.strides = values; }; };
-  std::vector<std::pair<coil_status, Change>> changes = {
-      {203, {"rank 0", [](coil_tensor& t) { t.rank = 0; }}},
-      {203, {"rank 1", [](coil_tensor& t) { t.rank = 1; }}},
-      {203, {"rank 3", [](coil_tensor& t) { t.rank = 3; }}},
-      {203, {"rank -1", [](coil_tensor& t) { t.rank = -1; }}},
-      {203, {"rank huge", [](coil_tensor& t) { t.rank = 1 << 30; }}},
-      {204, {"sizes null", sizes(nullptr)}},
-      {204, {"sizes huge", sizes(kHuge)}},
-      {204, {"size -1", sizes(kNegative)}},
-      {204, {"size lowest", sizes(kLowest)}},
-      {204, {"size 0", sizes(kZero)}},
-      {204, {"size 2**62", sizes(kPower)}},
-      {204, {"size 5 of another batch", sizes(kFive)}},
-      {204, {"size 15", sizes(kFifteen)}},
-      {204, {"size 17", sizes(kSeventeen)}},
-      {205, {"strides reversed", strides(kReversed)}},
-      {205, {"strides 0", strides(kBroadcast)}},
-      {205, {"strides transposed", strides(kTransposed)}},
-      {205, {"strides padded", strides(kPadded)}},
-      {205, {"every other element", strides(kLast)}},
-      {206, {"on CUDA", [](coil_tensor& t) { t.device_type = COIL_DEVICE_CUDA; }}},
-      {206, {"on device 77", [](coil_tensor& t) { t.device_type = 77; }}},
-      {207, {"data null", [](coil_tensor& t) { t.data = nullptr; }}}};
+  std::vector<std::pair<coil_status, Change>> changes = {{203, {"rank 0", [](coil_tensor& t) { t.rank = 0; }}},
+                                                         {203, {"rank 1", [](coil_tensor& t) { t.rank = 1; }}},
+                                                         {203, {"rank 3", [](coil_tensor& t) { t.rank = 3; }}},
+                                                         {203, {"rank -1", [](coil_tensor& t) { t.rank = -1; }}},
+                                                         {203, {"rank huge", [](coil_tensor& t) { t.rank = 1 << 30; }}},
+                                                         {204, {"sizes null", sizes(nullptr)}},
+                                                         {204, {"sizes huge", sizes(kHuge)}},
+                                                         {204, {"size -1", sizes(kNegative)}},
+                                                         {204, {"size lowest", sizes(kLowest)}},
+                                                         {204, {"size 0", sizes(kZero)}},
+                                                         {204, {"size 2**62", sizes(kPower)}},
+                                                         {204, {"size 5 of another batch", sizes(kFive)}},
+                                                         {204, {"size 15", sizes(kFifteen)}},
+                                                         {204, {"size 17", sizes(kSeventeen)}},
+                                                         {205, {"strides reversed", strides(kReversed)}},
+                                                         {205, {"strides 0", strides(kBroadcast)}},
+                                                         {205, {"strides transposed", strides(kTransposed)}},
+                                                         {205, {"strides padded", strides(kPadded)}},
+                                                         {205, {"every other element", strides(kLast)}},
+                                                         {206, {"on CUDA", [](coil_tensor& t) { t.device_type = COIL_DEVICE_CUDA; }}},
+                                                         {206, {"on device 77", [](coil_tensor& t) { t.device_type = 77; }}},
+                                                         {207, {"data null", [](coil_tensor& t) { t.data = nullptr; }}}};
   for (int32_t dtype : {0, 1, 2, 3, 4, 5, 7, 9, 15, 16, 99, -1, INT32_MIN})
     changes.push_back({202, {"another dtype", [dtype](coil_tensor& t) { t.dtype = dtype; }}});
   static const char* const kNames[] = {"'a' (0)", "'b' (1)", "'mask' (2)"};
@@ -157,8 +151,7 @@ TEST_F(BadCall, Sweep) {
         continue;
       }
       coil_tensor outputs[2] = {};
-      EXPECT_EQ(coil_run(context_, inputs.data(), 3, outputs, 2), code)
-          << change.first << " of input " << i << ": " << coil_last_error();
+      EXPECT_EQ(coil_run(context_, inputs.data(), 3, outputs, 2), code) << change.first << " of input " << i << ": " << coil_last_error();
       EXPECT_NE(std::string(coil_last_error()).find(std::string("input ") + kNames[i]), std::string::npos) << coil_last_error();
       EXPECT_EQ(outputs[0].data, nullptr);
       wrong++;

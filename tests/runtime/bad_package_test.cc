@@ -118,17 +118,14 @@ TEST(BadPackage, OtherMachine) {
 TEST(BadPackage, NoCodeForTheProcessor) {
   const std::string bytes = package("ADD_ONE", "-DLEVELS=3,4");
   setenv("COIL_ISA", "x86-64-v2", 1);
-  expect_refused(bytes, 303,
-                 "the package holds code for x86-64-v3, x86-64-v4; this machine runs x86-64-v2 (limited by COIL_ISA)");
+  expect_refused(bytes, 303, "the package holds code for x86-64-v3, x86-64-v4; this machine runs x86-64-v2 (limited by COIL_ISA)");
   setenv("COIL_ISA", "fastest", 1);
   expect_refused(bytes, 402, "COIL_ISA=fastest is not one of");
   setenv("COIL_ISA", "v3", 1);
   coil_model* model = nullptr;
   const coil_status status = coil_open(write_file("levels.pt2", bytes).c_str(), nullptr, &model);
-  if (status == COIL_OK)
-    EXPECT_STREQ(coil_isa(model), "x86-64-v3");
-  else
-    EXPECT_EQ(status, 303);  // this machine is older
+  if (status == COIL_OK) EXPECT_STREQ(coil_isa(model), "x86-64-v3");
+  else EXPECT_EQ(status, 303);  // this machine is older
   coil_close(model);
   unsetenv("COIL_ISA");
 }
@@ -143,8 +140,7 @@ TEST(BadPackage, CodeCutOffInside) {
 }
 
 TEST(BadPackage, UnalignedEntriesAreCopied) {
-  for (size_t alignment : {1, 2, 8, 32})
-    EXPECT_EQ(open_status(pack(entries_of("MASKED"), alignment)), COIL_OK) << coil_last_error();
+  for (size_t alignment : {1, 2, 8, 32}) EXPECT_EQ(open_status(pack(entries_of("MASKED"), alignment)), COIL_OK) << coil_last_error();
 }
 
 TEST(BadPackage, BadOptions) {
@@ -159,9 +155,7 @@ TEST(BadPackage, BadOptions) {
   options.num_threads = 1 << 20;
   EXPECT_EQ(coil_open(path.c_str(), &options, &model), 402);
   options.num_threads = 0;
-  options.parallel_for = [](void*, int64_t count, int64_t, coil_chunk_function body, void* context) {
-    body(context, 0, count, 0);
-  };
+  options.parallel_for = [](void*, int64_t count, int64_t, coil_chunk_function body, void* context) { body(context, 0, count, 0); };
   EXPECT_EQ(coil_open(path.c_str(), &options, &model), 402);
   EXPECT_NE(std::string(coil_last_error()).find("num_threads"), std::string::npos);
 }

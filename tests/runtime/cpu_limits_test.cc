@@ -13,7 +13,6 @@
 namespace coil::runtime_test {
 namespace {
 
-
 class CpuLimits : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -54,11 +54,7 @@ Model open(const char* graphs, const std::string& flags = "", const char* device
 // The tensors of calls with `rows` rows, in memory of their own.
 struct Tensors {
   Tensors(const Model& m, Context& c, int64_t rows)
-      : model(m),
-        batch(rows),
-        x(m, static_cast<size_t>(rows) * 16),
-        ids(m, static_cast<size_t>(rows) * 8),
-        y(m, static_cast<size_t>(rows) * 16) {
+      : model(m), batch(rows), x(m, static_cast<size_t>(rows) * 16), ids(m, static_cast<size_t>(rows) * 8), y(m, static_cast<size_t>(rows) * 16) {
     fill(c, 0);
   }
   void fill(Context& c, int seed, int64_t id = 3) {
@@ -69,8 +65,7 @@ struct Tensors {
     c.copy_to_device(ids.data(), host_ids.data(), host_ids.size() * 8);
   }
   std::vector<Tensor> inputs() {
-    return {Tensor(x.data(), COIL_DTYPE_FLOAT32, {batch, 4}).on(model), Tensor(ids.data(), COIL_DTYPE_INT64, {batch}).on(model),
-            Tensor(&n, {})};
+    return {Tensor(x.data(), COIL_DTYPE_FLOAT32, {batch, 4}).on(model), Tensor(ids.data(), COIL_DTYPE_INT64, {batch}).on(model), Tensor(&n, {})};
   }
   void run(Context& c, void* stream = nullptr) {
     std::vector<Tensor> outputs = {Tensor(y.data(), COIL_DTYPE_FLOAT32, {batch, 4}).on(model)};
@@ -81,8 +76,7 @@ struct Tensors {
     std::vector<float> got(host_x.size());
     c.copy_from_device(got.data(), y.data(), got.size() * 4);
     int bad = 0;
-    for (size_t i = 0; i < got.size(); i++)
-      bad += got[i] != host_x[i] * static_cast<float>(n) + 1 + 12 + static_cast<float>(i % 4) + count;
+    for (size_t i = 0; i < got.size(); i++) bad += got[i] != host_x[i] * static_cast<float>(n) + 1 + 12 + static_cast<float>(i % 4) + count;
     return bad;
   }
 
@@ -412,8 +406,7 @@ TEST_F(CudaGraph, AKernelThatDiesIsToldAsWithout) {
         ADD_FAILURE() << "the failure is not told";
       } catch (const Exception& e) {
         EXPECT_EQ(e.code(), 404);
-        EXPECT_NE(std::string(e.what()).find(i ? "kernel scale (model.py:3) failed" : "COIL_CUDA_SYNC=1"), std::string::npos)
-            << e.what();
+        EXPECT_NE(std::string(e.what()).find(i ? "kernel scale (model.py:3) failed" : "COIL_CUDA_SYNC=1"), std::string::npos) << e.what();
       }
     }
   }

@@ -25,9 +25,8 @@ using templates::kLibraryScratchBytes;
 
 std::string compile(const std::string& name, const std::string& sources, const std::string& flags = "") {
   const std::string path = temp_folder() + "/" + name;
-  const std::string command =
-      "clang++-19 -std=c++20 -O2 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Werror -I" COIL_SOURCE_DIR "/device " +
-      flags + " -x c++ " + sources + " -o " + path;
+  const std::string command = "clang++-19 -std=c++20 -O2 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Werror -I" COIL_SOURCE_DIR "/device " + flags +
+                              " -x c++ " + sources + " -o " + path;
   if (std::system(command.c_str()) != 0) std::abort();
   return path;
 }
@@ -69,8 +68,7 @@ struct Memory {
     uint32_t bits;
     std::memcpy(&bits, &v, 4);
     const uint16_t half = dtype == COIL_BFLOAT16 ? static_cast<uint16_t>(bits >> 16) : half_of(v);
-    std::memcpy(data + static_cast<size_t>(i) * size(), size() == 2 ? static_cast<const void*>(&half) : &v,
-                std::min<size_t>(size(), 4));
+    std::memcpy(data + static_cast<size_t>(i) * size(), size() == 2 ? static_cast<const void*>(&half) : &v, std::min<size_t>(size(), 4));
   }
   // Of the few values that value() gives.
   static uint16_t half_of(float v) {
@@ -87,8 +85,7 @@ struct Memory {
 
 // t.scratch, with what must stay as it is before and behind it.
 struct Scratch {
-  explicit Scratch(int64_t result_bytes)
-      : bytes(static_cast<size_t>(result_bytes + kLibraryScratchBytes) + 2 * kEdge + 64, 0x77) {
+  explicit Scratch(int64_t result_bytes) : bytes(static_cast<size_t>(result_bytes + kLibraryScratchBytes) + 2 * kEdge + 64, 0x77) {
     base = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(bytes.data()) + kEdge + 63) / 64 * 64);
     end = base + result_bytes + kLibraryScratchBytes;
   }
@@ -112,10 +109,7 @@ struct Product {
 class Call {
  public:
   explicit Call(const Product& p)
-      : p_(p),
-        a_((p.m + p.pad) * (p.k + p.pad), p.dtype, p.a_offset),
-        b_((p.k + p.pad) * (p.n + p.pad), p.dtype, p.b_offset),
-        scratch_(p.m * p.n * 4) {
+      : p_(p), a_((p.m + p.pad) * (p.k + p.pad), p.dtype, p.a_offset), b_((p.k + p.pad) * (p.n + p.pad), p.dtype, p.b_offset), scratch_(p.m * p.n * 4) {
     t.batch = 1, t.m = p.m, t.n = p.n, t.k = p.k, t.split = 1;
     t.a = a_.data, t.a_row = p.a_across ? p.k + p.pad : 1, t.a_col = p.a_across ? 1 : p.m + p.pad;
     t.b = b_.data, t.b_row = p.b_across ? p.n + p.pad : 1, t.b_col = p.b_across ? 1 : p.k + p.pad;
@@ -130,9 +124,7 @@ class Call {
         float sum = 0;
         for (int64_t l = 0; l < p_.k; l++) sum += value(i * t.a_row + l * t.a_col) * value(l * t.b_row + j * t.b_col);
         const float got = static_cast<const float*>(t.scratch)[i * p_.n + j];
-        if (got != sum)
-          return "element " + std::to_string(i) + ", " + std::to_string(j) + " is " + std::to_string(got) + ", not " +
-                 std::to_string(sum);
+        if (got != sum) return "element " + std::to_string(i) + ", " + std::to_string(j) + " is " + std::to_string(got) + ", not " + std::to_string(sum);
       }
     }
     return "";
@@ -163,8 +155,7 @@ class ConvCall {
         w_(c.oc * c.kernel * c.kernel * c.ic, c.dtype),
         scratch_(c.n * out(c.ih) * out(c.iw) * c.oc * static_cast<int64_t>(x_.size())) {
     t.n = c.n, t.ic = c.ic, t.ih = c.ih, t.iw = c.iw, t.oc = c.oc, t.oh = out(c.ih), t.ow = out(c.iw);
-    t.kh = t.kw = c.kernel, t.stride_h = t.stride_w = c.stride, t.pad_h = t.pad_w = c.pad,
-    t.dilation_h = t.dilation_w = c.dilation;
+    t.kh = t.kw = c.kernel, t.stride_h = t.stride_w = c.stride, t.pad_h = t.pad_w = c.pad, t.dilation_h = t.dilation_w = c.dilation;
     t.groups = t.split = 1;
     t.x = x_.data, t.x_c = 1, t.x_w = c.ic + c.gap, t.x_h = t.x_w * c.iw, t.x_n = t.x_h * c.ih;
     t.w = w_.data, t.scratch = scratch_.base;
@@ -193,8 +184,7 @@ class ConvCall {
       for (int64_t w = 0; w < t.kw; w++) {
         const int64_t ih = oh * t.stride_h - t.pad_h + h * t.dilation_h, iw = ow * t.stride_w - t.pad_w + w * t.dilation_w;
         if (ih < 0 || ih >= t.ih || iw < 0 || iw >= t.iw) continue;
-        for (int64_t c = 0; c < t.ic; c++)
-          sum += value(n * t.x_n + ih * t.x_h + iw * t.x_w + c) * value(((o * t.kh + h) * t.kw + w) * t.ic + c);
+        for (int64_t c = 0; c < t.ic; c++) sum += value(n * t.x_n + ih * t.x_h + iw * t.x_w + c) * value(((o * t.kh + h) * t.kw + w) * t.ic + c);
       }
     }
     return sum;
@@ -204,8 +194,7 @@ class ConvCall {
     uint16_t half;
     std::memcpy(&half, static_cast<const char*>(t.scratch) + i * 2, 2);
     if (c_.dtype == COIL_FLOAT16) {
-      const float magnitude =
-          half & 0x7fff ? std::ldexp(static_cast<float>((half & 0x3ff) | 0x400), (half >> 10 & 31) - 25) : 0;
+      const float magnitude = half & 0x7fff ? std::ldexp(static_cast<float>((half & 0x3ff) | 0x400), (half >> 10 & 31) - 25) : 0;
       return half & 0x8000 ? -magnitude : magnitude;
     }
     const uint32_t bits = static_cast<uint32_t>(half) << 16;
@@ -259,9 +248,7 @@ class CudaLibraries : public testing::Test {
   }
   void* open(int32_t ordinal) const { return function<void*(int32_t)>("fixture_open")(ordinal); }
   void close(void* device) const { function<void(void*)>("fixture_close")(device); }
-  static void name_libraries(const std::string& path) {
-    setenv("COIL_CUBLASLT", path.c_str(), 1), setenv("COIL_CUDNN", path.c_str(), 1);
-  }
+  static void name_libraries(const std::string& path) { setenv("COIL_CUBLASLT", path.c_str(), 1), setenv("COIL_CUDNN", path.c_str(), 1); }
   static void capture(int32_t status, int32_t code) {
     static void* const driver = dlopen(driver_path().c_str(), RTLD_NOW);
     reinterpret_cast<void (*)(int32_t, int32_t)>(dlsym(driver, "fake_capture"))(status, code);
@@ -270,8 +257,7 @@ class CudaLibraries : public testing::Test {
     return function<bool(void*, void*, CudaGemm*, int32_t)>("fixture_gemm")(device ? device : device_, stream_, &call.t, dtype);
   }
   bool conv(ConvCall& call, int32_t dtype, void* device = nullptr) const {
-    return function<bool(void*, void*, CudaConv2d*, int32_t)>("fixture_conv")(device ? device : device_, stream_, &call.t,
-                                                                              dtype);
+    return function<bool(void*, void*, CudaConv2d*, int32_t)>("fixture_conv")(device ? device : device_, stream_, &call.t, dtype);
   }
   // "" (computed), "refused", or what is wrong.
   std::string gemm(const Product& p, void* device = nullptr) const {
@@ -298,8 +284,7 @@ TEST_F(CudaLibraries, ProductsOfEveryLayout) {
   fake_->workspace = 16 << 20;  // all of it is written
   for (int32_t dtype : {COIL_FLOAT32, COIL_BFLOAT16, COIL_FLOAT16}) {
     for (int layout = 0; layout < 8; layout++) {
-      const Product p = {
-          .dtype = dtype, .a_across = (layout & 1) != 0, .b_across = (layout & 2) != 0, .pad = layout & 4 ? 3 : 0};
+      const Product p = {.dtype = dtype, .a_across = (layout & 1) != 0, .b_across = (layout & 2) != 0, .pad = layout & 4 ? 3 : 0};
       EXPECT_EQ(gemm(p), "") << dtype << ", layout " << layout;
     }
   }

@@ -48,8 +48,7 @@ std::string package_path(const std::string& flags = "") {
 
 // The inputs of one call, on the CPU and on the model's device, and what it computes.
 struct Call {
-  Call(const Model& m, Context& c, int64_t rows, int64_t times = 2)
-      : model(m), batch(rows), n(times), x(m, bytes()), ids(m, id_bytes()) {
+  Call(const Model& m, Context& c, int64_t rows, int64_t times = 2) : model(m), batch(rows), n(times), x(m, bytes()), ids(m, id_bytes()) {
     for (int64_t i = 0; i < batch * 4; i++) host_x.push_back(static_cast<float>(i % 13));
     for (int64_t i = 0; i < batch; i++) host_ids.push_back(i % 8);
     upload(c);
@@ -61,8 +60,7 @@ struct Call {
     c.copy_to_device(ids.data(), host_ids.data(), id_bytes());
   }
   std::vector<Tensor> tensors() {
-    return {Tensor(x.data(), COIL_DTYPE_FLOAT32, {batch, 4}).on(model), Tensor(ids.data(), COIL_DTYPE_INT64, {batch}).on(model),
-            Tensor(&n, {})};
+    return {Tensor(x.data(), COIL_DTYPE_FLOAT32, {batch, 4}).on(model), Tensor(ids.data(), COIL_DTYPE_INT64, {batch}).on(model), Tensor(&n, {})};
   }
   // "" or what differs, after copying y out.
   std::string compare(Context& c, const Tensor& y, float count = 0) {
@@ -71,10 +69,8 @@ struct Call {
     std::vector<float> got(static_cast<size_t>(batch) * 4);
     c.copy_from_device(got.data(), y.data(), bytes());
     for (size_t i = 0; i < got.size(); i++) {
-      const float want =
-          host_x[i] * static_cast<float>(n) + 1 + static_cast<float>(host_ids[i / 4] * 4 + static_cast<int64_t>(i % 4)) + count;
-      if (got[i] != want)
-        return "element " + std::to_string(i) + " is " + std::to_string(got[i]) + ", not " + std::to_string(want);
+      const float want = host_x[i] * static_cast<float>(n) + 1 + static_cast<float>(host_ids[i / 4] * 4 + static_cast<int64_t>(i % 4)) + count;
+      if (got[i] != want) return "element " + std::to_string(i) + " is " + std::to_string(got[i]) + ", not " + std::to_string(want);
     }
     return "";
   }
@@ -406,8 +402,7 @@ std::string package_of_both() {
   entries.push_back({"data/aotinductor/model_cpu/m.wrapper.so", cpu});
   std::string& manifest = entry(entries, "manifest.json").data;
   const std::string target = R"({"device": "cuda", "model": "model", "architectures": ["sm_90"]})";
-  manifest.replace(manifest.find(target), target.size(),
-                   target + R"(, {"device": "cpu", "model": "model_cpu", "isas": ["v3"]})");
+  manifest.replace(manifest.find(target), target.size(), target + R"(, {"device": "cpu", "model": "model_cpu", "isas": ["v3"]})");
   return write_file("both.pt2", pack(entries));
 }
 
@@ -447,8 +442,7 @@ TEST(CudaDeathTest, NoDriverAndNoDevice) {
     fprintf(stderr, "%s\n", coil_last_error());
     _exit(status == want && coil_cuda_device_count() == 0 ? 0 : 1);
   };
-  EXPECT_EXIT(attempt("/no/such/libcuda.so.1", nullptr, 306), testing::ExitedWithCode(0),
-              "the CUDA driver .* cannot be loaded");
+  EXPECT_EXIT(attempt("/no/such/libcuda.so.1", nullptr, 306), testing::ExitedWithCode(0), "the CUDA driver .* cannot be loaded");
   EXPECT_EXIT(attempt("libm.so.6", nullptr, 306), testing::ExitedWithCode(0), "lacks cuInit");
   EXPECT_EXIT(attempt(fake_driver().c_str(), "0", 307), testing::ExitedWithCode(0), "no CUDA device");
 }

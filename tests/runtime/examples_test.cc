@@ -25,9 +25,8 @@ std::pair<int, std::string> run_command(const std::string& command) {
 std::string build(const std::string& compiler, const std::string& source) {
   EXPECT_TRUE(std::filesystem::exists(COIL_BINARY_DIR "/libcoil_runtime.so")) << "build the target coil_runtime first";
   const std::string program = temp_folder() + "/" + std::filesystem::path(source).filename().string() + ".out";
-  const auto [code, text] =
-      run_command(compiler + " -Wall -Wextra -Werror -I" COIL_SOURCE_DIR "/include " COIL_SOURCE_DIR "/examples/" + source +
-                  " -o " + program + " -L" COIL_BINARY_DIR " -lcoil_runtime -Wl,-rpath," COIL_BINARY_DIR);
+  const auto [code, text] = run_command(compiler + " -Wall -Wextra -Werror -I" COIL_SOURCE_DIR "/include " COIL_SOURCE_DIR "/examples/" + source + " -o " +
+                                        program + " -L" COIL_BINARY_DIR " -lcoil_runtime -Wl,-rpath," COIL_BINARY_DIR);
   EXPECT_EQ(code, 0) << text;
   return program;
 }
@@ -53,8 +52,7 @@ TEST(Examples, Cpp) {
 
 // The library needs nothing but the C and C++ libraries, and is small.
 TEST(Examples, LibraryStandsAlone) {
-  const auto [code, text] =
-      run_command("readelf -d " COIL_BINARY_DIR "/libcoil_runtime.so | sed -n 's/.*NEEDED.*\\[\\(.*\\)\\].*/\\1/p'");
+  const auto [code, text] = run_command("readelf -d " COIL_BINARY_DIR "/libcoil_runtime.so | sed -n 's/.*NEEDED.*\\[\\(.*\\)\\].*/\\1/p'");
   EXPECT_EQ(code, 0);
   std::string left = text;
   for (const char* allowed : {"libstdc++.so.6\n", "libm.so.6\n", "libgcc_s.so.1\n", "libc.so.6\n", "ld-linux-x86-64.so.2\n"}) {

@@ -4,9 +4,5 @@
 
 static int32_t answer, result;
 
-extern "C" __attribute__((visibility("default"))) void fake_capture(int32_t status, int32_t code) {
-  answer = status, result = code;
-}
-extern "C" __attribute__((visibility("default"))) int32_t cuStreamIsCapturing(void*, int32_t* status) {
-  return *status = answer, result;
-}
+extern "C" __attribute__((visibility("default"))) void fake_capture(int32_t status, int32_t code) { answer = status, result = code; }
+extern "C" __attribute__((visibility("default"))) int32_t cuStreamIsCapturing(void*, int32_t* status) { return *status = answer, result; }

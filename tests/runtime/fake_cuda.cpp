@@ -190,8 +190,8 @@ struct EmulatedCall {
 };
 
 // A launch of the kernel with the values that its parameters have now.
-std::function<int()> work_of(const Function& function, const uint32_t* grid, const uint32_t* block, uint32_t shared_bytes,
-                             uint32_t cluster, bool early, void** params) {
+std::function<int()> work_of(const Function& function, const uint32_t* grid, const uint32_t* block, uint32_t shared_bytes, uint32_t cluster, bool early,
+                             void** params) {
   if (const EmulatedKernel* kernel = function.emulated) {
     EmulatedCall call = {kernel, {kernel->name, {}, {}, shared_bytes, cluster, nullptr, nullptr, early}, {}};
     std::copy_n(grid, 3, call.launch.grid);
@@ -215,8 +215,7 @@ std::function<int()> work_of(const Function& function, const uint32_t* grid, con
 
 void spend(int64_t ns) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(ns);
-  while (ns && std::chrono::steady_clock::now() < end) {
-  }
+  while (ns && std::chrono::steady_clock::now() < end) {}
 }
 
 }  // namespace
@@ -258,9 +257,7 @@ API cuInit(uint32_t) {
 }
 API cuDriverGetVersion(int32_t* version) { return *version = 13000, kOk; }
 API cuGetErrorName(int32_t result, const char** name) {
-  *name = result == kOutOfMemory ? "CUDA_ERROR_OUT_OF_MEMORY"
-          : result == kNoDevice  ? "CUDA_ERROR_NO_DEVICE"
-                                 : "CUDA_ERROR_FAKE";
+  *name = result == kOutOfMemory ? "CUDA_ERROR_OUT_OF_MEMORY" : result == kNoDevice ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_FAKE";
   return kOk;
 }
 API cuGetErrorString(int32_t result, const char** text) {
@@ -279,20 +276,11 @@ API cuDeviceGet(int32_t* device, int32_t ordinal) {
 API cuDeviceGetName(char* name, int32_t bytes, int32_t) { return strncpy(name, "Fake GPU", static_cast<size_t>(bytes)), kOk; }
 API cuDeviceGetAttribute(int32_t* value, int32_t attribute, int32_t) {
   switch (attribute) {
-    case 75:
-      *value = driver().sm / 10;
-      break;
-    case 76:
-      *value = driver().sm % 10;
-      break;
-    case 16:
-      *value = 132;
-      break;
-    case 97:
-      *value = 232448;
-      break;
-    default:
-      return kInvalid;
+    case 75: *value = driver().sm / 10; break;
+    case 76: *value = driver().sm % 10; break;
+    case 16: *value = 132; break;
+    case 97: *value = 232448; break;
+    default: return kInvalid;
   }
   return kOk;
 }
@@ -354,8 +342,8 @@ API cuModuleGetFunction(void** function, void* module, const char* name) {
   return *function = &(m.functions[name] = found), kOk;
 }
 API cuFuncSetAttribute(void*, int32_t, int32_t) { return kOk; }
-API cuLaunchKernel(void* function, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz,
-                   uint32_t shared_bytes, void* stream, void** params, void**) {
+API cuLaunchKernel(void* function, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared_bytes, void* stream,
+                   void** params, void**) {
   const Lock lock(driver().mutex);
   const uint32_t grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
   driver().counts.launches++;
@@ -462,9 +450,7 @@ API cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t bytes, void* stre
   std::string staged(static_cast<const char*>(from), bytes);  // pageable memory: the driver takes it at once
   return enqueue(stream, [=] { return memcpy(reinterpret_cast<void*>(to), staged.data(), bytes), +kOk; });
 }
-API cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, void* stream) {
-  return cuMemcpyAsync(reinterpret_cast<uint64_t>(to), from, bytes, stream);
-}
+API cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, void* stream) { return cuMemcpyAsync(reinterpret_cast<uint64_t>(to), from, bytes, stream); }
 API cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void* stream) {
   const Lock lock(driver().mutex);
   return enqueue(stream, [=] { return memset(reinterpret_cast<void*>(to), value, bytes), +kOk; });

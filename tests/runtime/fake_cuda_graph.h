@@ -21,10 +21,7 @@ void set_kernel(const cd::CudaKernelNode& k, uint32_t cluster, bool early, std::
 }
 int set_copy(const cd::CudaCopyNode& c, std::function<int()>* work) {
   if (c.from.memory_type != 2 || c.to.memory_type != 2 || c.height != 1 || c.depth != 1) return kInvalid;
-  *work = [=] {
-    return memcpy(reinterpret_cast<void*>(c.to.device + c.to.x), reinterpret_cast<void*>(c.from.device + c.from.x), c.width),
-           +kOk;
-  };
+  *work = [=] { return memcpy(reinterpret_cast<void*>(c.to.device + c.to.x), reinterpret_cast<void*>(c.from.device + c.from.x), c.width), +kOk; };
   return kOk;
 }
 int add_node(void** node, void* graph, void* const* after, size_t count, Node made) {

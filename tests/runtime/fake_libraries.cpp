@@ -110,9 +110,8 @@ bool fits(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
   for (const Layout* l : {&a, &b, &d}) {
     if (element(l->type) < 0 || l->rows <= 0 || l->cols <= 0 || l->ld < l->rows) return false;
   }
-  return desc.compute == 68 && desc.scale == 0 && d.type == 0 && a.type == b.type &&
-         (desc.trans_a ? a.cols : a.rows) == d.rows && (desc.trans_b ? b.rows : b.cols) == d.cols &&
-         (desc.trans_b ? b.cols : b.rows) == k;
+  return desc.compute == 68 && desc.scale == 0 && d.type == 0 && a.type == b.type && (desc.trans_a ? a.cols : a.rows) == d.rows &&
+         (desc.trans_b ? b.rows : b.cols) == d.cols && (desc.trans_b ? b.cols : b.rows) == k;
 }
 
 }  // namespace
@@ -120,9 +119,7 @@ bool fits(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
 API size_t cublasLtGetVersion() { return 130000; }
 API int32_t cublasLtCreate(void** handle) { return make_handle(handle); }
 API int32_t cublasLtDestroy(void* handle) { return remove_handle(handle); }
-API int32_t cublasLtMatmulDescCreate(void** desc, int32_t compute, int32_t scale) {
-  return make<Desc>(desc, {compute, scale, 0, 0});
-}
+API int32_t cublasLtMatmulDescCreate(void** desc, int32_t compute, int32_t scale) { return make<Desc>(desc, {compute, scale, 0, 0}); }
 API int32_t cublasLtMatmulDescDestroy(void* desc) { return remove<Desc>(desc); }
 API int32_t cublasLtMatmulDescSetAttribute(void* desc, int32_t attribute, const void* value, size_t bytes) {
   if ((attribute != 3 && attribute != 4) || bytes != 4) return 7;
@@ -142,23 +139,20 @@ API int32_t cublasLtMatmulPreferenceSetAttribute(void* wish, int32_t attribute, 
   memcpy(&w.align[attribute - 5], value, 4);
   return 0;
 }
-API int32_t cublasLtMatmulAlgoGetHeuristic(void*, void* desc, void* a, void* b, void* c, void* d, void* wish, int32_t wanted,
-                                           Heuristic* found, int32_t* count) {
+API int32_t cublasLtMatmulAlgoGetHeuristic(void*, void* desc, void* a, void* b, void* c, void* d, void* wish, int32_t wanted, Heuristic* found,
+                                           int32_t* count) {
   const std::lock_guard lock(mutex);
   state.advised++;
   const Wish& w = *static_cast<Wish*>(wish);
   state.align_a = w.align[0], state.align_b = w.align[1];
   if (state.fail_advise) return state.fail_advise;
-  if (wanted < 1 || c != d ||
-      !fits(*static_cast<Desc*>(desc), *static_cast<Layout*>(a), *static_cast<Layout*>(b), *static_cast<Layout*>(d)))
-    return 7;
+  if (wanted < 1 || c != d || !fits(*static_cast<Desc*>(desc), *static_cast<Layout*>(a), *static_cast<Layout*>(b), *static_cast<Layout*>(d))) return 7;
   if (static_cast<uint64_t>(state.workspace) > w.workspace) return *count = 0, 15;
   *found = {{0xA160}, static_cast<size_t>(state.workspace), 0, 1, {}};
   return *count = 1, 0;
 }
-API int32_t cublasLtMatmul(void* handle, void* desc, const float* alpha, const void* a, void* a_layout, const void* b,
-                           void* b_layout, const float* beta, const void* c, void*, void* d, void* d_layout,
-                           const Heuristic* algorithm, void* workspace, size_t bytes, void* stream) {
+API int32_t cublasLtMatmul(void* handle, void* desc, const float* alpha, const void* a, void* a_layout, const void* b, void* b_layout, const float* beta,
+                           const void* c, void*, void* d, void* d_layout, const Heuristic* algorithm, void* workspace, size_t bytes, void* stream) {
   const Desc& op = *static_cast<Desc*>(desc);
   const Layout &x = *static_cast<Layout*>(a_layout), &y = *static_cast<Layout*>(b_layout), &z = *static_cast<Layout*>(d_layout);
   int32_t fail;
@@ -176,8 +170,7 @@ API int32_t cublasLtMatmul(void* handle, void* desc, const float* alpha, const v
   memset(workspace, 0x5A, bytes);
   const int type = element(x.type);
   const int64_t k = op.trans_a ? x.rows : x.cols;
-  const int64_t a_row = op.trans_a ? x.ld : 1, a_col = op.trans_a ? 1 : x.ld, b_row = op.trans_b ? y.ld : 1,
-                b_col = op.trans_b ? 1 : y.ld;
+  const int64_t a_row = op.trans_a ? x.ld : 1, a_col = op.trans_a ? 1 : x.ld, b_row = op.trans_b ? y.ld : 1, b_col = op.trans_b ? 1 : y.ld;
   std::vector<float> across(static_cast<size_t>(z.rows * k));  // a, column by column: its rows are summed beside each other
   for (int64_t i = 0; i < z.rows; i++) {
     for (int64_t l = 0; l < k; l++) across[static_cast<size_t>(l * z.rows + i)] = read(a, i * a_row + l * a_col, type);
@@ -227,18 +220,15 @@ Tensor tensor_of(const Shared& part) {
   return {part->get<int64_t>(902), part->get<int64_t>(903), type == 0 ? 0 : type == 2 ? 1 : 2, *part->get<int64_t>(906)};
 }
 
-float pixel(const Tensor& x, const void* x_data, const Tensor& w, const void* w_data, const Data& conv,
-            const int64_t (&at)[4]) {
+float pixel(const Tensor& x, const void* x_data, const Tensor& w, const void* w_data, const Data& conv, const int64_t (&at)[4]) {
   const int64_t *dilation = conv.get<int64_t>(102), *stride = conv.get<int64_t>(103), *pad = conv.get<int64_t>(105);
   float sum = 0;
   for (int64_t h = 0; h < w.sizes[2]; h++) {
     for (int64_t v = 0; v < w.sizes[3]; v++) {
       const int64_t ih = at[2] * stride[0] - pad[0] + h * dilation[0], iw = at[3] * stride[1] - pad[1] + v * dilation[1];
       if (ih < 0 || ih >= x.sizes[2] || iw < 0 || iw >= x.sizes[3]) continue;
-      const int64_t from = at[0] * x.strides[0] + ih * x.strides[2] + iw * x.strides[3],
-                    weight = at[1] * w.strides[0] + h * w.strides[2] + v * w.strides[3];
-      for (int64_t c = 0; c < x.sizes[1]; c++)
-        sum += read(x_data, from + c * x.strides[1], x.type) * read(w_data, weight + c * w.strides[1], w.type);
+      const int64_t from = at[0] * x.strides[0] + ih * x.strides[2] + iw * x.strides[3], weight = at[1] * w.strides[0] + h * w.strides[2] + v * w.strides[3];
+      for (int64_t c = 0; c < x.sizes[1]; c++) sum += read(x_data, from + c * x.strides[1], x.type) * read(w_data, weight + c * w.strides[1], w.type);
     }
   }
   return sum;
@@ -299,8 +289,7 @@ API int32_t cudnnBackendFinalize(void* descriptor) {
                                                                   {4, {200}},
                                                                   {5, {400}},
                                                                   {16, {1000, 1001, 1003}}};
-  static const std::map<int32_t, std::vector<int32_t>> kParts = {
-      {10, {702, 703, 704, 705}}, {15, {801}}, {4, {201}}, {5, {401}}};
+  static const std::map<int32_t, std::vector<int32_t>> kParts = {{10, {702, 703, 704, 705}}, {15, {801}}, {4, {201}}, {5, {401}}};
   Data& data = data_of(descriptor);
   for (const auto& [table, parts] : {std::pair(&kWanted, false), std::pair(&kParts, true)}) {
     const auto wanted = table->find(data.type);

@@ -37,11 +37,9 @@ size_t item_bytes(int32_t dtype) { return dtype == 4 || dtype == 7 ? 8 : dtype =
 
 extern "C" __attribute__((visibility("default"))) FakeTorch* fake_torch_state() { return &state; }
 
-extern "C" __attribute__((visibility("default"))) void* fake_torch_tensor(void* data, const int64_t* sizes, int64_t rank,
-                                                                          int32_t dtype, int32_t device_type,
+extern "C" __attribute__((visibility("default"))) void* fake_torch_tensor(void* data, const int64_t* sizes, int64_t rank, int32_t dtype, int32_t device_type,
                                                                           int32_t device_index) {
-  Tensor* t = new Tensor{
-      data, {sizes, sizes + rank}, std::vector<int64_t>(static_cast<size_t>(rank)), dtype, device_type, device_index, false};
+  Tensor* t = new Tensor{data, {sizes, sizes + rank}, std::vector<int64_t>(static_cast<size_t>(rank)), dtype, device_type, device_index, false};
   int64_t dense = 1;
   for (size_t d = t->sizes.size(); d-- > 0;) t->strides[d] = dense, dense *= t->sizes[d];
   state.handles++;
@@ -70,8 +68,8 @@ API aoti_torch_delete_cuda_stream_guard(Guard* guard) {
 }
 
 // On CUDA only. The fake driver's cuMemFree waits, as libtorch's allocator need not.
-API aoti_torch_empty_strided(int64_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t device_type,
-                             int32_t device_index, Tensor** tensor) {
+API aoti_torch_empty_strided(int64_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t device_type, int32_t device_index,
+                             Tensor** tensor) {
   Tensor* t = static_cast<Tensor*>(fake_torch_tensor(nullptr, sizes, rank, dtype, device_type, device_index));
   t->strides.assign(strides, strides + rank);
   t->owned = true;

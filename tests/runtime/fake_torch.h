@@ -4,11 +4,11 @@
 #include <stdint.h>
 
 struct FakeTorch {
-  int64_t handles;         // tensors that live
+  int64_t handles;  // tensors that live
   int32_t current_device;
-  void* streams[8];        // the current stream of each device
-  void* allocated_on;      // the current stream at the last allocation
-  int64_t guards;          // ever made
+  void* streams[8];    // the current stream of each device
+  void* allocated_on;  // the current stream at the last allocation
+  int64_t guards;      // ever made
 };
 
 // Exported by fake_torch.cpp.

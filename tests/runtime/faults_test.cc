@@ -121,12 +121,12 @@ TEST_P(Faults, EachOnce) {
   }
   RecordProperty("failed", static_cast<int>(n - 1));
   EXPECT_GE(n - 1, kind == Fault::allocation ? 100 : kind == Fault::thread ? 2 * program.masked : 1);  // the faults were met
-  EXPECT_GT(failed, kind == Fault::allocation ? 50 : -1);  // and told
+  EXPECT_GT(failed, kind == Fault::allocation ? 50 : -1);                                              // and told
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Faults,
-                         ::testing::Combine(::testing::Values("MASKED", "LATE"), ::testing::Values(Fault::allocation, Fault::thread, Fault::mapping, Fault::file),
-                                            ::testing::Bool()));
+                         ::testing::Combine(::testing::Values("MASKED", "LATE"),
+                                            ::testing::Values(Fault::allocation, Fault::thread, Fault::mapping, Fault::file), ::testing::Bool()));
 
 // A thread whose first error cannot be kept has words of its own.
 TEST(Faults, ErrorsWithoutMemory) {
@@ -223,7 +223,7 @@ TEST(Opening, LeavesNothing) {
   for (int i = 0; i < 1000; i++) round(i);
   const Held after = held();
   EXPECT_EQ(after.files, before.files);
-  EXPECT_LE(after.mappings, before.mappings + (COIL_COUNTS_ALLOCATIONS ? 4 : 100));  // of the C library's heap; a sanitizer's keeps what is freed
+  EXPECT_LE(after.mappings, before.mappings + (COIL_COUNTS_ALLOCATIONS ? 4 : 100));         // of the C library's heap; a sanitizer's keeps what is freed
   EXPECT_LE(after.kilobytes, before.kilobytes + (COIL_COUNTS_ALLOCATIONS ? 2048 : 65536));  // a sanitizer keeps what is freed for a while
 }
 

@@ -59,8 +59,7 @@ std::string compile_objects(std::initializer_list<const char*> names) {
 std::string support_objects(bool cuda) {
   static const std::string all = compile_objects({"host_support", "input_errors", "machine_level", "aoti_adapter", "aoti_call", "aoti_profile"});
   if (!cuda) return all;
-  static const std::string more =
-      compile_objects({"cuda_driver", "cuda_host", "cuda_tensor_map", "cuda_graph", "cuda_tape", "cuda_upload", "aoti_cuda"});
+  static const std::string more = compile_objects({"cuda_driver", "cuda_host", "cuda_tensor_map", "cuda_graph", "cuda_tape", "cuda_upload", "aoti_cuda"});
   return all + more;
 }
 
@@ -88,8 +87,7 @@ const std::string& shared_object(const std::string& model, const std::string& fl
   const std::string path = temp_folder() + "/" + model + std::to_string(made.size()) + ".so";
   const bool cuda = model == "CUDA";
   run_command(kCompile + flags + " -DMODEL_" + model +
-              " -shared -nostdlib -fuse-ld=lld -Wl,-z,now -Wl,--gc-sections -Wl,-s -Wl,--build-id=none -x c++ " COIL_SOURCE_DIR
-              "/tests/runtime/" +
+              " -shared -nostdlib -fuse-ld=lld -Wl,-z,now -Wl,--gc-sections -Wl,-s -Wl,--build-id=none -x c++ " COIL_SOURCE_DIR "/tests/runtime/" +
               (cuda ? "fixture_cuda" : "fixture_model") + ".cpp -x none" + support_objects(cuda) + " -o " + path);
   return bytes = read_file(path);
 }
@@ -135,8 +133,8 @@ std::string manifest_of(const std::string& model) {
   }
   const bool counter = model == "COUNTER";
   const std::string size = counter ? "4" : "10";
-  return head + R"("symbols": [], "inputs": [{"name": "x", "dtype": "float32", "shape": [)" + size +
-         R"(]}], "outputs": [{"name": ")" + (counter ? "y" : "add") + R"(", "dtype": "float32", "shape": [)" + size + "]}]}";
+  return head + R"("symbols": [], "inputs": [{"name": "x", "dtype": "float32", "shape": [)" + size + R"(]}], "outputs": [{"name": ")" +
+         (counter ? "y" : "add") + R"(", "dtype": "float32", "shape": [)" + size + "]}]}";
 }
 
 std::string constants_of(const std::string& model) {
@@ -157,8 +155,7 @@ std::vector<Entry> entries_of(const std::string& model, const std::string& flags
   const std::string constants = constants_of(model);
   if (!constants.empty()) entries.push_back({"data/aotinductor/model/m.wrapper.constants", constants});
   entries.push_back({"data/coil/manifest.json", manifest_of(model)});
-  entries.push_back({"data/aotinductor/model/m.wrapper_metadata.json",
-                     model == "CUDA" ? R"({"AOTI_DEVICE_KEY": "cuda"})" : R"({"AOTI_DEVICE_KEY": "cpu"})"});
+  entries.push_back({"data/aotinductor/model/m.wrapper_metadata.json", model == "CUDA" ? R"({"AOTI_DEVICE_KEY": "cuda"})" : R"({"AOTI_DEVICE_KEY": "cpu"})"});
   entries.push_back({"data/aotinductor/model/m.wrapper.cpp", "//\n"});
   entries.push_back({"archive_format", "pt2"});
   entries.push_back({"archive_version", "0"});
@@ -178,8 +175,7 @@ std::string pack(const std::vector<Entry>& entries, size_t alignment) {
   std::string out, directory;
   for (const Entry& e : entries) {
     const std::string name = "m/" + e.name;
-    const uint32_t crc =
-        static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(e.data.data()), static_cast<uInt>(e.data.size())));
+    const uint32_t crc = static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(e.data.data()), static_cast<uInt>(e.data.size())));
     const size_t offset = out.size();
     const size_t unpadded = offset + 30 + name.size() + 4;
     const size_t padding = (alignment - unpadded % alignment) % alignment;
@@ -221,8 +217,7 @@ std::string pack(const std::vector<Entry>& entries, size_t alignment) {
 const std::string& fake_driver() {
   static const std::string path = [] {
     const std::string library = temp_folder() + "/libfakecuda.so";
-    run_command("clang++-19 -std=c++20 -O1 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Werror -x c++ " COIL_SOURCE_DIR
-                "/tests/runtime/fake_cuda.cpp -o " +
+    run_command("clang++-19 -std=c++20 -O1 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Werror -x c++ " COIL_SOURCE_DIR "/tests/runtime/fake_cuda.cpp -o " +
                 library);
     setenv("COIL_CUDA_DRIVER", library.c_str(), 1);
     if (!dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL)) std::abort();
@@ -279,20 +274,11 @@ Array Array::int64(int64_t value) {
 }
 
 coil_tensor Array::view() {
-  return {bytes.data(),
-          sizes.data(),
-          strides.empty() ? nullptr : strides.data(),
-          static_cast<int32_t>(sizes.size()),
-          dtype,
-          COIL_DEVICE_CPU,
-          0};
+  return {bytes.data(), sizes.data(), strides.empty() ? nullptr : strides.data(), static_cast<int32_t>(sizes.size()), dtype, COIL_DEVICE_CPU, 0};
 }
 
 MaskedCall::MaskedCall(int64_t rows, float seed)
-    : batch(rows),
-      a(Array::floats({rows, 16}, seed, 0.5f)),
-      b(Array::floats({rows, 16}, -seed, 0.25f)),
-      mask(Array::bools({rows, 16})) {}
+    : batch(rows), a(Array::floats({rows, 16}, seed, 0.5f)), b(Array::floats({rows, 16}, -seed, 0.25f)), mask(Array::bools({rows, 16})) {}
 
 std::vector<coil_tensor> MaskedCall::views() { return {a.view(), b.view(), mask.view()}; }
 
@@ -308,8 +294,7 @@ float MaskedCall::row(int64_t row) {
 }
 
 std::string MaskedCall::compare(const coil_tensor* outputs) {
-  if (outputs[0].rank != 2 || outputs[0].sizes[0] != batch || outputs[0].sizes[1] != 16 || outputs[1].rank != 1 ||
-      outputs[1].sizes[0] != batch)
+  if (outputs[0].rank != 2 || outputs[0].sizes[0] != batch || outputs[0].sizes[1] != 16 || outputs[1].rank != 1 || outputs[1].sizes[0] != batch)
     return "wrong shape";
   for (int64_t r = 0; r < batch; r++) {
     if (static_cast<const float*>(outputs[1].data)[r] != row(r)) return "wrong sum of row " + std::to_string(r);

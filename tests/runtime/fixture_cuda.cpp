@@ -24,8 +24,7 @@ T param(void** params, int i) {
 
 int32_t scale(void** p) {  // to, x, n, count
   const int64_t n = param<int64_t>(p, 2);
-  for (int64_t i = 0; i < param<int64_t>(p, 3); i++)
-    param<float*>(p, 0)[i] = param<float*>(p, 1)[i] * static_cast<float>(n) + 1;
+  for (int64_t i = 0; i < param<int64_t>(p, 3); i++) param<float*>(p, 0)[i] = param<float*>(p, 1)[i] * static_cast<float>(n) + 1;
   return 0;
 }
 int32_t gather(void** p) {  // y, from, table, ids, batch, flag
@@ -38,8 +37,7 @@ int32_t gather(void** p) {  // y, from, table, ids, batch, flag
       if (param<int32_t*>(p, 5)) *param<int32_t*>(p, 5) = 7;
       id = 0;
     }
-    for (int64_t c = 0; c < 4; c++)
-      param<float*>(p, 0)[r * 4 + c] = param<float*>(p, 1)[r * 4 + c] + param<float*>(p, 2)[id * 4 + c];
+    for (int64_t c = 0; c < 4; c++) param<float*>(p, 0)[r * 4 + c] = param<float*>(p, 1)[r * 4 + c] + param<float*>(p, 2)[id * 4 + c];
   }
   return 0;
 }
@@ -75,12 +73,8 @@ const cd::Signature kSignature = {kInputs, 3, kSymbols, 2, nullptr, nullptr, 0, 
 const CoilTensorDesc kInputDescs[] = {{"x", COIL_FLOAT32, 2}, {"ids", COIL_INT64, 1}, {"n", COIL_INT64, 0}};
 const CoilTensorDesc kOutputs[] = {{"y", COIL_FLOAT32, 2}};
 
-int32_t bind(const CoilTensorView* inputs, int32_t n, int64_t* symbols, CoilError* error) {
-  return cd::bind_inputs(kSignature, inputs, n, symbols, error);
-}
-void output_shape(const int64_t* s, int32_t, int64_t* sizes, int64_t* strides) {
-  sizes[0] = s[0], sizes[1] = 4, strides[0] = 4, strides[1] = 1;
-}
+int32_t bind(const CoilTensorView* inputs, int32_t n, int64_t* symbols, CoilError* error) { return cd::bind_inputs(kSignature, inputs, n, symbols, error); }
+void output_shape(const int64_t* s, int32_t, int64_t* sizes, int64_t* strides) { sizes[0] = s[0], sizes[1] = 4, strides[0] = 4, strides[1] = 1; }
 int64_t arena_bytes(const int64_t* s, int32_t) { return s[0] * 16; }
 
 int32_t enqueue(const cd::CudaCall* call, CoilError* error) {
@@ -88,8 +82,7 @@ int32_t enqueue(const cd::CudaCall* call, CoilError* error) {
   if (cd::cuda_has(call, 3) || cd::cuda_sms(call) != 132) return cd::fail(error, 901, "a kernel that no image has was found");
   if (cd::cuda_clusters(call, 1) != 132 || cd::cuda_clusters(call, 2) != 66 || cd::cuda_clusters(call, 4) != 32)
     return cd::fail(error, 901, "clusters that do not fit the machine");
-  const void *x = call->inputs[0], *ids = call->inputs[1], *table = call->constants, *arena = call->arena,
-             *y = call->outputs[0];
+  const void *x = call->inputs[0], *ids = call->inputs[1], *table = call->constants, *arena = call->arena, *y = call->outputs[0];
   const void *flag = call->flag, *state = call->state;
   const int64_t* s = call->symbols;
   const cd::CudaParam scale_params[] = {{&arena, 8}, {&x, 8}, {&n, 8}, {&elements, 8}};
@@ -113,9 +106,7 @@ const cd::CudaProgram kProgram = {enqueue, 2, 3, 1, true, outlasts};
 int32_t run(const CoilCall* call, CoilError* error) { return cd::cuda_run(kProgram, call, error); }
 int32_t run_traced(const CoilCall* call, const CoilTrace* trace, CoilError* error) { return cd::cuda_run_traced(kProgram, call, trace, error); }
 int32_t load_device(int32_t ordinal, void** device, CoilError* error) { return cd::cuda_load(kCode, ordinal, device, error); }
-void flag_error(int32_t flag, CoilError* error) {
-  cd::fail(error, 210, "an index is out of range in gather (model.py:4), flag %d", flag);
-}
+void flag_error(int32_t flag, CoilError* error) { cd::fail(error, 210, "an index is out of range in gather (model.py:4), flag %d", flag); }
 
 const CoilModel kModel = {
     .abi_version = COIL_ABI_VERSION,

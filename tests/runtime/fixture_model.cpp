@@ -128,7 +128,8 @@ int32_t run(const CoilCall* call, CoilError* error) {
   for (int64_t i = 0; i < call->symbols[0]; i++) {
     uint64_t mixed = 0;
     for (int64_t at = 0; at <= places[i]; at++) mixed = mixed * 31 + static_cast<uint64_t>(rows[at]);
-    for (int64_t v = 0; v < kVocabulary; v++) static_cast<float*>(call->outputs[0])[i * kVocabulary + v] = static_cast<float>((mixed * 131 + static_cast<uint64_t>(v)) * 2654435761u % 4096) / 512 - 4;
+    for (int64_t v = 0; v < kVocabulary; v++)
+      static_cast<float*>(call->outputs[0])[i * kVocabulary + v] = static_cast<float>((mixed * 131 + static_cast<uint64_t>(v)) * 2654435761u % 4096) / 512 - 4;
   }
   return 0;
 }
@@ -172,18 +173,14 @@ const cd::Size kStrides[] = {cd::expr(0), cd::fixed(1), cd::linear(1, 6, 0), cd:
 const char* const kTexts[] = {"6*side**2", "side**2 + 1", "(batch + side) % 2 == 0"};
 int64_t evaluate(int32_t i, const int64_t* s) {
   switch (i) {
-    case 0:
-      return 6 * s[1] * s[1];
-    case 1:
-      return s[1] * s[1] + 1;
-    case 2:
-      return (s[0] + s[1]) % 2 == 0;
+    case 0: return 6 * s[1] * s[1];
+    case 1: return s[1] * s[1] + 1;
+    case 2: return (s[0] + s[1]) % 2 == 0;
   }
   return 0;
 }
-const cd::Input kInputs[] = {{"x", COIL_FLOAT32, 4, kSizes, kStrides},
-                             {.name = "step", .dtype = COIL_INT64, .symbol = 2},
-                             {"tail", COIL_FLOAT32, 1, kSizes + 4}};
+const cd::Input kInputs[] = {
+    {"x", COIL_FLOAT32, 4, kSizes, kStrides}, {.name = "step", .dtype = COIL_INT64, .symbol = 2}, {"tail", COIL_FLOAT32, 1, kSizes + 4}};
 const cd::Signature kSignature = {kInputs, 3, kSymbols, 3, evaluate, kTexts, 2, 1};
 const CoilTensorDesc kOutputs[] = {{"y", COIL_FLOAT32, 2}};
 void output_shape(const int64_t* s, int32_t, int64_t* sizes, int64_t* strides) {
@@ -197,16 +194,13 @@ int32_t run(const CoilCall* call, CoilError*) {
   const float* tail = static_cast<const float*>(call->inputs[2]);
   for (int64_t n = 0; n < batch; n++)
     for (int64_t w = 0; w < 2 * side; w++)
-      static_cast<float*>(call->outputs[0])[n * 2 * side + w] =
-          x[n * 6 * side * side + w * 3] * static_cast<float>(step) + tail[0];
+      static_cast<float*>(call->outputs[0])[n * 2 * side + w] = x[n * 6 * side * side + w * 3] * static_cast<float>(step) + tail[0];
   return 0;
 }
 #endif
 
 constexpr int32_t kLevels[] = {LEVELS};
-int32_t select(const char** name, CoilError* error) {
-  return cd::select_isa(kLevels, sizeof kLevels / sizeof kLevels[0], name, error) < 0;
-}
+int32_t select(const char** name, CoilError* error) { return cd::select_isa(kLevels, sizeof kLevels / sizeof kLevels[0], name, error) < 0; }
 int32_t bind(const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilError* error) {
   return cd::bind_inputs(kSignature, inputs, count, symbols, error);
 }

@@ -20,8 +20,7 @@ class ModelTest : public ::testing::Test {
     coil_close(model_);
   }
   coil_status run(std::vector<coil_tensor> inputs, std::vector<coil_tensor>& outputs) {
-    return coil_run(context_, inputs.data(), static_cast<int32_t>(inputs.size()), outputs.data(),
-                    static_cast<int32_t>(outputs.size()));
+    return coil_run(context_, inputs.data(), static_cast<int32_t>(inputs.size()), outputs.data(), static_cast<int32_t>(outputs.size()));
   }
 
   coil_model* model_ = nullptr;
@@ -148,8 +147,7 @@ TEST_F(ModelTest, KeepsLayouts) {
   EXPECT_EQ(outputs[0].strides[0], 1);
   EXPECT_EQ(outputs[0].strides[1], 8);
   for (int64_t n = 0; n < 2; n++) {
-    for (int64_t w = 0; w < 8; w++)
-      EXPECT_EQ(static_cast<float*>(outputs[0].data)[n * 8 + w], x.f32()[n * 96 + w * 3] * 3 + 100);
+    for (int64_t w = 0; w < 8; w++) EXPECT_EQ(static_cast<float*>(outputs[0].data)[n * 8 + w], x.f32()[n * 96 + w * 3] * 3 + 100);
   }
   Array mine = Array::floats({8, 2}, 0, 0);  // contiguous: not the result's layout
   outputs = {mine.view()};
@@ -238,8 +236,7 @@ TEST_F(ModelTest, FlippedWeights) {
 
 TEST_F(ModelTest, ManyModelsAtOnce) {
   // Each has its own code and constants: the loader must not take one for another.
-  const std::string counter = write_file("counter.pt2", package("COUNTER")),
-                    masked = write_file("masked.pt2", package("MASKED"));
+  const std::string counter = write_file("counter.pt2", package("COUNTER")), masked = write_file("masked.pt2", package("MASKED"));
   for (int round = 0; round < 3; round++) {
     std::vector<coil_model*> models;
     std::vector<coil_context*> contexts;

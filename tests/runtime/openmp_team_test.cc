@@ -31,8 +31,7 @@ TEST(OpenMpTeam, TellsWhoRunsInTheProcess) {
   const auto spin = [&](const char* name) {
     pthread_setname_np(pthread_self(), name);
     spinning++;
-    while (!stop) {
-    }
+    while (!stop) {}
   };
   std::thread other(spin, "python"), own(spin, "coil"), alike(spin, "coil-like");
   while (spinning < 3) std::this_thread::yield();

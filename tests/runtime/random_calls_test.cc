@@ -255,7 +255,8 @@ class Caller {
         if (outputs[i].sizes[d] != want[d]) return "a wrong size";
       }
       if (!expected.empty() && std::memcmp(outputs[i].data, expected.data(), expected.size() * 4) != 0) return "wrong values of output " + std::to_string(i);
-      const bool callers = before[i].rank && before[i].data && before[i].data == outputs[i].data && before[i].sizes != kept_[0].sizes && before[i].sizes != kept_[1].sizes;
+      const bool callers =
+          before[i].rank && before[i].data && before[i].data == outputs[i].data && before[i].sizes != kept_[0].sizes && before[i].sizes != kept_[1].sizes;
       if (callers) continue;  // that memory ends with this call
       kept_[i] = outputs[i], owned_[i] = true;
       if (i == 0 && late_) last_values_ = expected, last_data_ = outputs[0].data;
@@ -294,7 +295,8 @@ TEST(RandomCalls, AgreeWithTheReference) {
   std::atomic<int64_t> good{0}, refused{0};
   for (int64_t done = 0, round = 0; done < calls && failure.empty(); round++) {
     const coil_options options = {.struct_bytes = sizeof options, .num_threads = static_cast<int32_t>(round % 4)};
-    coil_model* models[] = {open_or_fail(write_file("random_m.pt2", package("MASKED")), &options), open_or_fail(write_file("random_l.pt2", package("LATE")), &options)};
+    coil_model* models[] = {open_or_fail(write_file("random_m.pt2", package("MASKED")), &options),
+                            open_or_fail(write_file("random_l.pt2", package("LATE")), &options)};
     std::vector<std::thread> threads;
     std::string failures[kThreads];
     const int64_t each = std::min<int64_t>((calls - done + kThreads - 1) / kThreads, 500);
@@ -304,7 +306,9 @@ TEST(RandomCalls, AgreeWithTheReference) {
         Caller caller(models[t % 2], t % 2 == 1, own);
         for (int64_t i = 0; i < each && failures[t].empty(); i++) {
           failures[t] = caller.call();
-          if (!failures[t].empty()) failures[t] += " (seed " + std::to_string(seed) + ", round " + std::to_string(round) + ", thread " + std::to_string(t) + ", call " + std::to_string(i) + ")";
+          if (!failures[t].empty())
+            failures[t] +=
+                " (seed " + std::to_string(seed) + ", round " + std::to_string(round) + ", thread " + std::to_string(t) + ", call " + std::to_string(i) + ")";
         }
         good += caller.good, refused += caller.refused;
       });

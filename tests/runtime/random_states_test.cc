@@ -1,5 +1,5 @@
-// Random calls of coil_state_* with contexts that use them, against counters that know what each state holds: states that are made, forked, saved, restored from
-// whole, cut, changed and foreign bytes, destroyed while contexts use them, shared by threads, and allocations and mappings that fail.
+// Random calls of coil_state_* with contexts that use them, against counters that know what each state holds: states that are made, forked, saved, restored
+// from whole, cut, changed and foreign bytes, destroyed while contexts use them, shared by threads, and allocations and mappings that fail.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -201,7 +201,8 @@ void keep(int threads, bool faults) {
   EXPECT_GT(good, calls / 4);
   EXPECT_GT(refused, calls / 50);
   EXPECT_GE(met, faults ? calls / 50 : 0);
-  std::printf("%lld calls: %lld right, %lld refused, %lld with faults\n", static_cast<long long>(calls), static_cast<long long>(good), static_cast<long long>(refused), static_cast<long long>(met));
+  std::printf("%lld calls: %lld right, %lld refused, %lld with faults\n", static_cast<long long>(calls), static_cast<long long>(good),
+              static_cast<long long>(refused), static_cast<long long>(met));
 }
 
 TEST(RandomStates, HoldWhatTheCountersSay) { keep(4, false); }

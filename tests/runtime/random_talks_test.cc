@@ -71,9 +71,9 @@ struct Talk {
 };
 
 // Leaves the function with what did not hold.
-#define MUST(what)                                                                              \
-  do {                                                                                          \
-    if (!(what)) return std::string(#what) + ": " + coil_last_error();                          \
+#define MUST(what)                                                     \
+  do {                                                                 \
+    if (!(what)) return std::string(#what) + ": " + coil_last_error(); \
   } while (0)
 
 class Talker {
@@ -95,9 +95,13 @@ class Talker {
     std::string wrong;
     switch (pick(12)) {
       case 0: wrong = append(t, false); break;
-      case 1: case 2: wrong = append(t, true); break;
-      case 3: case 4: case 5: wrong = next(t); break;
-      case 6: case 7: wrong = generate(t); break;
+      case 1:
+      case 2: wrong = append(t, true); break;
+      case 3:
+      case 4:
+      case 5: wrong = next(t); break;
+      case 6:
+      case 7: wrong = generate(t); break;
       case 8: wrong = truncate(t); break;
       case 9: wrong = save_and_restore(t); break;
       case 10: wrong = sampling(t); break;
@@ -161,7 +165,9 @@ class Talker {
     coil_sampling& s = rules->sampling;
     for (int i = chance(3) ? pick(4) : 0; i > 0; i--) rules->tokens.push_back(pick(16) - 1), rules->biases.push_back(static_cast<float>(pick(9) - 4));
     if (chance(3)) s.repetition_penalty = 0.5f + static_cast<float>(pick(4)) * 0.5f;
-    if (chance(3)) s.temperature = 0.25f * static_cast<float>(1 + pick(8)), s.top_k = pick(6), s.top_p = static_cast<float>(pick(4)) * 0.25f, s.min_p = chance(2) ? 0.1f : 0, s.seed = random_();
+    if (chance(3))
+      s.temperature = 0.25f * static_cast<float>(1 + pick(8)), s.top_k = pick(6), s.top_p = static_cast<float>(pick(4)) * 0.25f, s.min_p = chance(2) ? 0.1f : 0,
+      s.seed = random_();
     if (chance(3)) s.allow = allow;
     return rules;
   }
@@ -249,7 +255,8 @@ class Talker {
       if (std::count(stop.begin(), stop.end(), token)) break;
     }
     int64_t made = -7;
-    const coil_status status = with_faults([&] { return coil_conversation_generate(t.handle, count, stop.data(), static_cast<int32_t>(stop.size()), draft, got.data(), &made); });
+    const coil_status status =
+        with_faults([&] { return coil_conversation_generate(t.handle, count, stop.data(), static_cast<int32_t>(stop.size()), draft, got.data(), &made); });
     const bool fault = faults_ && status == 401;
     const auto most = static_cast<int64_t>(want.size() - t.tokens.size());
     MUST(fault || (status == code && made == most));
@@ -300,7 +307,8 @@ class Talker {
     if (way == 2) {
       for (uint8_t& b : bytes) b = static_cast<uint8_t>(pick(256));
     }
-    for (int i = way > 2 ? 1 + pick(3) : 0; i > 0; i--) bytes[static_cast<size_t>(pick(static_cast<int>(chance(2) ? bytes.size() : std::min<size_t>(bytes.size(), 96))))] = static_cast<uint8_t>(pick(256));
+    for (int i = way > 2 ? 1 + pick(3) : 0; i > 0; i--)
+      bytes[static_cast<size_t>(pick(static_cast<int>(chance(2) ? bytes.size() : std::min<size_t>(bytes.size(), 96))))] = static_cast<uint8_t>(pick(256));
     const std::unique_ptr<uint8_t[]> exact(new uint8_t[bytes.size()]);  // a sanitizer sees what goes beyond
     std::copy(bytes.begin(), bytes.end(), exact.get());
     const coil_status status = coil_conversation_restore(to.handle, exact.get(), bytes.size());
@@ -338,12 +346,15 @@ void talk(int threads, bool faults) {
     std::vector<std::thread> running;
     std::vector<std::string> failures(static_cast<size_t>(threads));
     std::vector<std::unique_ptr<Talker>> talkers;
-    for (int t = 0; t < threads; t++) talkers.push_back(std::make_unique<Talker>(model, generator, static_cast<uint64_t>(seed * 1000003 + round * 64 + t), faults));
+    for (int t = 0; t < threads; t++)
+      talkers.push_back(std::make_unique<Talker>(model, generator, static_cast<uint64_t>(seed * 1000003 + round * 64 + t), faults));
     for (size_t t = 0; t < talkers.size(); t++) {
       running.emplace_back([&, t] {
         for (int i = 0; i < 500 && failures[t].empty(); i++) {
           failures[t] = talkers[t]->call();
-          if (!failures[t].empty()) failures[t] += " (seed " + std::to_string(seed) + ", round " + std::to_string(round) + ", thread " + std::to_string(t) + ", call " + std::to_string(i) + ")";
+          if (!failures[t].empty())
+            failures[t] +=
+                " (seed " + std::to_string(seed) + ", round " + std::to_string(round) + ", thread " + std::to_string(t) + ", call " + std::to_string(i) + ")";
         }
       });
     }
@@ -357,7 +368,8 @@ void talk(int threads, bool faults) {
   EXPECT_GT(good, calls / 4);
   EXPECT_GT(refused, calls / 20);
   EXPECT_GE(met, faults ? calls / 20 : 0);
-  std::printf("%lld calls: %lld right, %lld refused, %lld with failing allocations\n", static_cast<long long>(calls), static_cast<long long>(good), static_cast<long long>(refused), static_cast<long long>(met));
+  std::printf("%lld calls: %lld right, %lld refused, %lld with failing allocations\n", static_cast<long long>(calls), static_cast<long long>(good),
+              static_cast<long long>(refused), static_cast<long long>(met));
 }
 
 TEST(RandomTalks, AgreeWithTheReference) { talk(4, false); }

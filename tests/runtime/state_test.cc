@@ -120,9 +120,10 @@ TEST(State, WrongUses) {
   EXPECT_EQ(coil_context_use_state(context.get(), foreign.get()), 213);
   const float first = step(context);
   EXPECT_EQ(step(context), first + 1);
-  for (const coil_status status : {coil_state_create(nullptr, &state), coil_state_create(model.get(), nullptr), coil_state_fork(nullptr, &state), coil_state_fork(foreign.get(), nullptr),
-                                   coil_state_reset(nullptr), coil_state_save(nullptr, nullptr, nullptr), coil_state_save(foreign.get(), nullptr, nullptr),
-                                   coil_state_restore(nullptr, "", 0), coil_state_restore(foreign.get(), nullptr, 0), coil_context_use_state(nullptr, foreign.get())})
+  for (const coil_status status :
+       {coil_state_create(nullptr, &state), coil_state_create(model.get(), nullptr), coil_state_fork(nullptr, &state), coil_state_fork(foreign.get(), nullptr),
+        coil_state_reset(nullptr), coil_state_save(nullptr, nullptr, nullptr), coil_state_save(foreign.get(), nullptr, nullptr),
+        coil_state_restore(nullptr, "", 0), coil_state_restore(foreign.get(), nullptr, 0), coil_context_use_state(nullptr, foreign.get())})
     EXPECT_EQ(code_of(status), 402);
 }
 

@@ -43,8 +43,7 @@ std::string check_loop(ThreadPool& pool, int64_t count, int64_t grain) {
   pool.parallel_for(count, grain, count_items, &counts);
   for (int64_t i = 0; i < count; i++) {
     if (counts.items[static_cast<size_t>(i)] != 1)
-      return "item " + std::to_string(i) + " of " + std::to_string(count) + " ran " +
-             std::to_string(counts.items[static_cast<size_t>(i)]) + " times";
+      return "item " + std::to_string(i) + " of " + std::to_string(count) + " ran " + std::to_string(counts.items[static_cast<size_t>(i)]) + " times";
   }
   if (counts.smallest < grain) return "a chunk below the grain";
   return counts.errors ? "a wrong worker or range" : "";
@@ -63,7 +62,9 @@ TEST(Pool, ChunksGetSmallerTowardsTheEnd) {
   ThreadPool pool(2);
   for (int64_t grain : {1, 3}) {
     std::vector<std::atomic<int64_t>> ends(161);  // by where a chunk begins
-    auto note = [](void* context, int64_t begin, int64_t end, int32_t) { (*static_cast<std::vector<std::atomic<int64_t>>*>(context))[static_cast<size_t>(begin)] = end; };
+    auto note = [](void* context, int64_t begin, int64_t end, int32_t) {
+      (*static_cast<std::vector<std::atomic<int64_t>>*>(context))[static_cast<size_t>(begin)] = end;
+    };
     pool.parallel_for(160, grain, note, &ends);
     std::vector<int64_t> sizes;
     for (int64_t begin = 0; begin < 160; begin += sizes.back()) {

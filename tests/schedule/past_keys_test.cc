@@ -77,7 +77,8 @@ TEST_F(PastKeysTest, OtherTargetsGetTheWhole) {
 
 TEST_F(PastKeysTest, AReaderBeforeAttentionNeedsTheWhole) {
   const View k = joined("k", {cache_k, new_k});
-  const View last = rec.pointwise("row", DType::f32, q.sizes, [&](Coordinates i) { return pool.op(ScalarOp::exp, {rec.at(k, std::vector<Expr>{i[0], i[1], pool.index(50), i[3]})}); });
+  const View last = rec.pointwise("row", DType::f32, q.sizes,
+                                  [&](Coordinates i) { return pool.op(ScalarOp::exp, {rec.at(k, std::vector<Expr>{i[0], i[1], pool.index(50), i[3]})}); });
   output(attention(last, k, joined("v", {cache_v, new_v})));
   EXPECT_FALSE(past_of(plan()));
 }

@@ -69,9 +69,8 @@ TEST_F(ScheduleTest, SoftmaxIsOneKernelOfThreePasses) {
     return pool.op(ScalarOp::exp, {pool.op(ScalarOp::sub, {rec.at(x, i), rec.at(top, std::vector<Expr>{i[0], pool.index(0)})})});
   });
   const View total = rows("sum", ReduceOp::sum, e);
-  output(rec.pointwise("div", DType::f32, x.sizes, [&](Coordinates i) {
-    return pool.op(ScalarOp::div, {rec.at(e, i), rec.at(total, std::vector<Expr>{i[0], pool.index(0)})});
-  }));
+  output(rec.pointwise("div", DType::f32, x.sizes,
+                       [&](Coordinates i) { return pool.op(ScalarOp::div, {rec.at(e, i), rec.at(total, std::vector<Expr>{i[0], pool.index(0)})}); }));
   const KernelPlan p = plan();
   ASSERT_EQ(p.kernels.size(), 1u);
   const auto& k = std::get<LoopKernel>(p.kernels[0].def);
@@ -85,9 +84,8 @@ TEST_F(ScheduleTest, ExpensiveValueIsKeptBetweenPasses) {
   const View x = input("x", {batch, pool.index(128)});
   const View g = unary("erf", ScalarOp::erf, x);
   const View total = rows("sum", ReduceOp::sum, g);
-  output(rec.pointwise("div", DType::f32, x.sizes, [&](Coordinates i) {
-    return pool.op(ScalarOp::div, {rec.at(g, i), rec.at(total, std::vector<Expr>{i[0], pool.index(0)})});
-  }));
+  output(rec.pointwise("div", DType::f32, x.sizes,
+                       [&](Coordinates i) { return pool.op(ScalarOp::div, {rec.at(g, i), rec.at(total, std::vector<Expr>{i[0], pool.index(0)})}); }));
   const KernelPlan p = plan();
   ASSERT_EQ(p.kernels.size(), 1u);
   const auto& k = std::get<LoopKernel>(p.kernels[0].def);
@@ -99,9 +97,8 @@ TEST_F(ScheduleTest, BiasAndActivationRunInTheEpilogue) {
   const View x = input("x", {batch, pool.index(16)});
   const View bias = constant("bias", {8});
   const View y = gemm(x, constant("w", {16, 8}), 8);
-  const View biased = rec.pointwise("bias", DType::f32, y.sizes, [&](Coordinates i) {
-    return pool.op(ScalarOp::add, {rec.at(y, i), rec.at(bias, i.subspan(1))});
-  });
+  const View biased =
+      rec.pointwise("bias", DType::f32, y.sizes, [&](Coordinates i) { return pool.op(ScalarOp::add, {rec.at(y, i), rec.at(bias, i.subspan(1))}); });
   output(unary("tanh", ScalarOp::tanh, biased));
   const KernelPlan p = plan();
   ASSERT_EQ(p.kernels.size(), 1u);
@@ -184,9 +181,8 @@ TEST_F(ScheduleTest, NeighboursThatDoNotNeedEachOtherRunBeside) {
     const View joined = recorder.concat("cat", DType::f32, whole, 1, {x, x});
     result(joined);
     result(recorder.pointwise("exp", DType::f32, half, [&](Coordinates i) { return pool.op(ScalarOp::exp, {recorder.at(x, i)}); }));
-    result(recorder.pointwise("turned", DType::f32, whole, [&](Coordinates i) {
-      return pool.op(ScalarOp::exp, {recorder.at(joined, std::vector<Expr>{i[1], i[0]})});
-    }));
+    result(recorder.pointwise("turned", DType::f32, whole,
+                              [&](Coordinates i) { return pool.op(ScalarOp::exp, {recorder.at(joined, std::vector<Expr>{i[1], i[0]})}); }));
     TargetTraits traits;
     traits.most_beside = most;
     const auto plan = schedule(recorder.take(), traits);
@@ -224,9 +220,8 @@ TEST_F(ScheduleTest, TurnedImagesKeepTheirChannelsTogether) {
   c.weight = BufferId(constant("w", {8, 8, 1, 1}).body->id);
   c.kernel = c.stride = c.dilation = {1, 1};
   const View y = rec.define("conv", DType::f32, x.sizes, c);
-  const View turned = rec.pointwise("turned", DType::f32, sizes({2, 10, 10, 8}), [&](Coordinates i) {
-    return pool.op(ScalarOp::exp, {rec.at(y, std::vector<Expr>{i[0], i[3], i[1], i[2]})});
-  });
+  const View turned = rec.pointwise("turned", DType::f32, sizes({2, 10, 10, 8}),
+                                    [&](Coordinates i) { return pool.op(ScalarOp::exp, {rec.at(y, std::vector<Expr>{i[0], i[3], i[1], i[2]})}); });
   const View back = rec.pointwise("back", DType::f32, x.sizes, [&](Coordinates i) {
     return pool.op(ScalarOp::add, {rec.at(y, i), rec.at(turned, std::vector<Expr>{i[0], i[2], i[3], i[1]})});
   });

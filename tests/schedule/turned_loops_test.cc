@@ -14,12 +14,12 @@ class TurnedLoopsTest : public ScheduledProgram {
     return rec.input("x", DType::f32, sizes, contiguous_strides(pool, sizes));
   }
   View row_sums(const View& x) {
-    return rec.reduce("sum", ReduceOp::sum, DType::f32, {x.sizes[0]}, {x.sizes[1]}, [&](Coordinates c, Coordinates k) { return rec.at(x, std::vector<Expr>{c[0], k[0]}); });
+    return rec.reduce("sum", ReduceOp::sum, DType::f32, {x.sizes[0]}, {x.sizes[1]},
+                      [&](Coordinates c, Coordinates k) { return rec.at(x, std::vector<Expr>{c[0], k[0]}); });
   }
   View minus(const View& x, const View& sums) {
-    return rec.pointwise("minus", DType::f32, x.sizes, [&](Coordinates c) {
-      return pool.op(ScalarOp::sub, {rec.at(x, c), rec.at(sums, std::vector<Expr>{c[0]})});
-    });
+    return rec.pointwise("minus", DType::f32, x.sizes,
+                         [&](Coordinates c) { return pool.op(ScalarOp::sub, {rec.at(x, c), rec.at(sums, std::vector<Expr>{c[0]})}); });
   }
   View turned(const View& x) {
     return rec.pointwise("turned", DType::f32, {x.sizes[1], x.sizes[0]}, [&](Coordinates c) { return rec.at(x, std::vector<Expr>{c[1], c[0]}); });
@@ -47,7 +47,8 @@ TEST_F(TurnedLoopsTest, ByStrides) {
   const View along = rec.input("b", DType::f32, sizes, contiguous_strides(pool, sizes));
   const View vector = rec.input("v", DType::f32, {pool.index(300)}, {pool.index(1)});
   const auto sum_with = [&](const View& x) {
-    return rec.pointwise("sum", DType::f32, sizes, [&](Coordinates c) { return pool.op(ScalarOp::add, {rec.at(x, c), rec.at(vector, std::vector<Expr>{c[0]})}); });
+    return rec.pointwise("sum", DType::f32, sizes,
+                         [&](Coordinates c) { return pool.op(ScalarOp::add, {rec.at(x, c), rec.at(vector, std::vector<Expr>{c[0]})}); });
   };
   sum_with(across), sum_with(along);
   const LoopProgram program = rec.take();

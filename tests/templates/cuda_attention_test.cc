@@ -68,15 +68,18 @@ TEST(CudaAttentionVariants, CandidatesAreLaunchable) {
             EXPECT_TRUE(!v->hopper || sm == 90) << v->name;
             EXPECT_TRUE(i == 0 || candidates[i - 1].cost <= candidates[i].cost);
           }
-          EXPECT_EQ(names.contains(dim == 64 ? "attention_wgmma_64_192x128" : "attention_wgmma_128_128x64"), sm == 90 && dtype == DType::bf16 && q_len != 1 && (dim == 64 || dim == 96 || dim == 128));
-          EXPECT_EQ(names.contains(dtype == DType::f32 && dim == 256 ? "attention_decode_256_rows4_split4" : "attention_decode_64_rows4_split4"), sm == 90 && q_len == 1 && (dim == 64 || (dim == 256 && dtype == DType::f32)));
+          EXPECT_EQ(names.contains(dim == 64 ? "attention_wgmma_64_192x128" : "attention_wgmma_128_128x64"),
+                    sm == 90 && dtype == DType::bf16 && q_len != 1 && (dim == 64 || dim == 96 || dim == 128));
+          EXPECT_EQ(names.contains(dtype == DType::f32 && dim == 256 ? "attention_decode_256_rows4_split4" : "attention_decode_64_rows4_split4"),
+                    sm == 90 && q_len == 1 && (dim == 64 || (dim == 256 && dtype == DType::f32)));
         }
       }
     }
   }
   ExprPool pool;
   const CudaAttentionFacts f = facts_of(pool, DType::bf16, 8, 2, 64, 64);
-  for (const CudaWay& way : {CudaWay{kMmaSync, 64, 48, 0}, CudaWay{kMmaSync, 64, 128, 0}, CudaWay{kCudaCores, 64, 32, 0}, CudaWay{kFewRows, 3, 0, 1}, CudaWay{kWgmma, 128, 64, 0}}) {
+  for (const CudaWay& way :
+       {CudaWay{kMmaSync, 64, 48, 0}, CudaWay{kMmaSync, 64, 128, 0}, CudaWay{kCudaCores, 64, 32, 0}, CudaWay{kFewRows, 3, 0, 1}, CudaWay{kWgmma, 128, 64, 0}}) {
     EXPECT_FALSE(cuda_attention_variant(f, 80, way)) << way.kind;
   }
 }

@@ -36,7 +36,7 @@ CudaConvFacts facts_of(ExprPool& pool, const Problem& p, DType dtype) {
   return f;
 }
 
-const Problem kProblems[] = {{2, 3, 224, 64, 7, 2, 1},    {2, 64, 56, 64, 3, 1, 1},  {2, 512, 7, 512, 3, 1, 1}, {32, 256, 14, 1024, 1, 1, 1},
+const Problem kProblems[] = {{2, 3, 224, 64, 7, 2, 1},    {2, 64, 56, 64, 3, 1, 1},   {2, 512, 7, 512, 3, 1, 1}, {32, 256, 14, 1024, 1, 1, 1},
                              {-1, 64, 56, 64, 3, 1, 1},   {-1, 512, 7, 512, 3, 1, 1}, {1, 1, 1, 1, 1, 1, 1},     {0, 8, 8, 8, 3, 1, 1},
                              {4, 128, 14, 256, 3, 1, 32}, {-1, 96, 28, 96, 5, 1, 96}};
 
@@ -92,7 +92,7 @@ TEST(CudaConvVariants, DepthwiseHasItsOwn) {
   const auto strips = cuda_conv_variants(facts, 80);
   ASSERT_EQ(strips.size(), 1u);
   EXPECT_NE(strips[0].call.find("cd::conv_depthwise_strip<cd::bf16, 5, 5, 1, "), std::string::npos) << strips[0].call;
-  facts.x_alignment = 2;   // an input: the host looks
+  facts.x_alignment = 2;  // an input: the host looks
   const auto either = cuda_conv_variants(facts, 80);
   ASSERT_EQ(either.size(), 2u);
   EXPECT_EQ(either[1].call, "cd::conv_depthwise<cd::bf16>(t, epilogue);");

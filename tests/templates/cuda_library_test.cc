@@ -98,8 +98,7 @@ TEST_F(CudaLibrary, Convolutions) {
   EXPECT_EQ(bytes(*v), 32 * 28 * 28 * 128 * 4 + kLibraryScratchBytes);
   const auto dynamic = cuda_conv_library(conv_facts(DType::f32, -1, 60, 28, 68, 3), 90);
   ASSERT_TRUE(dynamic);
-  EXPECT_TRUE(dynamic->condition.starts_with("t.n * t.oh * t.ow >= 16384 && t.n * t.oh * t.ow <= 131072 && cd::cudnn_conv("))
-      << dynamic->condition;
+  EXPECT_TRUE(dynamic->condition.starts_with("t.n * t.oh * t.ow >= 16384 && t.n * t.oh * t.ow <= 131072 && cd::cudnn_conv(")) << dynamic->condition;
   EXPECT_EQ(upper_bound(dynamic->scratch_bytes), 131072 * 68 * 4 + kLibraryScratchBytes);
 }
 

@@ -27,7 +27,9 @@ TEST(Compile, GivesAnElfObject) {
   const Result<Bytes> object = compile_cpp({.source = kAdd});
   ASSERT_TRUE(object.ok()) << object.error().to_string();
   ASSERT_GT(object.value().size(), 64u);
-  EXPECT_EQ(std::string(object.value().begin(), object.value().begin() + 4), "\x7f" "ELF");
+  EXPECT_EQ(std::string(object.value().begin(), object.value().begin() + 4),
+            "\x7f"
+            "ELF");
 }
 
 TEST(Compile, SameTextSameBytes) {
@@ -72,9 +74,10 @@ TEST(Compile, SeesNoSystemHeaders) {
 }
 
 TEST(Compile, SeesDefinesAndHeaders) {
-  const CompileRequest request{.source = "#include \"my/part.h\"\n#include <stdint.h>\n#include <stddef.h>\n"
-                                         "static_assert(VALUE == 7 && part() == 3 && sizeof(int64_t) == 8 && sizeof(size_t) == 8);\n"
-                                         "static_assert(COIL_ISA_V3 == 1);",
+  const CompileRequest request{.source =
+                                   "#include \"my/part.h\"\n#include <stdint.h>\n#include <stddef.h>\n"
+                                   "static_assert(VALUE == 7 && part() == 3 && sizeof(int64_t) == 8 && sizeof(size_t) == 8);\n"
+                                   "static_assert(COIL_ISA_V3 == 1);",
                                .defines = {"VALUE=7"},
                                .headers = {{"my/part.h", "constexpr int part() { return 3; }\n"}}};
   const Result<Bytes> object = compile_cpp(request);
@@ -99,11 +102,13 @@ TEST(Compile, DeviceHeadersStandAlone) {
       return file.path.starts_with("device/" + folder + "/");
     });
     // The adapter's and the library caches are compiled with coil, not with models; those for CUDA have their own test (nvrtc_test.cc).
-    const bool elsewhere = file.path.starts_with("device/aoti_") || file.path.starts_with("device/cuda/") || file.path == "device/cuda_plans.h" || file.path.starts_with("device/onednn_");
+    const bool elsewhere = file.path.starts_with("device/aoti_") || file.path.starts_with("device/cuda/") || file.path == "device/cuda_plans.h" ||
+                           file.path.starts_with("device/onednn_");
     if (!file.path.ends_with(".h") || part_of_simd || machines_own || elsewhere) continue;
     for (const HostMachine& machine : host_machines()) {
       for (const HostLevel& level : machine.levels) {
-        const Result<Bytes> object = compile_cpp({.source = "#include \"" + std::string(file.path) + "\"\n", .cpu = std::string(level.full_name), .opt_level = 1});
+        const Result<Bytes> object =
+            compile_cpp({.source = "#include \"" + std::string(file.path) + "\"\n", .cpu = std::string(level.full_name), .opt_level = 1});
         EXPECT_TRUE(object.ok()) << level.full_name << ", " << file.path << ": " << object.error().to_string();
       }
     }
@@ -188,9 +193,8 @@ TEST(CompileAll, EqualRequestsOnceInOrder) {
 }
 
 TEST(CompileAll, GivesTheFirstError) {
-  const std::vector<CompileRequest> requests = {{.name = "good", .source = "int x;"},
-                                                {.name = "first_bad", .source = "int y"},
-                                                {.name = "second_bad", .source = "int z = w;"}};
+  const std::vector<CompileRequest> requests = {
+      {.name = "good", .source = "int x;"}, {.name = "first_bad", .source = "int y"}, {.name = "second_bad", .source = "int z = w;"}};
   const auto objects = compile_all(requests, 2);
   ASSERT_FALSE(objects.ok());
   EXPECT_NE(objects.error().message.find("first_bad"), std::string::npos);

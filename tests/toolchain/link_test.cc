@@ -130,7 +130,9 @@ TEST(Embedded, FilesAreTheRepositorys) {
 
 TEST(Embedded, ObjectsAreElfAndTheLibraryAnArchive) {
   for (const EmbeddedObject& object : embedded_objects()) {
-    const std::string_view magic = object.name == "library" ? "!<arch>\n" : "\x7f" "ELF";
+    const std::string_view magic = object.name == "library" ? "!<arch>\n"
+                                                            : "\x7f"
+                                                              "ELF";
     EXPECT_TRUE(object.bytes().starts_with(magic)) << object.name << " " << object.isa;
     EXPECT_EQ(reinterpret_cast<uintptr_t>(object.data) % 64, 0u);
   }

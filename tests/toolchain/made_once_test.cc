@@ -40,7 +40,12 @@ TEST(MadeOnce, AnErrorAndAnExceptionReachAllThatAsk) {
     const auto failed = once.get("error", [&]() -> Result<Bytes> { return ++made, Error{ErrorCode::internal, "no", "", ""}; });
     ASSERT_FALSE(failed.ok());
     EXPECT_EQ(failed.error().message, "no");
-    EXPECT_THROW((void)once.get("exception", [&]() -> Result<Bytes> { ++made; throw std::runtime_error("stop"); }), std::runtime_error);
+    EXPECT_THROW((void)once.get("exception",
+                                [&]() -> Result<Bytes> {
+                                  ++made;
+                                  throw std::runtime_error("stop");
+                                }),
+                 std::runtime_error);
   }
   EXPECT_EQ(made, 2);
 }

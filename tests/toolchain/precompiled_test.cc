@@ -16,14 +16,19 @@ std::string kernel(const std::string& include, const std::string& operation) {
          "extern \"C\" COIL_KERNEL void COIL_NAME(k)(void* context, long begin, long end, int worker) {\n"
          "  const coil_args& a = *(const coil_args*)context;\n"
          "  const float* __restrict p0 = (const float*)a.p[0];\n  float* __restrict p1 = (float*)a.p[1];\n  long i = begin;\n"
-         "  for (; i + COIL_LANES <= end; i += COIL_LANES) cd::store(p1 + i, " + operation + "(cd::load(p0 + i)));\n"
-         "  if (i < end) {\n    const int n = (int)(end - i);\n    cd::store_tail(p1 + i, " + operation + "(cd::load_tail(p0 + i, n)), n);\n  }\n"
-         "  for (i = begin; i < end; i += 64) cd::store1(p1 + i, " + operation + "(cd::load1(p0 + i)));\n}\n";
+         "  for (; i + COIL_LANES <= end; i += COIL_LANES) cd::store(p1 + i, " +
+         operation +
+         "(cd::load(p0 + i)));\n"
+         "  if (i < end) {\n    const int n = (int)(end - i);\n    cd::store_tail(p1 + i, " +
+         operation +
+         "(cd::load_tail(p0 + i, n)), n);\n  }\n"
+         "  for (i = begin; i < end; i += 64) cd::store1(p1 + i, " +
+         operation + "(cd::load1(p0 + i)));\n}\n";
 }
 
 std::vector<CompileRequest> kernels() {
   std::vector<CompileRequest> requests;
-  const std::pair<const char*, const char*> operations[] = {{"", "cd::relu"},           {"math_exp.h", "cd::exp"},   {"math_erf.h", "cd::gelu"},
+  const std::pair<const char*, const char*> operations[] = {{"", "cd::relu"},           {"math_exp.h", "cd::exp"},    {"math_erf.h", "cd::gelu"},
                                                             {"math_trig.h", "cd::sin"}, {"math_hyper.h", "cd::cosh"}, {"math_all.h", "cd::erf"}};
   for (const auto& [include, operation] : operations) {
     for (const char* cpu : {"x86-64-v3", "x86-64-v4"}) requests.push_back({.source = kernel(include, operation), .cpu = cpu});
@@ -74,7 +79,8 @@ TEST(Precompiled, ServesOnlyWhatItFits) {
 }
 
 TEST(Precompiled, AHeaderOfTheRequestIsTheOneThatCounts) {
-  const CompileRequest request{.source = "#include \"kernel_args.h\"\nstatic_assert(kMine == 3);\n", .headers = {{"kernel_args.h", "constexpr int kMine = 3;\n"}}};
+  const CompileRequest request{.source = "#include \"kernel_args.h\"\nstatic_assert(kMine == 3);\n",
+                               .headers = {{"kernel_args.h", "constexpr int kMine = 3;\n"}}};
   const Result<Bytes> object = compile_cpp(request);
   EXPECT_TRUE(object.ok()) << object.error().to_string();
 }
@@ -92,7 +98,9 @@ TEST(Precompiled, ErrorsAreTheSame) {
 
 // An error inside of a header's template shows the header's line and the kernel's.
 TEST(Precompiled, ErrorsInHeadersAreTheSame) {
-  CompileRequest request{.name = "bad.cc", .source = "#include \"kernel_args.h\"\nint f() { return cd::floor_div((const char*)nullptr, (const char*)nullptr); }\n", .cpu = "x86-64-v3"};
+  CompileRequest request{.name = "bad.cc",
+                         .source = "#include \"kernel_args.h\"\nint f() { return cd::floor_div((const char*)nullptr, (const char*)nullptr); }\n",
+                         .cpu = "x86-64-v3"};
   const Result<Bytes> with = compile_cpp(request);
   request.precompiled = false;
   const Result<Bytes> without = compile_cpp(request);

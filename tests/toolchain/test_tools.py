@@ -1,13 +1,13 @@
 """The scripts of the build: the layer check finds what it must, the counter of tests counts, products link what they should."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
-
 
 import pytest
 
@@ -145,6 +145,15 @@ def test_temporary_files_are_removed(run_tests, monkeypatch, tmp_path):
         subprocess.run([sys.executable, "-c", "import tempfile; open(tempfile.mkdtemp() + '/left', 'w')"], check=True)
         assert folder.parent == tmp_path and list(folder.rglob("left"))
     assert not list(tmp_path.iterdir())
+
+
+def test_sources_are_formatted():
+    """As .clang-format says; `make fmt` does it."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.h", "*.cc", "*.cpp", "*.hpp"], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = [name for name in listed.stdout.splitlines() if not name.startswith("third_party/") and (ROOT / name).exists()]
+    assert len(files) > 900
+    done = subprocess.run(["clang-format-19", "--dry-run", "-Werror", "--ferror-limit=1", *files], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, "run `make fmt`:\n" + "\n".join(re.findall(r"^\S+:\d+:\d+: error.*", done.stderr, re.MULTILINE)[:20])
 
 
 @pytest.mark.parametrize("product", ["coil", "libcoil_runtime.so"])

@@ -16,7 +16,11 @@ Record example() {
   e.kernels = 3;
   e.key = "batch";
   e.rows = {{12, {{"threads", 1}}, "one thread"}, {INT64_MAX, {}, "own rule"}};
-  e.measured = {{{{"batch", 4}}, 4, {{"own rule", 10, 9, 11, 12, ""}, {"one thread", 5, 4.5, 6, 12, ""}, {"blocks", 0, 0, 0, 0, "wrong result"}}, "one thread", "faster by 50.0 %"}};
+  e.measured = {{{{"batch", 4}},
+                 4,
+                 {{"own rule", 10, 9, 11, 12, ""}, {"one thread", 5, 4.5, 6, 12, ""}, {"blocks", 0, 0, 0, 0, "wrong result"}},
+                 "one thread",
+                 "faster by 50.0 %"}};
   r.entries.push_back(e);
   r.whole = {{{{"batch", 4}}, 20, 15, true}};
   return r;
@@ -33,15 +37,17 @@ TEST(RecordTest, ReadsWhatItWrites) {
 
 TEST(RecordTest, BadRecordsAreNamed) {
   const std::string good = record_text(example());
-  for (const std::string& text : {std::string(), std::string("[]"), std::string("{}"), std::string("{\"coil_tuning\": 7}"), std::string("{\"coil_tuning\": 1}"), good.substr(0, good.size() / 2),
-                                  std::string("{\"coil_tuning\":1,\"hardware\":{\"cpu\":3,\"isa\":\"v4\",\"threads\":2},\"problems\":[]}")}) {
+  for (const std::string& text :
+       {std::string(), std::string("[]"), std::string("{}"), std::string("{\"coil_tuning\": 7}"), std::string("{\"coil_tuning\": 1}"),
+        good.substr(0, good.size() / 2), std::string("{\"coil_tuning\":1,\"hardware\":{\"cpu\":3,\"isa\":\"v4\",\"threads\":2},\"problems\":[]}")}) {
     const auto read = parse_record(text, "r.json");
     ASSERT_FALSE(read.ok()) << text;
     EXPECT_EQ(read.error().code, ErrorCode::tuning_record);
     EXPECT_TRUE(read.error().message.starts_with("this is no tuning record of coil: r.json:")) << read.error().to_string();
   }
   const auto message = [](const std::string& text) { return parse_record(text, "r.json").error().message; };
-  EXPECT_NE(message("{\n \"coil_tuning\": 1,\n \"hard").find("r.json:3:7: a string has no closing quote: the text ends"), std::string::npos) << message("{\n \"coil_tuning\": 1,\n \"hard");
+  EXPECT_NE(message("{\n \"coil_tuning\": 1,\n \"hard").find("r.json:3:7: a string has no closing quote: the text ends"), std::string::npos)
+      << message("{\n \"coil_tuning\": 1,\n \"hard");
   EXPECT_NE(message("{\"coil_tuning\": 7}").find("r.json: coil_tuning: its format is 7, this version of coil reads 1"), std::string::npos);
   std::string other = good;
   other.replace(other.find("\"up_to\": "), 9, "\"up_to\": \"x\", \"x\": ");

@@ -26,7 +26,7 @@ class Fake : public Profiler {
   std::vector<std::vector<double>> speeds;
   std::vector<std::vector<bool>> wrong;  // empty: none
   double rest = 1e-3;
-  double slower_together = 0;            // the whole program's time grows by it for each choice that is not the own rule
+  double slower_together = 0;  // the whole program's time grows by it for each choice that is not the own rule
   Machine machine;
   int timed = 0;
   std::vector<std::vector<int>> timings;

@@ -48,12 +48,15 @@ class Waves : public TuningTarget {
   std::string choice_text(size_t, const Choice&) const override { return ""; }
   std::vector<cache::Field> cache_fields() const override { return {}; }
   double ready_seconds() const override { return 0; }
-  Result<std::unique_ptr<ProgramProfiler>> profiler(const std::vector<SymbolValues>&, Candidates&, double) override { return std::unique_ptr<ProgramProfiler>(); }
+  Result<std::unique_ptr<ProgramProfiler>> profiler(const std::vector<SymbolValues>&, Candidates&, double) override {
+    return std::unique_ptr<ProgramProfiler>();
+  }
 
   std::vector<Choice> candidates(size_t, const std::function<int64_t(SymbolId)>& sizes, size_t most) const override {
     const auto rows = static_cast<double>(sizes(rows_));
     std::vector<Blocks> order = kinds_;
-    std::stable_sort(order.begin(), order.end(), [&](const Blocks& a, const Blocks& b) { return a.wave * std::ceil(rows / a.rows) < b.wave * std::ceil(rows / b.rows); });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](const Blocks& a, const Blocks& b) { return a.wave * std::ceil(rows / a.rows) < b.wave * std::ceil(rows / b.rows); });
     std::vector<Choice> out = {Choice{}};
     for (const Blocks& b : order) {
       if (out.size() < most) out.push_back(choice(b));

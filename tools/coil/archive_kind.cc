@@ -52,8 +52,7 @@ std::string root_folder(const ZipReader& zip) {
   const std::string& first = zip.entries().front().name;
   const std::string root = first.substr(0, first.find('/'));
   const bool plain = !root.empty() && root.size() <= 100 && root != first && root[0] != '.' &&
-                     std::all_of(root.begin(), root.end(),
-                                 [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.'; });
+                     std::all_of(root.begin(), root.end(), [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.'; });
   return plain ? root : "model";
 }
 
@@ -67,8 +66,7 @@ struct ChosenManifest {
 Result<ChosenManifest> chosen_manifest(const ZipReader& zip, const std::string& program) {
   const ZipEntry* entry = manifest_entry(zip);
   if (!entry)
-    return Error{ErrorCode::bad_package, "the package lacks data/coil/manifest.json: it was not made by coil", zip.name(),
-                 "compile the program with coil"};
+    return Error{ErrorCode::bad_package, "the package lacks data/coil/manifest.json: it was not made by coil", zip.name(), "compile the program with coil"};
   ChosenManifest chosen;
   std::string name;
   TRY(chosen.entry, runtime::program_manifest(zip, entry->name.substr(0, entry->name.size() - kManifest.size()), program, &chosen.names, &name));

@@ -95,8 +95,7 @@ Status place_input(size_t i, NpyArray array, const Json& manifest, Sizes& sizes,
   if (info.contains("strides") && info["strides"].size() == array.shape.size()) {
     // Unsolvable strides belong to an input that the runtime refuses anyway.
     const Result<std::vector<int64_t>> wanted = sizes.evaluate_all(info["strides"]);
-    const bool usable = wanted.ok() && std::all_of(wanted.value().begin(), wanted.value().end(),
-                                                   [](int64_t s) { return s >= 0 && s < (int64_t{1} << 40); });
+    const bool usable = wanted.ok() && std::all_of(wanted.value().begin(), wanted.value().end(), [](int64_t s) { return s >= 0 && s < (int64_t{1} << 40); });
     if (usable && !is_dense(array.shape, wanted.value())) {
       strides = wanted.value();
       if (!spread(array, strides)) {
@@ -117,8 +116,7 @@ void make_views(CallInputs* inputs) {
   inputs->views.clear();
   for (size_t i = 0; i < inputs->arrays.size(); ++i) {
     NpyArray& a = inputs->arrays[i];
-    inputs->views.push_back(
-        {a.data.data(), a.shape.data(), inputs->strides[i].data(), static_cast<int32_t>(a.shape.size()), a.dtype, COIL_CPU, 0});
+    inputs->views.push_back({a.data.data(), a.shape.data(), inputs->strides[i].data(), static_cast<int32_t>(a.shape.size()), a.dtype, COIL_CPU, 0});
   }
 }
 
@@ -130,8 +128,7 @@ NpyArray to_array(const CoilTensorView& view) {
   array.data.resize(static_cast<size_t>(array.count()) * to_bytes);
   const uint8_t* from = static_cast<const uint8_t*>(view.data);
   uint8_t* to = array.data.data();
-  const std::vector<int64_t> strides =
-      view.strides ? std::vector<int64_t>(view.strides, view.strides + view.ndim) : dense_strides(array.shape);
+  const std::vector<int64_t> strides = view.strides ? std::vector<int64_t>(view.strides, view.strides + view.ndim) : dense_strides(array.shape);
   for_each_offset(array.shape, strides.data(), [&](int64_t offset) {
     const uint8_t* item = from + static_cast<size_t>(offset) * from_bytes;
     if (view.dtype == COIL_BFLOAT16) {

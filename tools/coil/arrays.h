@@ -26,12 +26,10 @@ struct CallInputs {
 // Converted: float32 for float16 and bfloat16 inputs; any integer for a symbolic size. A value for an input that the export
 // fixed must be the fixed one. Everything else (dtypes, ranks, sizes) the runtime checks. Errors: input_count, input_name,
 // input_value, input_stride, bad_array, file_*.
-Status gather_inputs(const std::vector<std::string>& arguments, const runtime::Model& model, const Json& manifest,
-                     CallInputs* inputs);
+Status gather_inputs(const std::vector<std::string>& arguments, const runtime::Model& model, const Json& manifest, CallInputs* inputs);
 
 // The same by what a manifest says.
-Status gather_inputs(const std::vector<std::string>& arguments, const runtime::Manifest& interface, const Json& manifest,
-                     CallInputs* inputs);
+Status gather_inputs(const std::vector<std::string>& arguments, const runtime::Manifest& interface, const Json& manifest, CallInputs* inputs);
 
 // Puts `array` into the model's layout as input i: the last step of gather_inputs, for arrays that are not read from files.
 Status place_input(size_t i, NpyArray array, const Json& manifest, Sizes& sizes, CallInputs* inputs);

@@ -49,7 +49,9 @@ bool read_output(int from, double seconds, std::string& text) {
 
 Result<ChildResult> run_child(const std::vector<std::string>& arguments, double seconds) {
   int pipe_ends[2];
-  const auto failed = [&](int why) { return Error{ErrorCode::bad_option, fmt::format("cannot start '{}': {}", shown(arguments[0]), std::strerror(why)), "", ""}; };
+  const auto failed = [&](int why) {
+    return Error{ErrorCode::bad_option, fmt::format("cannot start '{}': {}", shown(arguments[0]), std::strerror(why)), "", ""};
+  };
   if (pipe2(pipe_ends, O_CLOEXEC) != 0) return failed(errno);
   std::vector<char*> argv;
   for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
@@ -72,8 +74,7 @@ Result<ChildResult> run_child(const std::vector<std::string>& arguments, double 
   close(pipe_ends[0]);
   if (!ended) kill(child, SIGKILL);
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
   r.signalled = ended && WIFSIGNALED(status);
   r.exit_code = !ended ? 124 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return r;

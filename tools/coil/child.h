@@ -9,9 +9,9 @@
 namespace coil::tool {
 
 struct ChildResult {
-  int exit_code = 0;     // 128 + the signal's number where a signal ended it
+  int exit_code = 0;  // 128 + the signal's number where a signal ended it
   bool signalled = false;
-  std::string output;    // the end of stdout and stderr together
+  std::string output;  // the end of stdout and stderr together
 };
 
 // arguments[0]: looked for in PATH. The child's standard input is empty. seconds: after which it is killed (exit code 124); 0: never. bad_option where

@@ -150,15 +150,11 @@ struct Memory {
 };
 
 Json to_json(const Samples& s) {
-  return {{"median", s.quantile(0.5) * 1e6},
-          {"p10", s.quantile(0.1) * 1e6},
-          {"p90", s.quantile(0.9) * 1e6},
-          {"min", s.min() * 1e6}};
+  return {{"median", s.quantile(0.5) * 1e6}, {"p10", s.quantile(0.1) * 1e6}, {"p90", s.quantile(0.9) * 1e6}, {"min", s.min() * 1e6}};
 }
 
 std::string spread_text(const Samples& s) {
-  return fmt::format("min {}, 10 % {}, 90 % {}", seconds_text(s.min()), seconds_text(s.quantile(0.1)),
-                     seconds_text(s.quantile(0.9)));
+  return fmt::format("min {}, 10 % {}, 90 % {}", seconds_text(s.min()), seconds_text(s.quantile(0.1)), seconds_text(s.quantile(0.9)));
 }
 
 Json to_json(const Arguments& a, const LoadedModel& loaded, const Json& sizes, const Timing& t, const Memory& memory) {
@@ -191,25 +187,22 @@ Json to_json(const Arguments& a, const LoadedModel& loaded, const Json& sizes, c
 std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& sizes, const Timing& t, const Memory& memory) {
   const Style style;
   std::string where;
-  for (const auto& [name, value] : sizes.items())
-    where += fmt::format("{}{}={}", where.empty() ? "" : " ", shown(name), value.get<int64_t>());
+  for (const auto& [name, value] : sizes.items()) where += fmt::format("{}{}={}", where.empty() ? "" : " ", shown(name), value.get<int64_t>());
   std::string text = fmt::format("{}: {}, {}{}{}\n", style.bold(a.model), where_text(*loaded.model),
-                                 count_text(static_cast<size_t>(loaded.model->host().num_workers), "thread"),
-                                 where.empty() ? "" : ", ", where);
+                                 count_text(static_cast<size_t>(loaded.model->host().num_workers), "thread"), where.empty() ? "" : ", ", where);
   Table table;
   if (loaded.compiled) table.add({"compile", seconds_text(loaded.compile_seconds)});
   table.add({"load", seconds_text(loaded.load_seconds)});
   table.add({"first call", seconds_text(t.first)});
-  table.add({"call", style.bold(seconds_text(t.call.quantile(0.5))),
-             fmt::format("median of {}; {}", count_text(t.calls, "call"), spread_text(t.call))});
+  table.add({"call", style.bold(seconds_text(t.call.quantile(0.5))), fmt::format("median of {}; {}", count_text(t.calls, "call"), spread_text(t.call))});
   if (loaded.model->cuda()) {
     table.add({"on the device", style.bold(seconds_text(t.device.quantile(0.5))), "between events; " + spread_text(t.device)});
     table.add({"host, to enqueue", style.bold(seconds_text(t.enqueue.quantile(0.5))), spread_text(t.enqueue)});
     table.add({"one call, waited for", style.bold(seconds_text(t.latency.quantile(0.5))), spread_text(t.latency)});
     table.add({"as CUDA graphs", style.bold(fmt::format("{} of {}", t.graphs.graph_calls, count_text(static_cast<size_t>(t.graphs.calls), "call")))});
   }
-  table.add({"scratch", bytes_text(static_cast<uint64_t>(memory.arena)),
-             fmt::format("by the formula {}", bytes_text(static_cast<uint64_t>(memory.formula.arena)))});
+  table.add(
+      {"scratch", bytes_text(static_cast<uint64_t>(memory.arena)), fmt::format("by the formula {}", bytes_text(static_cast<uint64_t>(memory.formula.arena)))});
   table.add({"outputs", bytes_text(static_cast<uint64_t>(memory.outputs)),
              fmt::format("by the formula {}", bytes_text(static_cast<uint64_t>(memory.formula.outputs)))});
   table.add({"weights", bytes_text(static_cast<uint64_t>(memory.formula.constants))});
@@ -256,12 +249,8 @@ Result<int> bench(const Arguments& a) {
 Action add_bench(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->model, "package, or exported program (compiled in memory first)")->required()->type_name("MODEL");
-  app.add_option("--shape", a->shapes, "size of a dynamic dimension; default: 8, or the nearest size in range")
-      ->allow_extra_args(false)
-      ->type_name("DIM=SIZE");
-  app.add_option("-i,--input", a->inputs, "real inputs instead of random ones, as for `coil run`")
-      ->allow_extra_args(false)
-      ->type_name("FILE");
+  app.add_option("--shape", a->shapes, "size of a dynamic dimension; default: 8, or the nearest size in range")->allow_extra_args(false)->type_name("DIM=SIZE");
+  app.add_option("-i,--input", a->inputs, "real inputs instead of random ones, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
   app.add_option("--seconds", a->seconds, "how long to measure")->check(CLI::Range(0.0, 3600.0))->type_name("S");
   app.add_option("--repeat", a->repeat, "measure this many calls instead")->check(CLI::Range(1, 1'000'000'000))->type_name("N");
   app.add_option("--warmup", a->warmup, "calls before the measurement")->check(CLI::Range(0, 1'000'000))->type_name("N");

@@ -58,10 +58,11 @@ Result<Question> wrong_question(const Arguments& a, const Graph& graph, const Co
   };
   Question q;
   TRY(q.there, check(options, nullptr));
-  if (q.there) TRY_STATUS([&]() -> Status {
-    TRY([[maybe_unused]] const bool again, check(options, &q.kernel));
-    return ok_status();
-  }());
+  if (q.there)
+    TRY_STATUS([&]() -> Status {
+      TRY([[maybe_unused]] const bool again, check(options, &q.kernel));
+      return ok_status();
+    }());
   q.shows = [check](const CompileOptions& o) -> std::optional<bool> {
     const Result<bool> r = check(o, nullptr);
     return r.ok() ? std::optional<bool>(r.value()) : std::nullopt;
@@ -76,7 +77,8 @@ struct Times {
 };
 
 // Slower than the limit, or than it is without an option, by some percent. What seems faster than the first compile is compared with it once more.
-Result<Question> slow_question(const Arguments& a, const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs, std::shared_ptr<Times> times) {
+Result<Question> slow_question(const Arguments& a, const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs,
+                               std::shared_ptr<Times> times) {
   TRY(times->package, compile_to_memory(with_own_pool(graph), options));
   Question q;
   TRY(q.seconds, seconds_of_call(times->package, inputs, a.threads));
@@ -113,7 +115,8 @@ void keep_the_best(Question& q, const Times& times, Culprits& found) {
 Json to_json(const Arguments& a, const Question& q, const Culprits& found) {
   Json rows = Json::array();
   for (const Switch& s : found.switches) rows.push_back({{"kind", s.kind}, {"name", s.name}, {"option", s.option}});
-  Json out = {{"model", a.model}, {"looked_for", a.slow ? "slow" : "wrong"}, {"there", q.there}, {"culprits", rows}, {"together", found.together}, {"compiles", found.compiles}};
+  Json out = {{"model", a.model},          {"looked_for", a.slow ? "slow" : "wrong"}, {"there", q.there}, {"culprits", rows}, {"together", found.together},
+              {"compiles", found.compiles}};
   if (q.kernel) out["kernel"] = difference_json(*q.kernel);
   if (a.slow) out.update({{"seconds", q.seconds}, {"best_seconds", q.best}});
   return out;
@@ -121,11 +124,15 @@ Json to_json(const Arguments& a, const Question& q, const Culprits& found) {
 
 std::string to_text(const Arguments& a, const Question& q, const Culprits& found) {
   const Style style;
-  if (!q.there) return a.slow ? fmt::format("a call takes {}: not more than the limit\n", seconds_text(q.seconds)) : "nothing is wrong: the results and all kernels are within their bounds\n";
+  if (!q.there)
+    return a.slow ? fmt::format("a call takes {}: not more than the limit\n", seconds_text(q.seconds))
+                  : "nothing is wrong: the results and all kernels are within their bounds\n";
   std::string text;
   if (a.slow) text += fmt::format("a call takes {}\n", seconds_text(q.seconds));
   if (q.kernel) text += difference_text(*q.kernel, style);
-  if (found.switches.empty()) return text + fmt::format("none of the options that were tried makes it {} ({})\n", a.slow ? "faster" : "right", count_text(static_cast<size_t>(found.compiles), "compile"));
+  if (found.switches.empty())
+    return text + fmt::format("none of the options that were tried makes it {} ({})\n", a.slow ? "faster" : "right",
+                              count_text(static_cast<size_t>(found.compiles), "compile"));
   if (found.together) text += "no option alone is the cause, but these together are:\n";
   for (const Switch& s : found.switches) text += fmt::format("{} {}: avoided by {}\n", style.red(s.kind), shown(s.name), style.bold(s.option));
   if (a.slow) text += fmt::format("then a call takes {}\n", seconds_text(q.best));
@@ -133,9 +140,11 @@ std::string to_text(const Arguments& a, const Question& q, const Culprits& found
 }
 
 // Which values' fusion it is, where it is some fusion.
-Status name_fusions(const Graph& graph, const CompileOptions& options, const Question& q, Culprits& found, const std::function<void(const std::string&)>& progress) {
+Status name_fusions(const Graph& graph, const CompileOptions& options, const Question& q, Culprits& found,
+                    const std::function<void(const std::string&)>& progress) {
   static const std::vector<std::string> kFusions = {"--without fusion", "--without epilogues", "--without inlining", "--without siblings"};
-  const bool fused = std::any_of(found.switches.begin(), found.switches.end(), [](const Switch& s) { return std::find(kFusions.begin(), kFusions.end(), s.option) != kFusions.end(); });
+  const bool fused = std::any_of(found.switches.begin(), found.switches.end(),
+                                 [](const Switch& s) { return std::find(kFusions.begin(), kFusions.end(), s.option) != kFusions.end(); });
   if (!fused || found.together) return ok_status();
   TRY(const std::vector<Switch> values, fusion_switches(graph, options));
   Culprits finer = find_culprits(options, values, q.shows, progress);
@@ -148,7 +157,8 @@ Result<int> bisect(const Arguments& a) {
   if (a.slow && a.wrong) return Error{ErrorCode::bad_option, "--slow and --wrong are two questions", "", "ask one of them"};
   if (!a.slow && a.limit_ms > 0) return Error{ErrorCode::bad_option, "--limit is of --slow", "", ""};
   TRY(const ZipReader zip, ZipReader::open(a.model));
-  if (archive_kind(zip) == ArchiveKind::package) return Error{ErrorCode::bad_option, "this is a package: what it was compiled from is compiled again with other options", a.model, "give the program"};
+  if (archive_kind(zip) == ArchiveKind::package)
+    return Error{ErrorCode::bad_option, "this is a package: what it was compiled from is compiled again with other options", a.model, "give the program"};
   Progress progress(a.json ? Progress::Mode::never : Progress::mode_from_env()), silent;
   TRY(const ProgramInput program, read_input_program(zip, a.compile));
   TRY(CompileOptions options, compile_options(a.compile, silent));
@@ -185,7 +195,9 @@ Action add_bisect(CLI::App& app) {
   app.add_option("-i,--input", a->inputs, "inputs of the call, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
   app.add_flag("--wrong", a->wrong, "what makes a result wrong, or a kernel (the default)");
   app.add_flag("--slow", a->slow, "what makes a call slow");
-  app.add_option("--limit", a->limit_ms, "--slow: milliseconds that a call may take; default: 10 % less than it does")->check(CLI::PositiveNumber)->type_name("MS");
+  app.add_option("--limit", a->limit_ms, "--slow: milliseconds that a call may take; default: 10 % less than it does")
+      ->check(CLI::PositiveNumber)
+      ->type_name("MS");
   app.add_option("--tolerance", a->tolerance, "as for `coil diff`")->check(CLI::Range(1e-15, 1e3))->type_name("X");
   add_threads_option(app, a->threads, "threads of the calls; default: all that this process may use");
   add_archive_option(app, a->compile.program);

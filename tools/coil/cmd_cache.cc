@@ -22,7 +22,9 @@ struct Arguments {
 
 Result<std::shared_ptr<cache::Cache>> open_cache() {
   TRY(std::shared_ptr<cache::Cache> cache, cache::Cache::from_env());
-  if (!cache) return Error{ErrorCode::bad_option, "there is no cache: COIL_CACHE is off, or there is no home folder", "", "set COIL_CACHE to a folder or to redis://host:port"};
+  if (!cache)
+    return Error{ErrorCode::bad_option, "there is no cache: COIL_CACHE is off, or there is no home folder", "",
+                 "set COIL_CACHE to a folder or to redis://host:port"};
   return cache;
 }
 
@@ -102,11 +104,17 @@ Result<int> explain(Arguments& a) {
     if (!why.empty()) text += "                " + style.dim(why) + "\n";
   }
   if (a.json) {
-    put(json_text({{"cache", options.cache->place()}, {"hits", hits}, {"to_time", to_time}, {"lookups", rows}, {"problem", options.cache->problem()}, {"distrust", options.cache->distrust()}}));
+    put(json_text({{"cache", options.cache->place()},
+                   {"hits", hits},
+                   {"to_time", to_time},
+                   {"lookups", rows},
+                   {"problem", options.cache->problem()},
+                   {"distrust", options.cache->distrust()}}));
     return 0;
   }
   put(fmt::format("{}: {} of {} found\n", shown(options.cache->place()), hits, rows.size()) + text);
-  if (to_time > 0) put(fmt::format("The tuner would time {}; which kernels are built then depends on what it finds.\n", count_text(static_cast<size_t>(to_time), "problem")));
+  if (to_time > 0)
+    put(fmt::format("The tuner would time {}; which kernels are built then depends on what it finds.\n", count_text(static_cast<size_t>(to_time), "problem")));
   for (const std::string& text : {options.cache->problem(), options.cache->distrust()}) {
     if (!text.empty()) put(shown(text) + "\n");
   }

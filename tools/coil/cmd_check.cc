@@ -45,8 +45,7 @@ std::string to_text(const std::string& model, const std::vector<CheckRow>& rows,
 Json to_json(const std::string& model, const std::vector<CheckRow>& rows, size_t missing) {
   Json ops = Json::array();
   for (const CheckRow& row : rows) {
-    Json op = {
-        {"op", row.target}, {"status", row.supported ? "native" : "missing"}, {"count", row.count}, {"where", row.where}};
+    Json op = {{"op", row.target}, {"status", row.supported ? "native" : "missing"}, {"count", row.count}, {"where", row.where}};
     if (!row.supported) op["problem"] = row.problem;
     ops.push_back(std::move(op));
   }
@@ -80,7 +79,8 @@ Result<int> check(const Arguments& a) {
 Action add_check(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)")->type_name("MODEL.pt2");
-  app.add_option("--target", a->compile.target, "targets to check for, as for `coil compile`: cpu (the default), cuda:sm_90, cpu,cuda:sm_90")->type_name("LIST");
+  app.add_option("--target", a->compile.target, "targets to check for, as for `coil compile`: cpu (the default), cuda:sm_90, cpu,cuda:sm_90")
+      ->type_name("LIST");
   app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")
       ->allow_extra_args(false)
       ->type_name("NAME=WHICH");

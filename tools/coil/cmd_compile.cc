@@ -144,8 +144,9 @@ std::string whole_text(const tune::Record& record, const Style& style) {
     text += fmt::format("  whole program{}: {} untuned, {} tuned{}\n", sizes, seconds_text(w.untuned * 1e-6), style.bold(seconds_text(w.tuned * 1e-6)),
                         w.kept ? "" : " (not surely faster: stays as it was)");
   }
-  if (left_out > 0) text += fmt::format("  {} not surely faster: {} as {}\n", left_out == 1 ? "1 other size" : fmt::format("{} other sizes", left_out),
-                                        left_out == 1 ? "it stays" : "they stay", left_out == 1 ? "it was" : "they were");
+  if (left_out > 0)
+    text += fmt::format("  {} not surely faster: {} as {}\n", left_out == 1 ? "1 other size" : fmt::format("{} other sizes", left_out),
+                        left_out == 1 ? "it stays" : "they stay", left_out == 1 ? "it was" : "they were");
   return text;
 }
 
@@ -153,11 +154,12 @@ std::string whole_text(const tune::Record& record, const Style& style) {
 std::string tuning_text(const tune::Record& record, bool cached, const Style& style) {
   if (record.untimed) {
     const char* kept = cached ? "is built and in the cache (`coil cache pack` takes it\nelsewhere)" : "builds; there is no cache to keep it in";
-    return fmt::format("Nothing was timed: this machine has no device of CUDA. What is to be timed for {} {}: the same command on a machine with one, with the same --record, goes on from there\n",
-                       record.hardware.isa, kept);
+    return fmt::format(
+        "Nothing was timed: this machine has no device of CUDA. What is to be timed for {} {}: the same command on a machine with one, with the same --record, goes on from there\n",
+        record.hardware.isa, kept);
   }
   std::string text = style.bold("Tuned") + fmt::format(" for {} in {}: {}, {} of the program\n", record.hardware.text(), seconds_text(record.seconds),
-                                                        count_text(record.entries.size(), "problem"), count_text(static_cast<size_t>(record.runs), "run"));
+                                                       count_text(record.entries.size(), "problem"), count_text(static_cast<size_t>(record.runs), "run"));
   Table table;
   size_t own = 0;
   for (const tune::Entry& e : record.entries) {
@@ -171,20 +173,19 @@ std::string tuning_text(const tune::Record& record, bool cached, const Style& st
   }
   text += table.text();
   if (own > 0) text += fmt::format("  {} as before\n", count_text(own, "problem"));
-  if (record.least_seconds > 0) text += fmt::format("  nothing was timed: the budget is too small for this program; give at least --tune-budget {:.0f}s\n", record.least_seconds);
+  if (record.least_seconds > 0)
+    text += fmt::format("  nothing was timed: the budget is too small for this program; give at least --tune-budget {:.0f}s\n", record.least_seconds);
   return text + whole_text(record, style);
 }
 
-std::string summary(const Arguments& a, const CompileReport& r, const CompileOptions& options, uint64_t bytes,
-                    double seconds) {
+std::string summary(const Arguments& a, const CompileReport& r, const CompileOptions& options, uint64_t bytes, double seconds) {
   const Style style;
   std::string text = fmt::format("{} -> {} in {}\n", shown(a.model), style.bold(a.output), style.bold(seconds_text(seconds)));
   Table table(2, {1});
   for (const StageTime& s : r.stages) table.add({s.stage, seconds_text(s.seconds), style.dim(stage_detail(s.stage, r, options))});
   text += table.text();
   Table sizes;
-  sizes.add({"package", fmt::format("{}: code {}, weights {}", bytes_text(bytes), bytes_text(r.code_bytes),
-                                    bytes_text(r.constants_bytes))});
+  sizes.add({"package", fmt::format("{}: code {}, weights {}", bytes_text(bytes), bytes_text(r.code_bytes), bytes_text(r.constants_bytes))});
   if (r.shared_bytes > 0) sizes.add({"", fmt::format("programs have {} of weights in common, which are stored once", bytes_text(r.shared_bytes))});
   sizes.add({"scratch memory of a call", fmt::format("{} bytes", r.arena_formula)});
   for (const std::string& name : r.replaced) sizes.add({"replaced kernel", shown(name)});
@@ -265,12 +266,14 @@ Result<int> meets_requirements(const Arguments& a, const ZipReader& package) {
 }
 
 Result<int> compile(Arguments& a) {
-  if (!a.tune_log.empty() && a.compile.tune == "off") return Error{ErrorCode::bad_option, "--tune-log writes what a tuner timed", "", "add --tune fast or --tune max"};
+  if (!a.tune_log.empty() && a.compile.tune == "off")
+    return Error{ErrorCode::bad_option, "--tune-log writes what a tuner timed", "", "add --tune fast or --tune max"};
   const ProgramFiles given = program_files(a.models);
   const std::vector<ProgramFile>& files = given.files;
   a.model = fmt::format("{}", fmt::join(a.models, " "));
   if (a.output.empty()) {
-    if (files.size() > 1) return Error{ErrorCode::bad_option, "a package of several programs needs a name of its own", "", "give it with -o, such as -o model.coil.pt2"};
+    if (files.size() > 1)
+      return Error{ErrorCode::bad_option, "a package of several programs needs a name of its own", "", "give it with -o, such as -o model.coil.pt2"};
     a.output = default_output(files[0].path);
   }
   if (a.debug_info) a.compile.debug_info = debug_folder(a.output);
@@ -279,8 +282,7 @@ Result<int> compile(Arguments& a) {
   for (const ProgramFile& f : files) {
     TRY(const ZipReader readable, ZipReader::open(f.path));
     if (!std::filesystem::equivalent(f.path, a.output, ignored)) continue;
-    return Error{ErrorCode::bad_option, fmt::format("the output '{}' is the input", a.output), "",
-                 "choose another name with -o"};
+    return Error{ErrorCode::bad_option, fmt::format("the output '{}' is the input", a.output), "", "choose another name with -o"};
   }
   std::vector<std::unique_ptr<TemporaryFolder>> folders;
   TRY(const ProgramFiles ready, with_triton(given, a, folders));
@@ -311,22 +313,31 @@ Result<int> compile(Arguments& a) {
 
 Action add_compile(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
-  app.add_option("model", a->models, "exported program (.pt2 of torch.export.save); several, or NAME=MODEL.pt2: programs of one package, which have their weights in common")
+  app.add_option("model", a->models,
+                 "exported program (.pt2 of torch.export.save); several, or NAME=MODEL.pt2: programs of one package, which have their weights in common")
       ->required()
       ->type_name("MODEL.pt2");
   app.add_option("-o,--output", a->output, "package to write; default: MODEL.coil.pt2 beside the program")->type_name("FILE");
   add_compile_options(app, a->compile);
   app.add_option("--tune-log", a->tune_log, "write what the tuner timed, a table for each problem")->type_name("FILE");
-  app.add_option("--triton", a->triton, "Python file or module that defines the program's operators with Triton kernels, which COIL_TORCH (python3) compiles (docs/triton.md)")
+  app.add_option("--triton", a->triton,
+                 "Python file or module that defines the program's operators with Triton kernels, which COIL_TORCH (python3) compiles (docs/triton.md)")
       ->allow_extra_args(false)
       ->type_name("MODULE.py");
   add_threads_option(app, a->compile.threads, "threads of the compiler; default: all that this process may use");
-  app.add_flag("--debug-info", a->debug_info, "keep line tables and symbols in the code, and write the generated texts that they name beside the package (MODEL.coil.debug), for gdb, perf, nsys and ncu");
-  app.add_option("--require", a->requirements, "what has to hold of the package, such as \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"peak <= 2GB\" (at --shape); exit code 1 where it does not")
+  app.add_flag(
+      "--debug-info", a->debug_info,
+      "keep line tables and symbols in the code, and write the generated texts that they name beside the package (MODEL.coil.debug), for gdb, perf, nsys and ncu");
+  app.add_option(
+         "--require", a->requirements,
+         "what has to hold of the package, such as \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"peak <= 2GB\" (at --shape); exit code 1 where it does not")
       ->allow_extra_args(false)
       ->type_name("CONDITION");
-  app.add_option("--program", a->program, "which program of an archive of several is compiled; of a package of several, which one --require is about (default: the first one)")->type_name("NAME");
-  app.add_option("--time-record", a->record.path, "the record that \"time <= 1.2 * record\" compares with; default: MODEL.coil.times.json beside the package")->type_name("FILE");
+  app.add_option("--program", a->program,
+                 "which program of an archive of several is compiled; of a package of several, which one --require is about (default: the first one)")
+      ->type_name("NAME");
+  app.add_option("--time-record", a->record.path, "the record that \"time <= 1.2 * record\" compares with; default: MODEL.coil.times.json beside the package")
+      ->type_name("FILE");
   app.add_flag("--update-times", a->record.update, "write the times that --require measures into that record");
   app.add_option("--shape", a->shapes, "size of a dynamic dimension for --require")->allow_extra_args(false)->type_name("DIM=SIZE");
   app.add_flag("--json", a->json, "print the summary as JSON");

@@ -45,7 +45,9 @@ Result<std::vector<Stage>> read_stages(const std::string& folder) {
     if (numbered && entry.is_regular_file()) files.push_back(name);
   }
   if (wrong) return Error{ErrorCode::file_unreadable, fmt::format("cannot list '{}': {}", shown(folder), wrong.message()), "", ""};
-  if (files.empty()) return Error{ErrorCode::bad_option, fmt::format("'{}' has no stages of a compilation", shown(folder)), "", "make it with COIL_DUMP=DIR coil compile, or coil debug MODEL.pt2 -o DIR"};
+  if (files.empty())
+    return Error{ErrorCode::bad_option, fmt::format("'{}' has no stages of a compilation", shown(folder)), "",
+                 "make it with COIL_DUMP=DIR coil compile, or coil debug MODEL.pt2 -o DIR"};
   std::sort(files.begin(), files.end(), [](const std::string& x, const std::string& y) { return std::pair(x.find('_'), x) < std::pair(y.find('_'), y); });
   std::vector<Stage> stages;
   for (const std::string& file : files) {
@@ -104,7 +106,8 @@ Status show(const std::string& folder, const Arguments& a) {
   const Style style;
   if (a.json) {
     Json rows = Json::array();
-    for (const Stage& s : stages) rows.push_back({{"file", s.file}, {"stage", s.name}, {"follows", s.follows}, {"added", s.diff.added}, {"removed", s.diff.removed}});
+    for (const Stage& s : stages)
+      rows.push_back({{"file", s.file}, {"stage", s.name}, {"follows", s.follows}, {"added", s.diff.added}, {"removed", s.diff.removed}});
     put(json_text({{"folder", folder}, {"stages", rows}}));
   } else if (!a.stage.empty()) {
     TRY(const std::string text, stage_text(stages, a.stage));
@@ -122,7 +125,9 @@ Status show(const std::string& folder, const Arguments& a) {
 // Every pass verifies what it makes: a stage that is there is a valid program.
 Status make(const Arguments& a) {
   TRY(const ZipReader zip, ZipReader::open(a.path));
-  if (archive_kind(zip) == ArchiveKind::package) return Error{ErrorCode::bad_option, "this is a package: its stages are over", a.path, "give the program that it was compiled from, or a folder of COIL_DUMP"};
+  if (archive_kind(zip) == ArchiveKind::package)
+    return Error{ErrorCode::bad_option, "this is a package: its stages are over", a.path,
+                 "give the program that it was compiled from, or a folder of COIL_DUMP"};
   Progress silent;
   TRY(const ProgramInput program, read_input_program(zip, a.compile));
   TRY(CompileOptions options, compile_options(a.compile, silent));
@@ -143,7 +148,8 @@ Status make(const Arguments& a) {
   for (const KernelPart& part : made.parts) {
     const Status written = write_part(source, part, a.output);
     if (written.ok()) told += fmt::format("  {}/{}: make run\n", shown(a.output), part.folder);
-    else if (written.error().code == ErrorCode::unsupported_feature) told += fmt::format("  {} has no program of its own: {}\n", shown(part.name), shown(written.error().message));
+    else if (written.error().code == ErrorCode::unsupported_feature)
+      told += fmt::format("  {} has no program of its own: {}\n", shown(part.name), shown(written.error().message));
     else return written.error();
   }
   if (!a.json) put(told);
@@ -166,7 +172,9 @@ Action add_debug(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("path", a->path, "folder of COIL_DUMP, or exported program")->required()->type_name("DIR|MODEL.pt2");
   app.add_option("-o,--output", a->output, "of a program: the folder to write")->type_name("DIR");
-  app.add_option("-i,--input", a->inputs, "of a program: inputs of a call, as for `coil run`; each kernel becomes a program of its own in DIR/kernels")->allow_extra_args(false)->type_name("FILE");
+  app.add_option("-i,--input", a->inputs, "of a program: inputs of a call, as for `coil run`; each kernel becomes a program of its own in DIR/kernels")
+      ->allow_extra_args(false)
+      ->type_name("FILE");
   app.add_option("--stage", a->stage, "print one stage, by its name or number, and what it changed")->type_name("NAME");
   app.add_flag("--changes", a->changes, "print what each stage changed");
   add_archive_option(app, a->compile.program);

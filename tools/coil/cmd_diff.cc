@@ -36,8 +36,8 @@ struct Found {
   KernelDiff kernels;
   std::vector<KernelDifference> differences;  // with --all
   std::vector<ResultDiff> results;
-  std::string beside = "the reference";       // what the results were compared with
-  std::string no_reference;                   // why they were not
+  std::string beside = "the reference";  // what the results were compared with
+  std::string no_reference;              // why they were not
   size_t different() const {
     size_t n = kernels.first ? 1 : 0;
     for (const ResultDiff& r : results) n += r.different > 0;
@@ -84,8 +84,11 @@ std::string to_text(const Arguments& a, const WatchedBuild& build, const Found& 
   }
   if (!f.no_reference.empty()) text += fmt::format("the whole program was not compared: {}\n", shown(f.no_reference));
   if (f.different() > 0) return text;
-  if (!a.whole) text += fmt::format("{} of {} compared, all within their bounds (the largest error is {:.0f} % of what is allowed)\n", compared, count_text(f.kernels.kernels.size(), "kernel"), 100 * share);
-  for (const ResultDiff& r : f.results) text += fmt::format("{} {}: differs from {} by at most {:.2g} of its largest number\n", style.green("same"), shown(r.name), f.beside, r.worst);
+  if (!a.whole)
+    text += fmt::format("{} of {} compared, all within their bounds (the largest error is {:.0f} % of what is allowed)\n", compared,
+                        count_text(f.kernels.kernels.size(), "kernel"), 100 * share);
+  for (const ResultDiff& r : f.results)
+    text += fmt::format("{} {}: differs from {} by at most {:.2g} of its largest number\n", style.green("same"), shown(r.name), f.beside, r.worst);
   return text;
 }
 
@@ -96,13 +99,15 @@ Result<std::string> program_of_package(const Arguments& a, const ZipReader& pack
   const std::string stem = std::filesystem::path(a.model).stem().string();
   const std::string wanted = a.compile.program.empty() ? stem : a.compile.program;
   if (std::find(names.begin(), names.end(), wanted) != names.end()) return wanted;
-  return Error{ErrorCode::bad_option, fmt::format("the package holds the programs {}, and none of them is '{}'", shown(fmt::format("{}", fmt::join(names, ", "))), shown(wanted)), a.against,
-               "--program says which one the model is compared with"};
+  return Error{ErrorCode::bad_option,
+               fmt::format("the package holds the programs {}, and none of them is '{}'", shown(fmt::format("{}", fmt::join(names, ", "))), shown(wanted)),
+               a.against, "--program says which one the model is compared with"};
 }
 
 Result<std::vector<CallResult>> results_of_package(const Arguments& a, std::span<const CoilTensorView> inputs) {
   TRY(const ZipReader zip, ZipReader::open(a.against));
-  if (archive_kind(zip) != ArchiveKind::package) return Error{ErrorCode::bad_option, "--against names neither a target nor a package", a.against, "a package of `coil compile`, or cpu:x86-64-v3"};
+  if (archive_kind(zip) != ArchiveKind::package)
+    return Error{ErrorCode::bad_option, "--against names neither a target nor a package", a.against, "a package of `coil compile`, or cpu:x86-64-v3"};
   TRY(const std::string program, program_of_package(a, zip));
   return call_package(zip.bytes(), inputs, a.threads, program);
 }
@@ -115,7 +120,8 @@ std::string program_of_model(const Arguments& a, const ZipReader& model) {
 }
 
 // The whole program, from its inputs to its results.
-Status compare_whole(const Arguments& a, const std::string& program, const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs, Found& f) {
+Status compare_whole(const Arguments& a, const std::string& program, const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs,
+                     Found& f) {
   TRY(const std::vector<uint8_t> package, compile_to_memory(graph, options));
   TRY(const std::vector<CallResult> found, call_package(package, inputs, a.threads));
   const bool target = a.against.starts_with("cpu");
@@ -166,8 +172,10 @@ Result<int> diff(const Arguments& a) {
   Found f;
   if (!a.whole) TRY_STATUS(compare_kernels(a, build, options, inputs.views, f));
   // What no kernel did wrong, a pass may have, or the order in which the package runs its kernels.
-  if (!a.kernels && (a.whole || !f.kernels.first || a.torch || !a.against.empty())) TRY_STATUS(compare_whole(a, compile.program, program.graph, options, inputs.views, f));
-  if (!a.save.empty() && f.kernels.first) TRY_STATUS(save_difference(zip, compile.program, program.graph, build, options, *f.kernels.first, inputs.views, a.save));
+  if (!a.kernels && (a.whole || !f.kernels.first || a.torch || !a.against.empty()))
+    TRY_STATUS(compare_whole(a, compile.program, program.graph, options, inputs.views, f));
+  if (!a.save.empty() && f.kernels.first)
+    TRY_STATUS(save_difference(zip, compile.program, program.graph, build, options, *f.kernels.first, inputs.views, a.save));
   if (a.json) put(json_text(to_json(a, build, f)));
   else if (!a.quiet) put(to_text(a, build, f));
   return f.different() > 0 ? 1 : 0;
@@ -182,11 +190,19 @@ Action add_diff(CLI::App& app) {
   app.add_flag("--whole", a->whole, "compare the results of the whole program only");
   app.add_flag("--kernels-only", a->kernels, "compare the kernels only");
   app.add_flag("--all", a->all, "go on after the first kernel that is wrong");
-  app.add_option("--against", a->against, "compare the results with those of another package on the same inputs; or compile for another level of the CPU (cpu:x86-64-v3)")->type_name("PACKAGE|TARGET");
+  app.add_option("--against", a->against,
+                 "compare the results with those of another package on the same inputs; or compile for another level of the CPU (cpu:x86-64-v3)")
+      ->type_name("PACKAGE|TARGET");
   app.add_flag("--torch", a->torch, "compare the results with eager PyTorch's (COIL_TORCH or python3, which needs PyTorch)");
-  app.add_option("--program", a->compile.program, "which program, of an archive or of the package of --against that holds several; default: the one of the model's file name")->type_name("NAME");
-  app.add_option("--save", a->save, "write the part of the program that the wrong kernel computes, and what it was given: FOLDER/program.pt2 and FOLDER/inputs.npz")->type_name("FOLDER");
-  app.add_option("--tolerance", a->tolerance, "how far results of the whole program may be off, as a part of their largest number; default: 1e-3 (float32), 5e-2 (16-bit types), 1e-9 (float64), and 1e-2 beside the reference, whose bound is tighter")
+  app.add_option("--program", a->compile.program,
+                 "which program, of an archive or of the package of --against that holds several; default: the one of the model's file name")
+      ->type_name("NAME");
+  app.add_option("--save", a->save,
+                 "write the part of the program that the wrong kernel computes, and what it was given: FOLDER/program.pt2 and FOLDER/inputs.npz")
+      ->type_name("FOLDER");
+  app.add_option(
+         "--tolerance", a->tolerance,
+         "how far results of the whole program may be off, as a part of their largest number; default: 1e-3 (float32), 5e-2 (16-bit types), 1e-9 (float64), and 1e-2 beside the reference, whose bound is tighter")
       ->check(CLI::Range(1e-15, 1e3))
       ->type_name("X");
   add_threads_option(app, a->threads, "threads of the calls; default: all that this process may use");

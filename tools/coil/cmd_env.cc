@@ -45,8 +45,7 @@ Result<Json> collect() {
   Json variables = Json::array();
   for (const EnvVar& v : env_vars()) {
     const std::optional<std::string> value = env(v.name);
-    variables.push_back(
-        {{"name", v.name}, {"value", value ? Json(shown(v.name, *value)) : Json(nullptr)}, {"default", v.default_text}, {"help", v.help}});
+    variables.push_back({{"name", v.name}, {"value", value ? Json(shown(v.name, *value)) : Json(nullptr)}, {"default", v.default_text}, {"help", v.help}});
   }
   const int quota = cgroup_cpu_quota({});
   return Json{{"version", COIL_VERSION},
@@ -71,25 +70,21 @@ std::string to_text(const Json& info) {
   about.add({"targets", fmt::format("{}", fmt::join(info["targets"].get<std::vector<std::string>>(), ", "))});
   about.add({"processor", machine["cpu"].get<std::string>()});
   about.add({"levels", fmt::format("{}", fmt::join(machine["levels"].get<std::vector<std::string>>(), ", "))});
-  const std::string quota =
-      machine["cpu_quota"].is_null() ? "no cgroup quota" : fmt::format("cgroup quota {}", machine["cpu_quota"].get<int>());
+  const std::string quota = machine["cpu_quota"].is_null() ? "no cgroup quota" : fmt::format("cgroup quota {}", machine["cpu_quota"].get<int>());
   about.add({"threads", fmt::format("{} (affinity {}, {})", machine["threads"].get<int>(), machine["cpus"].get<int>(), quota)});
   const Json& gpus = info["cuda"];
   about.add({"CUDA driver", gpus["driver"].is_null() ? "none: " + gpus["problem"].get<std::string>() : gpus["driver"].get<std::string>()});
   for (size_t i = 0; i < gpus["devices"].size(); ++i) {
     const Json& d = gpus["devices"][i];
-    about.add({fmt::format("cuda:{}", i),
-               fmt::format("{}, {}, {} multiprocessors, {}", d["name"].get<std::string>(), d["architecture"].get<std::string>(),
-                           d["multiprocessors"].get<int>(), bytes_text(d["memory_bytes"].get<uint64_t>()))});
+    about.add({fmt::format("cuda:{}", i), fmt::format("{}, {}, {} multiprocessors, {}", d["name"].get<std::string>(), d["architecture"].get<std::string>(),
+                                                      d["multiprocessors"].get<int>(), bytes_text(d["memory_bytes"].get<uint64_t>()))});
   }
   Table variables;
   for (const Json& v : info["environment"]) {
-    const std::string value =
-        v["value"].is_null() ? style.dim(v["default"].get<std::string>()) : style.bold(v["value"].get<std::string>());
+    const std::string value = v["value"].is_null() ? style.dim(v["default"].get<std::string>()) : style.bold(v["value"].get<std::string>());
     variables.add({v["name"].get<std::string>(), value, v["help"].get<std::string>()});
   }
-  return about.text() + "\n" + style.bold("Environment variables") + " (values that are set, else what holds without)\n" +
-         variables.text();
+  return about.text() + "\n" + style.bold("Environment variables") + " (values that are set, else what holds without)\n" + variables.text();
 }
 
 }  // namespace

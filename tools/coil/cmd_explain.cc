@@ -36,7 +36,9 @@ Result<std::string> which_program(const Arguments& a) {
   TRY(const ZipReader zip, ZipReader::open(a.model));
   if (archive_kind(zip) != ArchiveKind::package || !a.measure.compile.program.empty()) return std::string();
   TRY(const std::vector<std::string> names, program_names(zip));
-  return names.size() < 2 ? std::string() : fmt::format("Of {} programs ({}) this is about {}; --program chooses.\n", names.size(), shown(fmt::format("{}", fmt::join(names, ", "))), shown(names[0]));
+  return names.size() < 2 ? std::string()
+                          : fmt::format("Of {} programs ({}) this is about {}; --program chooses.\n", names.size(),
+                                        shown(fmt::format("{}", fmt::join(names, ", "))), shown(names[0]));
 }
 
 Result<std::string> slow_sentences(const Arguments& a) {
@@ -50,9 +52,11 @@ Result<std::string> slow_sentences(const Arguments& a) {
 
 // What there is to ask about.
 std::string overview(const Json& m) {
-  std::string text = fmt::format("{} with {} between kernels that could have been fused and were not.\n", count_text(m.at("kernels").size(), "kernel"), count_text(m.value("not_fused", Json::array()).size(), "pair"));
+  std::string text = fmt::format("{} with {} between kernels that could have been fused and were not.\n", count_text(m.at("kernels").size(), "kernel"),
+                                 count_text(m.value("not_fused", Json::array()).size(), "pair"));
   for (const Json& n : m.value("not_fused", Json::array()))
-    text += fmt::format("{} was not fused into {}: {}.\n", shown(n.at("producer").get<std::string>()), shown(n.at("consumer").get<std::string>()), shown(n.at("reason").get<std::string>()));
+    text += fmt::format("{} was not fused into {}: {}.\n", shown(n.at("producer").get<std::string>()), shown(n.at("consumer").get<std::string>()),
+                        shown(n.at("reason").get<std::string>()));
   return text;
 }
 
@@ -99,13 +103,17 @@ Action add_explain(CLI::App& app) {
   app.add_option("--choice", a->choices, "how a kernel is run, and who decided it")->allow_extra_args(false)->type_name("KERNEL");
   app.add_option("--size", a->shapes, "what a call of this size needs, and how it is run: batch=64")->allow_extra_args(false)->type_name("DIM=SIZE");
   app.add_flag("--memory", a->memory, "what the memory of a call holds");
-  app.add_option("--require", a->requirements, "what has to hold, such as \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"peak <= 2GB\"; exit code 1 where it does not")
+  app.add_option("--require", a->requirements,
+                 "what has to hold, such as \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"peak <= 2GB\"; exit code 1 where it does not")
       ->allow_extra_args(false)
       ->type_name("CONDITION");
-  app.add_flag("--why-slow", a->why_slow, "what a call's time is made of, and what bounds the busiest kernels: of calls that are made here (with --input or --size, random inputs otherwise)");
+  app.add_flag(
+      "--why-slow", a->why_slow,
+      "what a call's time is made of, and what bounds the busiest kernels: of calls that are made here (with --input or --size, random inputs otherwise)");
   app.add_option("-i,--input", a->measure.inputs, "inputs of the calls, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
   app.add_option("--times", a->measure.record, "a tuning record (--record of `coil compile`): what the variants of each kernel took")->type_name("FILE");
-  app.add_option("--time-record", a->record.path, "the record that \"time <= 1.2 * record\" compares with; default: MODEL.times.json beside the model")->type_name("FILE");
+  app.add_option("--time-record", a->record.path, "the record that \"time <= 1.2 * record\" compares with; default: MODEL.times.json beside the model")
+      ->type_name("FILE");
   app.add_flag("--update-times", a->record.update, "write the times that are measured into that record");
   add_device_option(app, a->measure.device);
   add_program_option(app, a->measure.compile.program);

@@ -36,7 +36,8 @@ Result<std::vector<int64_t>> numbers(const char* option, const std::string& text
     }
     int64_t n = 0;
     const auto [rest, error] = std::from_chars(at, end, n);
-    if (error != std::errc()) return Error{ErrorCode::bad_option, fmt::format("{}: '{}' is no list of numbers", option, text), "", fmt::format("{} 1,15043,29892", option)};
+    if (error != std::errc())
+      return Error{ErrorCode::bad_option, fmt::format("{}: '{}' is no list of numbers", option, text), "", fmt::format("{} 1,15043,29892", option)};
     list.push_back(n);
     at = rest;
   }
@@ -51,7 +52,8 @@ std::vector<int64_t> bytes_of(const std::string& text) {
 
 Result<std::vector<int64_t>> prompt_of(const Arguments& a) {
   if (a.ids.empty() == a.prompt.empty())
-    return Error{ErrorCode::bad_option, a.ids.empty() ? "generate needs a prompt" : "--ids and --prompt exclude each other", "", "--ids 1,15043,29892, or --bytes --prompt TEXT"};
+    return Error{ErrorCode::bad_option, a.ids.empty() ? "generate needs a prompt" : "--ids and --prompt exclude each other", "",
+                 "--ids 1,15043,29892, or --bytes --prompt TEXT"};
   if (!a.ids.empty()) return numbers("--ids", a.ids);
   if (!a.bytes)
     return Error{ErrorCode::bad_option, "this command has no tokenizer: it takes the numbers of tokens", "",
@@ -98,7 +100,9 @@ Result<int> generate(const Arguments& a) {
   TRY(auto generator, runtime::Generator::make(loaded.model));
   if (a.bytes && generator->vocabulary() > 256) note(fmt::format("--bytes: the model has {} tokens, those above 255 are no bytes", generator->vocabulary()));
   TRY(auto talk, runtime::Conversation::make(generator, a.sampling));
-  if (generator->takes_source() && a.source.empty()) return Error{ErrorCode::bad_option, "the model has an encoder, and nothing for it to read", "", "--source 3,14,15 (and with --ids what the decoder begins with)"};
+  if (generator->takes_source() && a.source.empty())
+    return Error{ErrorCode::bad_option, "the model has an encoder, and nothing for it to read", "",
+                 "--source 3,14,15 (and with --ids what the decoder begins with)"};
   if (!a.source.empty()) {
     TRY(const std::vector<int64_t> source, a.bytes ? Result<std::vector<int64_t>>(bytes_of(a.source)) : numbers("--source", a.source));
     TRY_STATUS(talk->set_source(source));
@@ -112,9 +116,17 @@ Result<int> generate(const Arguments& a) {
   TRY_STATUS(spoken);
   const double rate = made.size() > 1 && times.rest > 0 ? static_cast<double>(made.size() - 1) / times.rest : 0;
   if (a.json) {
-    put(json_text({{"model", a.model}, {"device", loaded.model->device().text()}, {"target", loaded.model->isa()}, {"threads", loaded.model->host().num_workers}, {"prompt_tokens", prompt.size()}, {"tokens", made}, {"first_token_seconds", times.first}, {"tokens_per_second", rate}}));
+    put(json_text({{"model", a.model},
+                   {"device", loaded.model->device().text()},
+                   {"target", loaded.model->isa()},
+                   {"threads", loaded.model->host().num_workers},
+                   {"prompt_tokens", prompt.size()},
+                   {"tokens", made},
+                   {"first_token_seconds", times.first},
+                   {"tokens_per_second", rate}}));
   } else {
-    note(fmt::format("{} prompt tokens, the first new one after {}, {} more at {:.1f} tokens/s", prompt.size(), seconds_text(times.first), made.empty() ? 0 : made.size() - 1, rate));
+    note(fmt::format("{} prompt tokens, the first new one after {}, {} more at {:.1f} tokens/s", prompt.size(), seconds_text(times.first),
+                     made.empty() ? 0 : made.size() - 1, rate));
   }
   return 0;
 }
@@ -130,13 +142,16 @@ Action add_generate(CLI::App& app) {
   app.add_flag("--bytes", a->bytes, "the model's tokens are bytes: text goes in and out");
   app.add_option("-n,--tokens", a->tokens, "how many new tokens at most; default: 100")->check(CLI::Range(int64_t{1}, int64_t{1} << 40))->type_name("N");
   app.add_option("--stop", a->stop, "tokens to stop at, by their numbers")->delimiter(',')->type_name("LIST");
-  app.add_option("--temperature", a->sampling.temperature, "0: always the most likely token (the default); 1: by the model's own probabilities")->type_name("T");
+  app.add_option("--temperature", a->sampling.temperature, "0: always the most likely token (the default); 1: by the model's own probabilities")
+      ->type_name("T");
   app.add_option("--top-k", a->sampling.top_k, "choose among the k most likely tokens; default: all")->type_name("K");
   app.add_option("--top-p", a->sampling.top_p, "choose among the fewest most likely tokens that have this share together")->type_name("P");
   app.add_option("--min-p", a->sampling.min_p, "choose among tokens with at least this share of the most likely one's probability")->type_name("P");
   app.add_option("--repetition-penalty", a->sampling.repetition_penalty, "make tokens that were there less likely; 1: no")->type_name("X");
   app.add_option("--seed", a->sampling.seed, "the same seed gives the same text; default: 0")->type_name("N");
-  app.add_option("--draft", a->draft, "try so many tokens of an earlier repetition in one step: the same text in fewer steps; default: 0")->check(CLI::Range(0, 256))->type_name("N");
+  app.add_option("--draft", a->draft, "try so many tokens of an earlier repetition in one step: the same text in fewer steps; default: 0")
+      ->check(CLI::Range(0, 256))
+      ->type_name("N");
   add_device_option(app, a->device);
   add_program_option(app, a->compile.program);
   add_threads_option(app, a->threads, "threads of a step; default: all that this process may use");

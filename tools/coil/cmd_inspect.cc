@@ -25,13 +25,11 @@ Action add_inspect(CLI::App& app) {
   app.add_flag("--kernels", a->kernels, "the kernels, with the operators and source lines that each of them computes");
   app.add_flag("--memory", a->memory, "the formula of a call's memory, and the buffers of its scratch space");
   app.add_flag("--fusion", a->fusion, "which operations were not fused, and why");
-  app.add_option("--source", a->source, "generated code: of the kernel or file NAME, or all of it")
-      ->expected(0, 1)
-      ->type_name("[NAME]");
-  app.add_option("--shape", a->shapes, "size of a dynamic dimension for --memory")
-      ->allow_extra_args(false)
-      ->type_name("DIM=SIZE");
-  app.add_option("--require", a->requirements, "of a package: what has to hold, such as \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"peak <= 2GB\" (at --shape); exit code 1 where it does not")
+  app.add_option("--source", a->source, "generated code: of the kernel or file NAME, or all of it")->expected(0, 1)->type_name("[NAME]");
+  app.add_option("--shape", a->shapes, "size of a dynamic dimension for --memory")->allow_extra_args(false)->type_name("DIM=SIZE");
+  app.add_option(
+         "--require", a->requirements,
+         "of a package: what has to hold, such as \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"peak <= 2GB\" (at --shape); exit code 1 where it does not")
       ->allow_extra_args(false)
       ->type_name("CONDITION");
   app.add_flag("--entries", a->entries, "the archive's entries and their sizes");

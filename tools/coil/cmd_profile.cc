@@ -24,7 +24,9 @@ struct Arguments {
   bool json = false, counters = false, no_limits = false;
 };
 
-std::string rate_text(const Json& row, const char* key) { return row.contains(key) && row[key].is_number() && row[key].get<double>() > 0 ? fmt::format("{:.3g}", row[key].get<double>()) : ""; }
+std::string rate_text(const Json& row, const char* key) {
+  return row.contains(key) && row[key].is_number() && row[key].get<double>() > 0 ? fmt::format("{:.3g}", row[key].get<double>()) : "";
+}
 
 // "43 % memory": the least time that the machine needs for it, of the time that it took.
 std::string roof_text(const report::Limits& limits, const Json& k) {
@@ -54,11 +56,14 @@ std::string kernels_text(const Json& model, const report::Limits& limits, int to
     }
     std::string name = k.at("name").get<std::string>();
     if (name.size() > 48) name = name.substr(0, 45) + "...";
-    table.add({fmt::format("{:.1f} %", 100 * k.at("share").get<double>()), seconds_text(k.at("us").get<double>() * 1e-6), fmt::format("{:.4g}", k.at("launches").get<double>()), rate_text(k, "gb_s"),
-               rate_text(k, "gflop_s"), roof_text(limits, k), style.bold(name), style.dim(place_text(k))});
+    table.add({fmt::format("{:.1f} %", 100 * k.at("share").get<double>()), seconds_text(k.at("us").get<double>() * 1e-6),
+               fmt::format("{:.4g}", k.at("launches").get<double>()), rate_text(k, "gb_s"), rate_text(k, "gflop_s"), roof_text(limits, k), style.bold(name),
+               style.dim(place_text(k))});
   }
   std::string text = table.text();
-  if (rows > top) text += fmt::format("  and {} of {} together; --top {} shows them\n", count_text(static_cast<size_t>(rows - top), "kernel"), seconds_text(rest * 1e-6), rows);
+  if (rows > top)
+    text +=
+        fmt::format("  and {} of {} together; --top {} shows them\n", count_text(static_cast<size_t>(rows - top), "kernel"), seconds_text(rest * 1e-6), rows);
   return text;
 }
 
@@ -68,15 +73,21 @@ std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& a
   const Json& m = all["models"][0];
   std::string sizes;
   for (const auto& [name, value] : m.at("sizes").items()) sizes += fmt::format(" {}={}", name, value.get<int64_t>());
-  std::string text = fmt::format("{}: {}, {}{}{}\n", style.bold(a.model), where_text(*loaded.model), count_text(static_cast<size_t>(loaded.model->host().num_workers), "thread"), sizes.empty() ? "" : ",", sizes);
+  std::string text = fmt::format("{}: {}, {}{}{}\n", style.bold(a.model), where_text(*loaded.model),
+                                 count_text(static_cast<size_t>(loaded.model->host().num_workers), "thread"), sizes.empty() ? "" : ",", sizes);
   Table table;
   const auto time = [&](const char* key) { return seconds_text(m.at(key).get<double>() * 1e-6); };
   const double call = m.at("call_us").get<double>();
   const auto share = [&](const char* key) { return fmt::format("{:.1f} %", call > 0 ? 100 * m.at(key).get<double>() / call : 0); };
-  table.add({"call", style.bold(time("call_us")), fmt::format("mean of {}; min {}, median {}, max {}", count_text(m.at("calls").get<size_t>(), "call"), time("least_us"), time("median_us"), time("most_us"))});
+  table.add({"call", style.bold(time("call_us")),
+             fmt::format("mean of {}; min {}, median {}, max {}", count_text(m.at("calls").get<size_t>(), "call"), time("least_us"), time("median_us"),
+                         time("most_us"))});
   table.add({"kernels", time("kernels_us"), share("kernels_us")});
   table.add({"host", time("host_us"), share("host_us") + ": checks of inputs, memory for outputs, between kernels"});
-  if (limits.memory_gb_s > 0) table.add({"roof", fmt::format("{:.3g} GB/s", limits.memory_gb_s), fmt::format("from memory{}, {:.4g} GFLOP/s; {}", limits.cache_gb_s > 0 ? fmt::format(", {:.3g} from caches", limits.cache_gb_s) : "", limits.gflop_s, limits.how)});
+  if (limits.memory_gb_s > 0)
+    table.add({"roof", fmt::format("{:.3g} GB/s", limits.memory_gb_s),
+               fmt::format("from memory{}, {:.4g} GFLOP/s; {}", limits.cache_gb_s > 0 ? fmt::format(", {:.3g} from caches", limits.cache_gb_s) : "",
+                           limits.gflop_s, limits.how)});
   text += table.text() + kernels_text(m, limits, a.top, style);
   if (all.contains("counters")) text += fmt::format("  {}\n", all["counters"].get<std::string>());
   if (m.at("kernels").empty()) text += "  the package tells nothing of its kernels: it has none, or is of an older coil; compile the program again\n";
@@ -125,7 +136,8 @@ Action add_profile(CLI::App& app) {
   app.add_option("--calls", a->calls, "how many calls are recorded")->check(CLI::Range(1, 1'000'000))->type_name("N");
   app.add_option("--warmup", a->warmup, "calls before those")->check(CLI::Range(0, 1'000'000))->type_name("N");
   app.add_option("--top", a->top, "kernels in the table")->check(CLI::Range(1, 1'000'000))->type_name("N");
-  app.add_flag("--counters", a->counters, "the processor's cycles, instructions and cache misses too (in the trace and with --json), where the system gives them");
+  app.add_flag("--counters", a->counters,
+               "the processor's cycles, instructions and cache misses too (in the trace and with --json), where the system gives them");
   app.add_flag("--no-limits", a->no_limits, "do not measure what the machine can do");
   add_device_option(app, a->device);
   add_program_option(app, a->compile.program);

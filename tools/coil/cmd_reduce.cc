@@ -68,27 +68,40 @@ void report(const Arguments& a, const Reduced& r) {
   if (a.json) {
     Json inputs = Json::array(), sizes = Json::object();
     for (const auto& [name, shape] : r.inputs) inputs.push_back(name), sizes[name] = shape;
-    put(json_text({{"model", a.model}, {"output", a.output}, {"operators_before", r.nodes_before}, {"operators", r.nodes}, {"inputs", inputs}, {"sizes", sizes}, {"outputs", r.outputs}, {"tests", r.tests}, {"failure", r.failure},
-                   {"anonymous", r.anonymous}, {"bytes", r.bytes}}));
+    put(json_text({{"model", a.model},
+                   {"output", a.output},
+                   {"operators_before", r.nodes_before},
+                   {"operators", r.nodes},
+                   {"inputs", inputs},
+                   {"sizes", sizes},
+                   {"outputs", r.outputs},
+                   {"tests", r.tests},
+                   {"failure", r.failure},
+                   {"anonymous", r.anonymous},
+                   {"bytes", r.bytes}}));
     return;
   }
   const Style style;
-  std::string text = fmt::format("{} of {} still fail{}, found in {}: {}/program.pt2 ({}), {}/inputs.npz\n", style.bold(std::to_string(r.nodes)), count_text(r.nodes_before, "operator"),
-                                 r.failure == "failed" ? "" : " (" + shown(r.failure) + ")", count_text(static_cast<size_t>(r.tests), "test"), shown(a.output), bytes_text(r.bytes), shown(a.output));
+  std::string text = fmt::format("{} of {} still fail{}, found in {}: {}/program.pt2 ({}), {}/inputs.npz\n", style.bold(std::to_string(r.nodes)),
+                                 count_text(r.nodes_before, "operator"), r.failure == "failed" ? "" : " (" + shown(r.failure) + ")",
+                                 count_text(static_cast<size_t>(r.tests), "test"), shown(a.output), bytes_text(r.bytes), shown(a.output));
   for (const auto& [name, sizes] : r.inputs) text += fmt::format("  {} [{}]\n", shown(name), fmt::join(sizes, ", "));
   if (a.anonymous && !r.anonymous) text += "the weights are as they were: it does not fail with others\n";
   put(text);
 }
 
 Status check(const Arguments& a) {
-  if (a.wrong + a.crash + !a.test.empty() != 1) return Error{ErrorCode::bad_option, "what is a failure?", "", "give one of --test COMMAND, --wrong and --crash"};
-  if (!a.test.empty() && !a.with.empty()) return Error{ErrorCode::bad_option, "--with is for the command of --wrong and --crash", "", "write the options into the command of --test"};
+  if (a.wrong + a.crash + !a.test.empty() != 1)
+    return Error{ErrorCode::bad_option, "what is a failure?", "", "give one of --test COMMAND, --wrong and --crash"};
+  if (!a.test.empty() && !a.with.empty())
+    return Error{ErrorCode::bad_option, "--with is for the command of --wrong and --crash", "", "write the options into the command of --test"};
   return ok_status();
 }
 
 // Smaller sizes. What coil refuses by name is no part: where it takes the program as it is, it has to take the smaller one too. A check that crashes is
 // nothing that is refused.
-Status reduce_sizes(const TrialOptions& trial, const std::string& folder, int most, const std::function<Result<bool>(const ProgramDocument&)>& fails, RunnablePart& part, int& tests) {
+Status reduce_sizes(const TrialOptions& trial, const std::string& folder, int most, const std::function<Result<bool>(const ProgramDocument&)>& fails,
+                    RunnablePart& part, int& tests) {
   TRY_STATUS(save_program(part.document, part.inputs, folder));
   TRY(const int before, exit_of_check(trial, folder));
   SizeReducer::Questions ask;
@@ -112,7 +125,8 @@ Status reduce_sizes(const TrialOptions& trial, const std::string& folder, int mo
 Result<int> reduce(const Arguments& a) {
   TRY_STATUS(check(a));
   TRY(const ZipReader zip, ZipReader::open(a.model));
-  if (archive_kind(zip) == ArchiveKind::package) return Error{ErrorCode::bad_option, "this is a package: what is reduced is the program", a.model, "give the program that it was compiled from"};
+  if (archive_kind(zip) == ArchiveKind::package)
+    return Error{ErrorCode::bad_option, "this is a package: what is reduced is the program", a.model, "give the program that it was compiled from"};
   const TemporaryFolder work;  // for the parts that are tried
   if (work.path.empty()) return Error{ErrorCode::file_unwritable, "no temporary folder can be made", "", "set TMPDIR"};
   Progress silent, progress(a.json ? Progress::Mode::never : Progress::mode_from_env());
@@ -145,7 +159,9 @@ Result<int> reduce(const Arguments& a) {
   };
   Reducer reducer(whole, known, shows, a.most);
   TRY(const bool found, reducer.run());
-  if (!found) return Error{ErrorCode::bad_option, "the program does not fail as a file of its own: nothing can be left out", a.model, "does the command of --test end with 0 where the program fails?"};
+  if (!found)
+    return Error{ErrorCode::bad_option, "the program does not fail as a file of its own: nothing can be left out", a.model,
+                 "does the command of --test end with 0 where the program fails?"};
   TRY(NamedTensors given, inputs_of(reducer.part(), values, program.graph, inputs.views));
   RunnablePart part{reducer.part(), std::move(given)};
   r.tests = reducer.tests();
@@ -182,11 +198,14 @@ Action add_reduce(CLI::App& app) {
   app.add_flag("--anonymous", a->anonymous, "other weights of the same mean and deviation, and no source lines, if it still fails with them");
   app.add_option("--most", a->most, "so many tests at most; default: 400")->check(CLI::Range(1, 100000))->type_name("N");
   app.add_option("--timeout", a->timeout, "seconds that a test may take; default: 60")->check(CLI::Range(0.1, 86400.0))->type_name("SECONDS");
-  app.add_option("--memory", a->memory, "memory that a test may take: 8GB; default: as much as the machine has (no limit where --with names a GPU)")->type_name("BYTES");
+  app.add_option("--memory", a->memory, "memory that a test may take: 8GB; default: as much as the machine has (no limit where --with names a GPU)")
+      ->type_name("BYTES");
   app.add_flag("--keep-sizes", a->keep_sizes, "leave sizes as they are: only operators are left out");
   add_archive_option(app, a->compile.program);
   add_kernels_option(app, a->compile);
-  app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")->allow_extra_args(false)->type_name("NAME=WHICH");
+  app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")
+      ->allow_extra_args(false)
+      ->type_name("NAME=WHICH");
   app.add_flag("--json", a->json, "print the summary as JSON");
   app.footer(
       "Examples:\n"

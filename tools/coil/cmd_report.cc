@@ -62,10 +62,12 @@ std::vector<const Json*> busiest(const Json& report) {
 }
 
 std::string summary(const Json& r, const Style& style) {
-  std::string text = fmt::format("{}: {} a call, {} in {}\n", style.bold(shown(r.at("title").get<std::string>())), seconds_text(r.at("call").value("call_us", 0.0) * 1e-6),
-                                 seconds_text(r.at("call").value("kernels_us", 0.0) * 1e-6), count_text(r.at("kernels").size(), "kernel"));
+  std::string text =
+      fmt::format("{}: {} a call, {} in {}\n", style.bold(shown(r.at("title").get<std::string>())), seconds_text(r.at("call").value("call_us", 0.0) * 1e-6),
+                  seconds_text(r.at("call").value("kernels_us", 0.0) * 1e-6), count_text(r.at("kernels").size(), "kernel"));
   for (const Json* k : busiest(r)) {
-    text += fmt::format("  {:>8}  {:>3.0f} %  {}{}\n", seconds_text(number_at(*k, "us") * 1e-6), 100 * number_at(*k, "share"), kernel_name(*k), style.dim(from_text(*k)));
+    text += fmt::format("  {:>8}  {:>3.0f} %  {}{}\n", seconds_text(number_at(*k, "us") * 1e-6), 100 * number_at(*k, "share"), kernel_name(*k),
+                        style.dim(from_text(*k)));
   }
   for (const Json& advice : r.at("advice")) text += "  " + advice.at("text").get<std::string>() + "\n";
   return text;
@@ -92,13 +94,14 @@ std::string differences(const Json& first, const Json& second, const Style& styl
   for (const auto& [name, pair] : pairs) sorted.push_back(pair);
   std::stable_sort(sorted.begin(), sorted.end(), [](const Pair& a, const Pair& b) { return std::abs(a.change()) > std::abs(b.change()); });
   constexpr double kNoise = 0.05, kPart = 0.1;  // of a call, and of the largest difference, beside which a small one says nothing
-  const double least = std::max(kNoise * std::min(number_at(first.at("call"), "least_us"), number_at(second.at("call"), "least_us")), sorted.empty() ? 0 : kPart * std::abs(sorted[0].change()));
+  const double least = std::max(kNoise * std::min(number_at(first.at("call"), "least_us"), number_at(second.at("call"), "least_us")),
+                                sorted.empty() ? 0 : kPart * std::abs(sorted[0].change()));
   std::string text;
   for (size_t i = 0; i < std::min(sorted.size(), kListed) && std::abs(sorted[i].change()) > least; ++i) {
     const auto& [before, after] = sorted[i];
     const auto time = [](const Json* k) { return k ? seconds_text(undisturbed_us(*k) * 1e-6) : std::string("nothing"); };
-    text += fmt::format("  {} {}: {} there, {} here{}\n", sorted[i].change() > 0 ? style.red("slower") : style.green("faster"), kernel_name(after ? *after : *before), time(before), time(after),
-                        style.dim(from_text(after ? *after : *before)));
+    text += fmt::format("  {} {}: {} there, {} here{}\n", sorted[i].change() > 0 ? style.red("slower") : style.green("faster"),
+                        kernel_name(after ? *after : *before), time(before), time(after), style.dim(from_text(after ? *after : *before)));
   }
   if (text.empty()) return "no kernel's time differs by more than 5 % of a call\n";
   return fmt::format("{} beside {}:\n{}", style.bold(shown(second.at("title").get<std::string>())), shown(first.at("title").get<std::string>()), text);
@@ -130,11 +133,18 @@ Result<int> report(const Arguments& a) {
 
 Action add_report(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
-  app.add_option("model", a->models, "package, or exported program (compiled in memory first); two are shown side by side")->required()->expected(1, 2)->type_name("MODEL");
+  app.add_option("model", a->models, "package, or exported program (compiled in memory first); two are shown side by side")
+      ->required()
+      ->expected(1, 2)
+      ->type_name("MODEL");
   app.add_option("-o,--output", a->output, "the page; default: report.html")->type_name("FILE");
-  app.add_option("--shape", a->measure.shapes, "size of a dynamic dimension; default: 8, or the nearest size in range")->allow_extra_args(false)->type_name("DIM=SIZE");
+  app.add_option("--shape", a->measure.shapes, "size of a dynamic dimension; default: 8, or the nearest size in range")
+      ->allow_extra_args(false)
+      ->type_name("DIM=SIZE");
   app.add_option("-i,--input", a->measure.inputs, "real inputs instead of random ones, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
-  app.add_option("--calls", a->measure.calls, "how many calls are measured; default: 20, or as many as fit into two seconds (3 at least)")->check(CLI::Range(1, 1'000'000))->type_name("N");
+  app.add_option("--calls", a->measure.calls, "how many calls are measured; default: 20, or as many as fit into two seconds (3 at least)")
+      ->check(CLI::Range(1, 1'000'000))
+      ->type_name("N");
   app.add_option("--warmup", a->measure.warmup, "calls before those")->check(CLI::Range(0, 1'000'000))->type_name("N");
   app.add_option("--times", a->measure.record, "a tuning record (--record of `coil compile`): what the variants of each kernel took")->type_name("FILE");
   add_device_option(app, a->measure.device);

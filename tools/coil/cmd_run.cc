@@ -40,22 +40,14 @@ double value_at(const NpyArray& a, int32_t dtype, size_t i) {
     return value;
   };
   switch (dtype) {
-    case COIL_INT8:
-      return get(int8_t{});
-    case COIL_INT16:
-      return get(int16_t{});
-    case COIL_INT32:
-      return get(int32_t{});
-    case COIL_INT64:
-      return static_cast<double>(get(int64_t{}));
-    case COIL_FLOAT16:
-      return from_f16(get(uint16_t{}));
-    case COIL_FLOAT32:
-      return get(float{});
-    case COIL_FLOAT64:
-      return get(double{});
-    default:
-      return get(uint8_t{});
+    case COIL_INT8: return get(int8_t{});
+    case COIL_INT16: return get(int16_t{});
+    case COIL_INT32: return get(int32_t{});
+    case COIL_INT64: return static_cast<double>(get(int64_t{}));
+    case COIL_FLOAT16: return from_f16(get(uint16_t{}));
+    case COIL_FLOAT32: return get(float{});
+    case COIL_FLOAT64: return get(double{});
+    default: return get(uint8_t{});
   }
 }
 
@@ -90,11 +82,7 @@ Json to_json(const runtime::Model& model, const NamedArrays& outputs, const std:
     const Summary s = summarize(a);
     Json first = Json::array();
     for (double v : s.first) first.push_back(number(v));
-    Json row = {{"key", outputs[i].first},
-                {"name", model.manifest().outputs[i].name},
-                {"dtype", dtype_name(dtypes[i])},
-                {"shape", a.shape},
-                {"first", first}};
+    Json row = {{"key", outputs[i].first}, {"name", model.manifest().outputs[i].name}, {"dtype", dtype_name(dtypes[i])}, {"shape", a.shape}, {"first", first}};
     const auto finite = static_cast<double>(s.count - s.not_finite);
     row["min"] = finite > 0 ? Json(s.min) : Json(nullptr);
     row["max"] = finite > 0 ? Json(s.max) : Json(nullptr);
@@ -117,8 +105,7 @@ std::string to_text(const runtime::Model& model, const NamedArrays& outputs, con
     const auto finite = static_cast<double>(s.count - s.not_finite);
     if (finite > 0 && s.count > 1) range = fmt::format("min {:.6g}  max {:.6g}  mean {:.6g}", s.min, s.max, s.sum / finite);
     if (s.not_finite > 0) range += fmt::format("{}{} not finite", range.empty() ? "" : "  ", s.not_finite);
-    table.add({style.bold(outputs[i].first), model.manifest().outputs[i].name, dtype_name(dtypes[i]) + shape_text(a.shape),
-               values, style.dim(range)});
+    table.add({style.bold(outputs[i].first), model.manifest().outputs[i].name, dtype_name(dtypes[i]) + shape_text(a.shape), values, style.dim(range)});
   }
   return table.text();
 }
@@ -148,7 +135,8 @@ Result<int> run(const Arguments& a) {
   }
   if (!a.output.empty()) TRY_STATUS(write_npz(a.output, outputs));
   if (a.json) {
-    Json json = {{"model", a.model}, {"device", model.device().text()}, {"target", model.isa()}, {"threads", model.host().num_workers}, {"call_seconds", seconds}};
+    Json json = {
+        {"model", a.model}, {"device", model.device().text()}, {"target", model.isa()}, {"threads", model.host().num_workers}, {"call_seconds", seconds}};
     if (loaded.compiled) json["compile_seconds"] = loaded.compile_seconds;
     if (!a.output.empty()) json["output"] = a.output;
     json["ignored"] = inputs.ignored;

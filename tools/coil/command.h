@@ -42,7 +42,7 @@ struct CommandRow {
 
 // Of the file that is linked in: with_compiler.cc or no_compiler.cc.
 std::span<const CommandRow> commands();
-Result<std::string> clang_inside();              // its version; empty: there is none
-std::vector<std::string> compiled_targets();     // what --target may name
+Result<std::string> clang_inside();           // its version; empty: there is none
+std::vector<std::string> compiled_targets();  // what --target may name
 
 }  // namespace coil::tool

@@ -16,12 +16,12 @@ void log_compile(const Log& log, const CompileReport& report, const ZipReader& p
     const std::string name = k.at("function").is_string() ? k["function"].get<std::string>() : k.at("name").get<std::string>();
     std::string where;
     if (!k.at("origins").empty()) where = k["origins"][0].value("source", "");
-    log.write(LogLevel::kernels, name, "{} computes {}; {}", k.at("kind").get<std::string>(),
-              fmt::join(k.at("ops").get<std::vector<std::string>>(), ", "), where);
+    log.write(LogLevel::kernels, name, "{} computes {}; {}", k.at("kind").get<std::string>(), fmt::join(k.at("ops").get<std::vector<std::string>>(), ", "),
+              where);
   }
   for (const Json& f : manifest.value("not_fused", Json::array())) {
-    log.write(LogLevel::decisions, f.at("producer").get<std::string>(), "not fused into {}: {}",
-              f.at("consumer").get<std::string>(), f.at("reason").get<std::string>());
+    log.write(LogLevel::decisions, f.at("producer").get<std::string>(), "not fused into {}: {}", f.at("consumer").get<std::string>(),
+              f.at("reason").get<std::string>());
   }
 }
 

@@ -40,7 +40,8 @@ Error unknown(const Json& manifest, const std::string& name) {
   for (const std::string& op : ops) {
     if (some.size() < 400) some += (some.empty() ? "" : ", ") + op;
   }
-  return Error{ErrorCode::bad_option, fmt::format("no operator, module or kernel is called '{}'", shown(name)), "", "operators: " + shown(some) + "; `coil inspect --kernels` shows all"};
+  return Error{ErrorCode::bad_option, fmt::format("no operator, module or kernel is called '{}'", shown(name)), "",
+               "operators: " + shown(some) + "; `coil inspect --kernels` shows all"};
 }
 
 // The operators that a name stands for in notes about fusion: itself, or all that its kernels compute.
@@ -131,8 +132,8 @@ Result<std::string> fusion_sentence(const Json& manifest, const std::string& a, 
   }
   if (const int shared = shared_kernel(manifest, a, b); shared >= 0) {
     const Json& k = manifest.at("kernels")[static_cast<size_t>(shared)];
-    const std::string together = fmt::format("{} and {} are one kernel, {}: it computes {}, and what goes from one to the other stays in registers.\n", shown(a), shown(b), kernel_label(k),
-                                             shown(fmt::format("{}", fmt::join(ops_of(k), ", "))));
+    const std::string together = fmt::format("{} and {} are one kernel, {}: it computes {}, and what goes from one to the other stays in registers.\n",
+                                             shown(a), shown(b), kernel_label(k), shown(fmt::format("{}", fmt::join(ops_of(k), ", "))));
     return together + notes_between(manifest, operators_of(manifest, a, false), operators_of(manifest, b, false));  // others of the same names
   }
   for (const bool whole_kernels : {false, true}) {
@@ -145,9 +146,11 @@ Result<std::string> fusion_sentence(const Json& manifest, const std::string& a, 
     for (size_t i : kernels_of(manifest, name)) {
       if (labels.size() < 4) labels.push_back(kernel_label(manifest.at("kernels")[i]));
     }
-    places += fmt::format("{}{} is computed by {}", places.empty() ? "" : ", ", shown(name), labels.empty() ? "none" : fmt::format("{}", fmt::join(labels, ", ")));
+    places +=
+        fmt::format("{}{} is computed by {}", places.empty() ? "" : ", ", shown(name), labels.empty() ? "none" : fmt::format("{}", fmt::join(labels, ", ")));
   }
-  return fmt::format("{} and {} are not one kernel, and were no candidates for it: neither reads the other's result alone, or at the same points ({}).\n", shown(a), shown(b), places);
+  return fmt::format("{} and {} are not one kernel, and were no candidates for it: neither reads the other's result alone, or at the same points ({}).\n",
+                     shown(a), shown(b), places);
 }
 
 Result<std::string> choice_sentence(const Json& manifest, const std::string& kernel) {
@@ -159,10 +162,17 @@ Result<std::string> choice_sentence(const Json& manifest, const std::string& ker
   for (size_t i : found) {
     const Json& k = manifest.at("kernels")[i];
     std::string text;
-    if (k.contains("replaced")) text += fmt::format("{} is an edited kernel: its code is that of {}.\n", kernel_label(k), shown(k["replaced"].get<std::string>()));
-    if (k.contains("user")) text += fmt::format("{} is a user's kernel, {}, in the configuration {} of {}.\n", kernel_label(k), shown(k["user"].value("name", "")), shown(k["user"].value("config", "")), integer_or_zero(k["user"], "configs"));
-    if (k.contains("choices")) text += fmt::format("{} ({}): {}. The tuner chose so{}: it timed the variants inside of the program.\n", kernel_label(k), k.at("kind").get<std::string>(), shown(choices_of(k)), tuned.empty() ? "" : " for " + tuned);
-    else text += fmt::format("{} ({}) runs by its default rules, which go by the sizes of the call: {}.\n", kernel_label(k), k.at("kind").get<std::string>(), tuned.empty() ? "the package is not tuned" : "the tuner found nothing faster");
+    if (k.contains("replaced"))
+      text += fmt::format("{} is an edited kernel: its code is that of {}.\n", kernel_label(k), shown(k["replaced"].get<std::string>()));
+    if (k.contains("user"))
+      text += fmt::format("{} is a user's kernel, {}, in the configuration {} of {}.\n", kernel_label(k), shown(k["user"].value("name", "")),
+                          shown(k["user"].value("config", "")), integer_or_zero(k["user"], "configs"));
+    if (k.contains("choices"))
+      text += fmt::format("{} ({}): {}. The tuner chose so{}: it timed the variants inside of the program.\n", kernel_label(k), k.at("kind").get<std::string>(),
+                          shown(choices_of(k)), tuned.empty() ? "" : " for " + tuned);
+    else
+      text += fmt::format("{} ({}) runs by its default rules, which go by the sizes of the call: {}.\n", kernel_label(k), k.at("kind").get<std::string>(),
+                          tuned.empty() ? "the package is not tuned" : "the tuner found nothing faster");
     const auto same = std::find_if(sentences.begin(), sentences.end(), [&](const auto& s) { return s.first == text; });
     if (same == sentences.end()) sentences.emplace_back(std::move(text), 1);
     else same->second++;
@@ -175,14 +185,16 @@ Result<std::string> choice_sentence(const Json& manifest, const std::string& ker
 Result<std::string> size_sentences(const Json& manifest, const std::vector<std::string>& shapes) {
   TRY(Sizes sizes, sizes_of(manifest, shapes));
   TRY(const MemoryNeed need, memory_need(manifest, sizes));
-  std::string text = fmt::format("{} needs {} of scratch memory and {} for its results, on {}; its inputs have {}.\n", at_sizes(sizes, shapes), bytes_text(static_cast<uint64_t>(need.arena)),
-                                 bytes_text(static_cast<uint64_t>(need.outputs)), count_text(static_cast<size_t>(allowed_cpus()), "thread"), bytes_text(static_cast<uint64_t>(need.inputs)));
+  std::string text = fmt::format("{} needs {} of scratch memory and {} for its results, on {}; its inputs have {}.\n", at_sizes(sizes, shapes),
+                                 bytes_text(static_cast<uint64_t>(need.arena)), bytes_text(static_cast<uint64_t>(need.outputs)),
+                                 count_text(static_cast<size_t>(allowed_cpus()), "thread"), bytes_text(static_cast<uint64_t>(need.inputs)));
   for (const Json& k : manifest.at("kernels")) {
     if (!k.contains("choices")) continue;
     TRY(const int64_t key, sizes.evaluate(k["choices"].at("by")));
     for (const Json& r : k["choices"].at("rows")) {
       if (!r.at("up_to").is_null() && integer(r["up_to"]) < key) continue;
-      text += fmt::format("{} runs as '{}', since {} is {}.\n", kernel_label(k), shown(r.at("run").get<std::string>()), shown(k["choices"].at("by").get<std::string>()), key);
+      text += fmt::format("{} runs as '{}', since {} is {}.\n", kernel_label(k), shown(r.at("run").get<std::string>()),
+                          shown(k["choices"].at("by").get<std::string>()), key);
       break;
     }
   }
@@ -193,8 +205,9 @@ Result<std::string> memory_sentences(const Json& manifest, const std::vector<std
   TRY(Sizes sizes, sizes_of(manifest, shapes));
   TRY(const MemoryNeed need, memory_need(manifest, sizes));
   const Json& memory = manifest.at("memory");
-  std::string text = fmt::format("{} needs {} of scratch memory (the formula is {} bytes) and {} for its results: {} at its peak.\n", at_sizes(sizes, shapes), bytes_text(static_cast<uint64_t>(need.arena)),
-                                 shown(memory.at("arena_bytes").get<std::string>()), bytes_text(static_cast<uint64_t>(need.outputs)), bytes_text(static_cast<uint64_t>(need.peak())));
+  std::string text = fmt::format("{} needs {} of scratch memory (the formula is {} bytes) and {} for its results: {} at its peak.\n", at_sizes(sizes, shapes),
+                                 bytes_text(static_cast<uint64_t>(need.arena)), shown(memory.at("arena_bytes").get<std::string>()),
+                                 bytes_text(static_cast<uint64_t>(need.outputs)), bytes_text(static_cast<uint64_t>(need.peak())));
   struct Owner {
     std::string name, type;
     int64_t bytes = 0, offset = 0;
@@ -203,7 +216,8 @@ Result<std::string> memory_sentences(const Json& manifest, const std::vector<std
   std::vector<Owner> owners;
   std::map<std::tuple<std::string, std::string, int64_t>, size_t> known;
   for (const Json& b : memory.value("arena", Json::array())) {
-    Owner o{b.at("name").get<std::string>(), b.at("dtype").get<std::string>() + shape_text(b.at("shape")), static_cast<int64_t>(dtype_bytes_of(b.at("dtype").get<std::string>())), 0};
+    Owner o{b.at("name").get<std::string>(), b.at("dtype").get<std::string>() + shape_text(b.at("shape")),
+            static_cast<int64_t>(dtype_bytes_of(b.at("dtype").get<std::string>())), 0};
     for (const Json& s : b.at("shape")) {
       TRY(const int64_t n, sizes.evaluate(s));
       if (__builtin_mul_overflow(o.bytes, n, &o.bytes)) o.bytes = INT64_MAX;
@@ -215,15 +229,19 @@ Result<std::string> memory_sentences(const Json& manifest, const std::vector<std
   }
   std::stable_sort(owners.begin(), owners.end(), [](const Owner& x, const Owner& y) { return x.bytes > y.bytes; });
   if (owners.size() > 5) owners.resize(5);
-  for (const Owner& o : owners) text += fmt::format("{} ({}) takes {} of it, at {}{}.\n", shown(o.name), shown(o.type), bytes_text(static_cast<uint64_t>(o.bytes)), o.offset, o.times > 1 ? fmt::format(", {} times one after the other", o.times) : "");
-  return text + fmt::format("The weights have {}, which all processes share{}.\n", bytes_text(static_cast<uint64_t>(need.constants)), need.state > 0 ? "; the state has " + bytes_text(static_cast<uint64_t>(need.state)) : "");
+  for (const Owner& o : owners)
+    text += fmt::format("{} ({}) takes {} of it, at {}{}.\n", shown(o.name), shown(o.type), bytes_text(static_cast<uint64_t>(o.bytes)), o.offset,
+                        o.times > 1 ? fmt::format(", {} times one after the other", o.times) : "");
+  return text + fmt::format("The weights have {}, which all processes share{}.\n", bytes_text(static_cast<uint64_t>(need.constants)),
+                            need.state > 0 ? "; the state has " + bytes_text(static_cast<uint64_t>(need.state)) : "");
 }
 
 namespace {
 
 Error bad_requirement(const std::string& text, const std::string& what) {
-  return Error{ErrorCode::bad_option, fmt::format("--require '{}': {}", shown(text), what), "",
-               "write it like \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"not fused(a, b)\", \"kernels(softmax) == 1\", \"copies == 0\", \"peak <= 2GB\", \"scratch <= 64MiB\", \"weights <= 100MB\""};
+  return Error{
+      ErrorCode::bad_option, fmt::format("--require '{}': {}", shown(text), what), "",
+      "write it like \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"not fused(a, b)\", \"kernels(softmax) == 1\", \"copies == 0\", \"peak <= 2GB\", \"scratch <= 64MiB\", \"weights <= 100MB\""};
 }
 
 // "40", "2GB", "1.5MiB".
@@ -231,7 +249,8 @@ Result<double> amount(const std::string& text, const std::string& whole) {
   static const std::regex kForm(R"(\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*)");
   std::smatch m;
   if (text.size() > 64 || !std::regex_match(text, m, kForm)) return bad_requirement(whole, fmt::format("'{}' is no amount", shown(text)));
-  for (const auto& [unit, factor] : std::initializer_list<std::pair<const char*, double>>{{"", 1}, {"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}}) {
+  for (const auto& [unit, factor] : std::initializer_list<std::pair<const char*, double>>{
+           {"", 1}, {"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}}) {
     if (m[2] == unit) return std::stod(m[1]) * factor;
   }
   return bad_requirement(whole, fmt::format("'{}' is no unit of memory", shown(m[2].str())));
@@ -253,7 +272,8 @@ Result<std::optional<std::pair<double, std::string>>> quantity(const Json& manif
   const Json& kernels = manifest.at("kernels");
   if (word == "kernels") return count(argument.empty() ? kernels.size() : kernels_of(manifest, argument).size(), "kernel");
   const auto rows = [&](const auto& is) { return static_cast<size_t>(std::count_if(kernels.begin(), kernels.end(), is)); };
-  if (word == "copies" && argument.empty()) return count(rows([](const Json& k) { return k.at("kind") == "copy" || ops_of(k) == std::vector<std::string>{"copy"}; }), "copy kernel");
+  if (word == "copies" && argument.empty())
+    return count(rows([](const Json& k) { return k.at("kind") == "copy" || ops_of(k) == std::vector<std::string>{"copy"}; }), "copy kernel");
   if (word == "replaced" && argument.empty()) return count(rows([](const Json& k) { return k.contains("replaced"); }), "replaced kernel");
   if (word == "not_fused" && argument.empty()) return count(manifest.value("not_fused", Json::array()).size(), "pair");
   TRY(const MemoryNeed need, memory_need(manifest, sizes));
@@ -267,7 +287,8 @@ Result<std::optional<std::pair<double, std::string>>> quantity(const Json& manif
 }
 
 Result<Requirement> check(const Json& manifest, const std::string& text, const std::vector<std::string>& shapes) {
-  static const std::regex kFused(R"(\s*(not\s+)?fused\s*\(\s*([^,()]+?)\s*,\s*([^,()]+?)\s*\)\s*)"), kAmount(R"(\s*([a-z_]+)\s*(?:\(\s*([^()]*?)\s*\))?\s*(<=|>=|==|<|>)\s*(.+))");
+  static const std::regex kFused(R"(\s*(not\s+)?fused\s*\(\s*([^,()]+?)\s*,\s*([^,()]+?)\s*\)\s*)"),
+      kAmount(R"(\s*([a-z_]+)\s*(?:\(\s*([^()]*?)\s*\))?\s*(<=|>=|==|<|>)\s*(.+))");
   if (text.size() > 1000) return bad_requirement(text.substr(0, 60), "it is too long");
   std::smatch m;
   if (std::regex_match(text, m, kFused)) {

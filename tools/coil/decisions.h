@@ -29,8 +29,8 @@ struct Requirement {
   bool met = false;
   std::string found;  // "43 kernels"
 };
-// "kernels <= 40", "fused(a, b)", "not fused(a, b)", "peak <= 2GB", "scratch < 1MiB", "weights <= 100MB", "copies == 0", "replaced == 0", "kernels(softmax) == 1".
-// bad_option for what is none.
+// "kernels <= 40", "fused(a, b)", "not fused(a, b)", "peak <= 2GB", "scratch < 1MiB", "weights <= 100MB", "copies == 0", "replaced == 0", "kernels(softmax) ==
+// 1". bad_option for what is none.
 Result<std::vector<Requirement>> check_requirements(const Json& manifest, const std::vector<std::string>& texts, const std::vector<std::string>& shapes);
 // A line for each that is not met, on stderr; the exit code: 0, or 1.
 int report_requirements(const std::vector<Requirement>& requirements);

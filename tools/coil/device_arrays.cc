@@ -31,8 +31,7 @@ Result<DeviceInputs> DeviceInputs::make(const runtime::Model& model, const CallI
     const auto bytes = static_cast<int64_t>(extent_bytes(view));
     runtime::Buffer& buffer = made.buffers_.emplace_back(model.device());
     if (!buffer.reserve(bytes, &error))
-      return error_of(error).with_context(
-          fmt::format("no memory for input '{}' of {} bytes", model.manifest().inputs[i].name, bytes));
+      return error_of(error).with_context(fmt::format("no memory for input '{}' of {} bytes", model.manifest().inputs[i].name, bytes));
     if (model.device().upload(buffer.data(), view.data, bytes, &error)) return error_of(error);
     view.data = buffer.data();
     view.device_type = model.device().id().type;
@@ -45,18 +44,15 @@ Result<NpyArray> fetch_array(runtime::Context& context, const CoilTensorView& vi
   if (view.device_type == COIL_CPU) return to_array(view);
   std::vector<uint8_t> bytes(extent_bytes(view));
   CoilError error{};
-  if (context.model().device().copy(bytes.data(), view.data, static_cast<int64_t>(bytes.size()), context.stream(), &error))
-    return error_of(error);
+  if (context.model().device().copy(bytes.data(), view.data, static_cast<int64_t>(bytes.size()), context.stream(), &error)) return error_of(error);
   CoilTensorView copy = view;
   copy.data = bytes.data();
   return to_array(copy);
 }
 
-Status run_model(runtime::Context& context, const std::vector<CoilTensorView>& inputs, std::vector<CoilTensorView>& outputs,
-                 void* stream) {
+Status run_model(runtime::Context& context, const std::vector<CoilTensorView>& inputs, std::vector<CoilTensorView>& outputs, void* stream) {
   CoilError error{};
-  const int32_t code = context.run(inputs.data(), static_cast<int32_t>(inputs.size()), outputs.data(),
-                                   static_cast<int32_t>(outputs.size()), &error, stream);
+  const int32_t code = context.run(inputs.data(), static_cast<int32_t>(inputs.size()), outputs.data(), static_cast<int32_t>(outputs.size()), &error, stream);
   if (code == 0) return ok_status();
   return Error{static_cast<ErrorCode>(code), error.message, "", ""};
 }
@@ -67,8 +63,6 @@ Status synchronise(runtime::Context& context) {
   return error_of(error);
 }
 
-std::string where_text(const runtime::Model& model) {
-  return model.cuda() ? fmt::format("{} ({})", model.device().text(), model.isa()) : model.isa();
-}
+std::string where_text(const runtime::Model& model) { return model.cuda() ? fmt::format("{} ({})", model.device().text(), model.isa()) : model.isa(); }
 
 }  // namespace coil::tool

@@ -24,8 +24,7 @@ class DeviceInputs {
 Result<NpyArray> fetch_array(runtime::Context& context, const CoilTensorView& view);
 
 // Runs and returns the error as the library words it.
-Status run_model(runtime::Context& context, const std::vector<CoilTensorView>& inputs, std::vector<CoilTensorView>& outputs,
-                 void* stream = nullptr);
+Status run_model(runtime::Context& context, const std::vector<CoilTensorView>& inputs, std::vector<CoilTensorView>& outputs, void* stream = nullptr);
 Status synchronise(runtime::Context& context);
 
 // "cuda:0 (sm_90)", "cpu (x86-64-v4)"

@@ -47,33 +47,44 @@ std::string difference_text(const KernelDifference& d, const Style& style) {
   std::string text;
   switch (d.kind) {
     case KernelDifference::Kind::wrong:
-      text = fmt::format("{} kernel {}: {} is {}, expected {} within {:.2g}; {} of {} differ\n", style.red("wrong"), name, element, number_text(d.found), number_text(d.expected), d.bound,
-                         d.different, count_text(static_cast<size_t>(d.elements), "element"));
+      text = fmt::format("{} kernel {}: {} is {}, expected {} within {:.2g}; {} of {} differ\n", style.red("wrong"), name, element, number_text(d.found),
+                         number_text(d.expected), d.bound, d.different, count_text(static_cast<size_t>(d.elements), "element"));
       break;
     case KernelDifference::Kind::unordered:
-      text = fmt::format("{} kernel {}: {} is {} {}, and {} otherwise; {} of {} differ. Parts of its loop that run at the same time depend on each other\n", style.red("race"), name, element,
-                         number_text(d.found), d.detail, number_text(d.expected), d.different, count_text(static_cast<size_t>(d.elements), "element"));
+      text = fmt::format("{} kernel {}: {} is {} {}, and {} otherwise; {} of {} differ. Parts of its loop that run at the same time depend on each other\n",
+                         style.red("race"), name, element, number_text(d.found), d.detail, number_text(d.expected), d.different,
+                         count_text(static_cast<size_t>(d.elements), "element"));
       break;
     case KernelDifference::Kind::overwritten:
-      text = fmt::format("{} kernel {} changes the memory of {} (of {}), which a later kernel reads\n", style.red("overwritten"), name, element, shown(d.detail));
+      text =
+          fmt::format("{} kernel {} changes the memory of {} (of {}), which a later kernel reads\n", style.red("overwritten"), name, element, shown(d.detail));
       break;
   }
   return text + origin_lines(d.place, style);
 }
 
 std::string nonfinite_text(const NonFinite& n, const Style& style) {
-  return fmt::format("first {}: {}[{}] of kernel {}, from {}{}\n", n.what, style.bold(n.value), fmt::join(n.index, ", "), n.place.name, shown(n.from), n.where.empty() ? "" : " at " + shown(n.where));
+  return fmt::format("first {}: {}[{}] of kernel {}, from {}{}\n", n.what, style.bold(n.value), fmt::join(n.index, ", "), n.place.name, shown(n.from),
+                     n.where.empty() ? "" : " at " + shown(n.where));
 }
 
 std::string result_text(const ResultDiff& r, const std::string& beside, const Style& style) {
-  return fmt::format("{} result {} ('{}'): [{}] is {}, and {} of {}, within {:.2g}; {} of {} differ, by at most {:.2g} of the largest number\n", style.red("different"), r.result, shown(r.name),
-                     fmt::join(r.index, ", "), number_text(r.found), number_text(r.expected), beside, r.bound, r.different, count_text(static_cast<size_t>(r.elements), "element"), r.worst);
+  return fmt::format("{} result {} ('{}'): [{}] is {}, and {} of {}, within {:.2g}; {} of {} differ, by at most {:.2g} of the largest number\n",
+                     style.red("different"), r.result, shown(r.name), fmt::join(r.index, ", "), number_text(r.found), number_text(r.expected), beside, r.bound,
+                     r.different, count_text(static_cast<size_t>(r.elements), "element"), r.worst);
 }
 
 Json difference_json(const KernelDifference& d) {
   Json out = place_json(d.place);
-  out.update({{"kind", kind_name(d.kind)}, {"value", d.value}, {"dtype", name(d.dtype)}, {"index", d.index}, {"found", number(d.found)}, {"expected", number(d.expected)},
-              {"bound", number(d.bound)}, {"different", d.different}, {"elements", d.elements}});
+  out.update({{"kind", kind_name(d.kind)},
+              {"value", d.value},
+              {"dtype", name(d.dtype)},
+              {"index", d.index},
+              {"found", number(d.found)},
+              {"expected", number(d.expected)},
+              {"bound", number(d.bound)},
+              {"different", d.different},
+              {"elements", d.elements}});
   if (!d.detail.empty()) out["detail"] = d.detail;
   return out;
 }
@@ -85,7 +96,8 @@ Json nonfinite_json(const NonFinite& n) {
 }
 
 Json result_json(const ResultDiff& r) {
-  Json out = {{"result", r.result}, {"name", r.name}, {"dtype", name(r.dtype)}, {"elements", r.elements}, {"different", r.different}, {"largest_relative", number(r.worst)}};
+  Json out = {{"result", r.result},     {"name", r.name},           {"dtype", name(r.dtype)},
+              {"elements", r.elements}, {"different", r.different}, {"largest_relative", number(r.worst)}};
   if (r.different > 0) out.update({{"index", r.index}, {"found", number(r.found)}, {"expected", number(r.expected)}, {"bound", number(r.bound)}});
   return out;
 }

@@ -42,8 +42,9 @@ Result<NpyArray> random_array(const Json& info, Sizes& sizes, Random& random) {
   for (int64_t n : a.shape) elements *= static_cast<double>(n);
   constexpr double kMost = 0x1p40;  // random numbers are made one by one
   if (elements > kMost)
-    return Error{ErrorCode::out_of_memory, fmt::format("input '{}' of sizes [{}] would have {:.3g} elements", info.at("name").get<std::string>(),
-                                                       fmt::join(a.shape, ", "), elements), "", "choose smaller sizes with --shape"};
+    return Error{ErrorCode::out_of_memory,
+                 fmt::format("input '{}' of sizes [{}] would have {:.3g} elements", info.at("name").get<std::string>(), fmt::join(a.shape, ", "), elements), "",
+                 "choose smaller sizes with --shape"};
   const bool half = dtype == "bfloat16" || dtype == "float16";
   const bool floating = half || dtype == "float32" || dtype == "complex64";
   const bool wide = dtype == "float64" || dtype == "complex128";
@@ -96,7 +97,8 @@ void learn_sizes(const Json& manifest, const CallInputs& inputs, Sizes& sizes) {
 
 }  // namespace
 
-Status example_inputs(const std::vector<std::string>& files, const std::vector<std::string>& shapes, const LoadedModel& loaded, Sizes& sizes, CallInputs* inputs) {
+Status example_inputs(const std::vector<std::string>& files, const std::vector<std::string>& shapes, const LoadedModel& loaded, Sizes& sizes,
+                      CallInputs* inputs) {
   TRY_STATUS(apply_shapes(shapes, sizes));
   if (!files.empty()) {
     if (!shapes.empty()) return Error{ErrorCode::bad_option, "--shape and --input exclude each other: arrays have sizes", "", ""};

@@ -13,13 +13,13 @@ namespace coil::tool {
 
 // `files` as for --input, `shapes` as for --shape: one of the two. Sizes that neither gives are chosen, with a note that says so. Fills both.
 // Random values lie between -1 and 1; integers and booleans are 0 or 1, which are in range for any index and any mask.
-Status example_inputs(const std::vector<std::string>& files, const std::vector<std::string>& shapes, const LoadedModel& loaded, Sizes& sizes, CallInputs* inputs);
+Status example_inputs(const std::vector<std::string>& files, const std::vector<std::string>& shapes, const LoadedModel& loaded, Sizes& sizes,
+                      CallInputs* inputs);
 
 // One call with outputs in the context's memory, as a user makes it.
 class Caller {
  public:
-  Caller(runtime::Context& context, const DeviceInputs& inputs)
-      : context_(context), inputs_(inputs), outputs_(context.model().manifest().outputs.size()) {}
+  Caller(runtime::Context& context, const DeviceInputs& inputs) : context_(context), inputs_(inputs), outputs_(context.model().manifest().outputs.size()) {}
   Status call() {
     for (CoilTensorView& o : outputs_) o.data = nullptr;
     return run_model(context_, inputs_.views(), outputs_);

@@ -50,8 +50,7 @@ std::vector<Slot> slots_of(const runtime::Manifest& manifest) {
 
 std::string tensor_text(const runtime::ManifestTensor& t) {
   std::string text = fmt::format("{}: {}[", t.name, dtype_name(t.dtype));
-  for (size_t d = 0; d < t.dims.size(); ++d)
-    text += (d ? ", " : "") + (t.dims[d].symbol.empty() ? std::to_string(t.dims[d].min) : t.dims[d].symbol);
+  for (size_t d = 0; d < t.dims.size(); ++d) text += (d ? ", " : "") + (t.dims[d].symbol.empty() ? std::to_string(t.dims[d].min) : t.dims[d].symbol);
   return text + "]";
 }
 
@@ -69,26 +68,16 @@ std::optional<double> scalar_of(const NpyArray& a) {
     return static_cast<double>(value);
   };
   switch (a.dtype) {
-    case COIL_BOOL:
-      return a.data[0] != 0;
-    case COIL_UINT8:
-      return get(uint8_t{});
-    case COIL_INT8:
-      return get(int8_t{});
-    case COIL_INT16:
-      return get(int16_t{});
-    case COIL_INT32:
-      return get(int32_t{});
-    case COIL_INT64:
-      return get(int64_t{});
-    case COIL_FLOAT16:
-      return from_f16(static_cast<uint16_t>(a.data[0] | a.data[1] << 8));
-    case COIL_FLOAT32:
-      return get(float{});
-    case COIL_FLOAT64:
-      return get(double{});
-    default:
-      return std::nullopt;
+    case COIL_BOOL: return a.data[0] != 0;
+    case COIL_UINT8: return get(uint8_t{});
+    case COIL_INT8: return get(int8_t{});
+    case COIL_INT16: return get(int16_t{});
+    case COIL_INT32: return get(int32_t{});
+    case COIL_INT64: return get(int64_t{});
+    case COIL_FLOAT16: return from_f16(static_cast<uint16_t>(a.data[0] | a.data[1] << 8));
+    case COIL_FLOAT32: return get(float{});
+    case COIL_FLOAT64: return get(double{});
+    default: return std::nullopt;
   }
 }
 
@@ -98,8 +87,7 @@ Status check_fixed(const Slot& slot, size_t position, const NpyArray& array) {
   const std::string label = fmt::format("input '{}' (in_{})", slot.name, position);
   const char* hint = "leave it out, or export the program again with the other value";
   const auto fail = [&](const std::string& found, const std::string& wanted) {
-    return Error{ErrorCode::input_value, fmt::format("{} is {}, but the export fixed it to {}", label, found, wanted), "",
-                 hint};
+    return Error{ErrorCode::input_value, fmt::format("{} is {}, but the export fixed it to {}", label, found, wanted), "", hint};
   };
   const std::optional<double> value = scalar_of(array);
   const std::string found = value && array.dtype == COIL_BOOL ? (*value != 0 ? "True" : "False")
@@ -115,9 +103,7 @@ Status check_fixed(const Slot& slot, size_t position, const NpyArray& array) {
         } else {
           // float32 arrays hold a rounded value of a Python float
           const double wanted = static_cast<double>(fixed);
-          const bool same =
-              value &&
-              (*value == wanted || (array.dtype == COIL_FLOAT32 && *value == static_cast<double>(static_cast<float>(wanted))));
+          const bool same = value && (*value == wanted || (array.dtype == COIL_FLOAT32 && *value == static_cast<double>(static_cast<float>(wanted))));
           if (!same) return fail(found, std::is_same_v<T, bool> ? (wanted != 0 ? "True" : "False") : number_text(wanted));
           return ok_status();
         }
@@ -127,11 +113,11 @@ Status check_fixed(const Slot& slot, size_t position, const NpyArray& array) {
 
 // A symbolic size: any integer of one element, as the 0-d int64 that the model takes.
 Status to_size(const std::string& name, NpyArray& array) {
-  const bool integer = array.dtype == COIL_INT64 || array.dtype == COIL_INT32 || array.dtype == COIL_INT16 ||
-                       array.dtype == COIL_INT8 || array.dtype == COIL_UINT8;
+  const bool integer =
+      array.dtype == COIL_INT64 || array.dtype == COIL_INT32 || array.dtype == COIL_INT16 || array.dtype == COIL_INT8 || array.dtype == COIL_UINT8;
   if (!integer || array.count() != 1) {
-    return Error{integer ? ErrorCode::input_rank : ErrorCode::input_dtype,
-                 fmt::format("input '{}' is an integer: an array of one integer is wanted", name), "", ""};
+    return Error{integer ? ErrorCode::input_rank : ErrorCode::input_dtype, fmt::format("input '{}' is an integer: an array of one integer is wanted", name), "",
+                 ""};
   }
   const int64_t value = static_cast<int64_t>(*scalar_of(array));
   if (array.dtype != COIL_INT64) {
@@ -145,8 +131,7 @@ Status to_size(const std::string& name, NpyArray& array) {
 
 class Gatherer {
  public:
-  Gatherer(const runtime::Manifest& manifest, CallInputs* inputs)
-      : manifest_(manifest), slots_(slots_of(manifest)), found_(slots_.size()), inputs_(inputs) {}
+  Gatherer(const runtime::Manifest& manifest, CallInputs* inputs) : manifest_(manifest), slots_(slots_of(manifest)), found_(slots_.size()), inputs_(inputs) {}
 
   Status add(const std::string& argument) {
     std::string name, path = argument;
@@ -156,11 +141,9 @@ class Gatherer {
       path = argument.substr(equals + 1);
     }
     TRY(const MappedFile file, MappedFile::open(path));
-    const bool archive =
-        path.ends_with(".npz") || (file.bytes().size() > 1 && file.bytes()[0] == 'P' && file.bytes()[1] == 'K');
+    const bool archive = path.ends_with(".npz") || (file.bytes().size() > 1 && file.bytes()[0] == 'P' && file.bytes()[1] == 'K');
     if (archive && !name.empty())
-      return Error{ErrorCode::bad_option, fmt::format("'{}' is an archive: it cannot be the one input '{}'", path, name), "",
-                   "give it without a name"};
+      return Error{ErrorCode::bad_option, fmt::format("'{}' is an archive: it cannot be the one input '{}'", path, name), "", "give it without a name"};
     if (archive) return add_archive(path);
     if (!name.empty() && find_slot(name) < 0) {
       return Error{ErrorCode::input_name, fmt::format("no input is named '{}'", name), "", inputs_text(manifest_)};
@@ -190,8 +173,7 @@ class Gatherer {
       }
     }
     for (size_t s = 0; s < slots_.size(); ++s) {
-      if (slots_[s].input >= 0)
-        TRY_STATUS(place_input(static_cast<size_t>(slots_[s].input), std::move(*found_[s]), manifest, sizes.value(), inputs_));
+      if (slots_[s].input >= 0) TRY_STATUS(place_input(static_cast<size_t>(slots_[s].input), std::move(*found_[s]), manifest, sizes.value(), inputs_));
     }
     make_views(inputs_);
     return ok_status();
@@ -220,8 +202,7 @@ class Gatherer {
       const int64_t position = position_of(key);
       const int slot = find_slot(key);
       if (slot < 0 && position >= static_cast<int64_t>(slots_.size())) {
-        return Error{ErrorCode::input_count,
-                     fmt::format("'{}' has the key '{}', but the program has {} inputs", path, key, slots_.size()), "",
+        return Error{ErrorCode::input_count, fmt::format("'{}' has the key '{}', but the program has {} inputs", path, key, slots_.size()), "",
                      inputs_text(manifest_)};
       }
       if (slot < 0 && position < 0) {
@@ -230,17 +211,14 @@ class Gatherer {
       }
       TRY(const std::vector<uint8_t> bytes, zip.read(entry, kMaxArrayBytes));
       TRY(NpyArray array, parse_npy(bytes, fmt::format("{}: {}", path, entry.name)));
-      TRY_STATUS(take(static_cast<size_t>(position >= 0 && position < static_cast<int64_t>(slots_.size()) ? position : slot),
-                      std::move(array)));
+      TRY_STATUS(take(static_cast<size_t>(position >= 0 && position < static_cast<int64_t>(slots_.size()) ? position : slot), std::move(array)));
     }
     return ok_status();
   }
 
   Status take(size_t slot, NpyArray array) {
     if (slots_[slot].fixed) TRY_STATUS(check_fixed(slots_[slot], slot, array));
-    if (found_[slot])
-      return Error{ErrorCode::input_count, fmt::format("input '{}' is given twice", slots_[slot].name), "",
-                   inputs_text(manifest_)};
+    if (found_[slot]) return Error{ErrorCode::input_count, fmt::format("input '{}' is given twice", slots_[slot].name), "", inputs_text(manifest_)};
     found_[slot] = std::move(array);
     return ok_status();
   }
@@ -254,22 +232,21 @@ class Gatherer {
       TRY_STATUS(take(s, std::move(unnamed_[next++].second)));
     }
     if (next == unnamed_.size()) return ok_status();
-    return Error{
-        ErrorCode::input_count,
-        fmt::format("'{}' is one array too many: the model takes {} inputs", unnamed_[next].first, manifest_.inputs.size()), "",
-        inputs_text(manifest_)};
+    return Error{ErrorCode::input_count, fmt::format("'{}' is one array too many: the model takes {} inputs", unnamed_[next].first, manifest_.inputs.size()),
+                 "", inputs_text(manifest_)};
   }
 
   Error missing() const {
     std::string names;
     for (size_t s = 0; s < slots_.size(); ++s) {
-      if (slots_[s].input >= 0 && !found_[s])
-        names += fmt::format("{}'{}' (in_{})", names.empty() ? "" : ", ", slots_[s].name, s);
+      if (slots_[s].input >= 0 && !found_[s]) names += fmt::format("{}'{}' (in_{})", names.empty() ? "" : ", ", slots_[s].name, s);
     }
     std::string message = fmt::format("no array is given for input {}", names);
     const std::vector<std::string>& ignored = inputs_->ignored;
     const size_t named = std::min(ignored.size(), kNamedKeys);
-    if (!ignored.empty()) message += fmt::format("; the keys {}{} name no input", fmt::join(ignored.begin(), ignored.begin() + static_cast<ptrdiff_t>(named), ", "), named < ignored.size() ? ", ..." : "");
+    if (!ignored.empty())
+      message += fmt::format("; the keys {}{} name no input", fmt::join(ignored.begin(), ignored.begin() + static_cast<ptrdiff_t>(named), ", "),
+                             named < ignored.size() ? ", ..." : "");
     return Error{ErrorCode::input_count, std::move(message), "", inputs_text(manifest_)};
   }
 
@@ -282,13 +259,11 @@ class Gatherer {
 
 }  // namespace
 
-Status gather_inputs(const std::vector<std::string>& arguments, const runtime::Model& model, const Json& manifest,
-                     CallInputs* inputs) {
+Status gather_inputs(const std::vector<std::string>& arguments, const runtime::Model& model, const Json& manifest, CallInputs* inputs) {
   return gather_inputs(arguments, model.manifest(), manifest, inputs);
 }
 
-Status gather_inputs(const std::vector<std::string>& arguments, const runtime::Manifest& interface, const Json& manifest,
-                     CallInputs* inputs) {
+Status gather_inputs(const std::vector<std::string>& arguments, const runtime::Manifest& interface, const Json& manifest, CallInputs* inputs) {
   Gatherer gatherer(interface, inputs);
   for (const std::string& argument : arguments) TRY_STATUS(gatherer.add(argument));
   return gatherer.finish(manifest);

@@ -17,8 +17,7 @@ constexpr std::string_view kSourceFolder = "/data/coil/src/";
 constexpr uint64_t kMaxSource = uint64_t{1} << 28;
 
 std::string range_text(const Json& low, const Json& high) {
-  return high.is_null() ? fmt::format("at least {}", integer(low))
-                        : fmt::format("{} to {}", integer(low), integer(high));
+  return high.is_null() ? fmt::format("at least {}", integer(low)) : fmt::format("{} to {}", integer(low), integer(high));
 }
 
 // "model.py:13 (layers.0.attn): return self.fc(x)"
@@ -63,8 +62,8 @@ std::string interface_text(const Json& m, const Style& style) {
   int64_t position = 0;
   for (const Json& in : m.at("inputs")) {
     while (std::find(fixed.begin(), fixed.end(), position) != fixed.end()) ++position;
-    const std::string type = in.contains("value") ? "integer " + in["value"].get<std::string>()
-                                                  : in.at("dtype").get<std::string>() + shape_text(in.at("shape"));
+    const std::string type =
+        in.contains("value") ? "integer " + in["value"].get<std::string>() : in.at("dtype").get<std::string>() + shape_text(in.at("shape"));
     rows.push_back({position++, {in.at("name").get<std::string>(), type}});
   }
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -77,12 +76,10 @@ std::string interface_text(const Json& m, const Style& style) {
   for (size_t i = 0; i < m.at("outputs").size(); ++i, ++place) {
     const Json& out = m["outputs"][i];
     while (std::find(none.begin(), none.end(), place) != none.end()) outputs.add({fmt::format("out_{}", place++), "None", ""});
-    outputs.add({fmt::format("out_{}", place), out.at("name").get<std::string>(),
-                 out.at("dtype").get<std::string>() + shape_text(out.at("shape"))});
+    outputs.add({fmt::format("out_{}", place), out.at("name").get<std::string>(), out.at("dtype").get<std::string>() + shape_text(out.at("shape"))});
   }
   while (std::find(none.begin(), none.end(), place) != none.end()) outputs.add({fmt::format("out_{}", place++), "None", ""});
-  for (const Json& s : m.value("symbols", Json::array()))
-    symbols.add({s.at("name").get<std::string>(), range_text(s.at("min"), s.at("max"))});
+  for (const Json& s : m.value("symbols", Json::array())) symbols.add({s.at("name").get<std::string>(), range_text(s.at("min"), s.at("max"))});
   std::string text = style.bold("Inputs") + "\n" + inputs.text() + style.bold("Outputs") + "\n" + outputs.text();
   if (!symbols.empty()) text += style.bold("Dynamic dimensions") + "\n" + symbols.text();
   return text;
@@ -97,12 +94,13 @@ Result<std::string> memory_text(const Json& m, const Style& style) {
   table.add({"scratch", memory.at("arena_bytes").get<std::string>(), "bytes, one block per call, kept by its context"});
   table.add({"outputs", outputs, "bytes, unless the caller brings them"});
   table.add({style.bold("peak of a call"), style.bold(peak), "bytes, the sum of both"});
-  table.add(
-      {"weights", bytes_text(static_cast<uint64_t>(integer(memory.at("constants_bytes")))), "mapped from the file, shared by all processes"});
+  table.add({"weights", bytes_text(static_cast<uint64_t>(integer(memory.at("constants_bytes")))), "mapped from the file, shared by all processes"});
   if (integer_or_zero(memory, "again_bytes") > 0)
-    table.add({"", bytes_text(static_cast<uint64_t>(integer(memory["again_bytes"]))), "of them weights that are stored in another form too: as a lookup and as a product reads them"});
+    table.add({"", bytes_text(static_cast<uint64_t>(integer(memory["again_bytes"]))),
+               "of them weights that are stored in another form too: as a lookup and as a product reads them"});
   if (integer_or_zero(memory, "shared_bytes") > 0)
-    table.add({"", bytes_text(static_cast<uint64_t>(integer(memory["shared_bytes"]))), "of them shared with earlier programs of the package: stored and mapped once"});
+    table.add({"", bytes_text(static_cast<uint64_t>(integer(memory["shared_bytes"]))),
+               "of them shared with earlier programs of the package: stored and mapped once"});
   if (integer_or_zero(memory, "state_bytes") > 0)
     table.add({"state", bytes_text(static_cast<uint64_t>(integer(memory["state_bytes"]))), "mutated buffers, one copy per loaded model"});
   return style.bold("Memory") + "\n" + table.text();
@@ -144,8 +142,8 @@ Result<std::string> memory_examples(const Json& m, const std::vector<std::string
 std::string arena_text(const Json& m, const Style& style) {
   Table table(2);
   for (const Json& b : m.at("memory").value("arena", Json::array())) {
-    table.add({b.at("name").get<std::string>(), b.at("dtype").get<std::string>() + shape_text(b.at("shape")),
-               style.dim("at " + b.at("offset").get<std::string>())});
+    table.add(
+        {b.at("name").get<std::string>(), b.at("dtype").get<std::string>() + shape_text(b.at("shape")), style.dim("at " + b.at("offset").get<std::string>())});
   }
   return table.empty() ? "" : style.bold("Buffers in the scratch block") + "\n" + table.text();
 }
@@ -173,7 +171,8 @@ std::string tuned_text(const Json& m, const Style& style) {
     seen.push_back(row);
     table.add({row.first, row.second});
   }
-  return style.bold("Tuned") + fmt::format(" for {}\n", find_level(isa).level ? std::string(find_level(isa).level->full_name) : isa) + (seen.empty() ? "  every kernel keeps its default\n" : table.text());
+  return style.bold("Tuned") + fmt::format(" for {}\n", find_level(isa).level ? std::string(find_level(isa).level->full_name) : isa) +
+         (seen.empty() ? "  every kernel keeps its default\n" : table.text());
 }
 
 std::string kernels_text(const Json& m, const Style& style) {
@@ -200,8 +199,7 @@ std::string kernels_text(const Json& m, const Style& style) {
 std::string fusion_text(const Json& m, const Style& style) {
   std::string text = style.bold("Not fused") + "\n";
   for (const Json& f : m.value("not_fused", Json::array())) {
-    text += fmt::format("  {} -> {}: {}\n", f.at("producer").get<std::string>(), f.at("consumer").get<std::string>(),
-                        f.at("reason").get<std::string>());
+    text += fmt::format("  {} -> {}: {}\n", f.at("producer").get<std::string>(), f.at("consumer").get<std::string>(), f.at("reason").get<std::string>());
   }
   return m.value("not_fused", Json::array()).empty() ? text + "  nothing: all neighbours became one kernel\n" : text;
 }
@@ -227,7 +225,9 @@ Result<std::vector<std::pair<std::string, std::string>>> read_sources(const ZipR
 // The entry that names the parts and has their terms.
 Result<std::string> licenses_text(const ZipReader& zip, const Json& m) {
   const std::string entry = m.at("name").get<std::string>() + "/data/coil/NOTICE";
-  if (!zip.find(entry)) return Error{ErrorCode::bad_package, "the package does not say what it contains: it has no entry data/coil/NOTICE", zip.name(), "compile the program again"};
+  if (!zip.find(entry))
+    return Error{ErrorCode::bad_package, "the package does not say what it contains: it has no entry data/coil/NOTICE", zip.name(),
+                 "compile the program again"};
   TRY(const ZipEntry* e, zip.get(entry));
   return zip.read_text(*e, kMaxSource);
 }
@@ -257,19 +257,16 @@ Result<std::string> source_text(const ZipReader& zip, const Json& m, const std::
   for (const Json& k : m.at("kernels")) {
     if (!k.at("function").is_string()) continue;
     const std::string function = k["function"].get<std::string>();
-    const bool named =
-        function.find(wanted) != std::string::npos || k.at("name").get<std::string>().find(wanted) != std::string::npos;
+    const bool named = function.find(wanted) != std::string::npos || k.at("name").get<std::string>().find(wanted) != std::string::npos;
     if (!named || std::find(done.begin(), done.end(), function) != done.end()) continue;
     done.push_back(function);
     for (const auto& [file, content] : sources) {
-      if (const std::string code = function_text(content, function); !code.empty())
-        text += fmt::format("// {}\n{}\n", file, code);
+      if (const std::string code = function_text(content, function); !code.empty()) text += fmt::format("// {}\n{}\n", file, code);
     }
   }
   if (!text.empty()) return text;
   if (!done.empty()) {
-    return fmt::format("// {}: code of the device library, with no generated part; its arguments are in host.cc\n",
-                       fmt::join(done, ", "));
+    return fmt::format("// {}: code of the device library, with no generated part; its arguments are in host.cc\n", fmt::join(done, ", "));
   }
   return Error{ErrorCode::bad_option, fmt::format("--source '{}': no kernel and no generated file has this name", wanted), "",
                "see --kernels for the kernels; the files are " + names};
@@ -330,7 +327,8 @@ Result<std::string> programs_text(const ZipReader& zip, const std::vector<std::s
   for (const std::string& name : names) {
     TRY(const Json manifest, read_manifest(zip, name));
     const Json& memory = manifest.at("memory");
-    const int64_t weights = integer(memory.at("constants_bytes")), shared = integer_or_zero(memory, "shared_bytes"), state = integer_or_zero(memory, "state_bytes");
+    const int64_t weights = integer(memory.at("constants_bytes")), shared = integer_or_zero(memory, "shared_bytes"),
+                  state = integer_or_zero(memory, "state_bytes");
     std::string kept = "no state";
     if (state > 0) {
       const Json own = manifest.value("states", Json::array());
@@ -339,7 +337,9 @@ Result<std::string> programs_text(const ZipReader& zip, const std::vector<std::s
       if (same == states.end()) states.emplace_back(name, own);
     }
     table.add({style.bold(name), count_text(manifest.at("kernels").size(), "kernel"),
-               fmt::format("weights {}{}", bytes_text(static_cast<uint64_t>(weights)), shared > 0 ? ", of which " + bytes_text(static_cast<uint64_t>(shared)) + " are an earlier program's too" : ""), kept});
+               fmt::format("weights {}{}", bytes_text(static_cast<uint64_t>(weights)),
+                           shared > 0 ? ", of which " + bytes_text(static_cast<uint64_t>(shared)) + " are an earlier program's too" : ""),
+               kept});
   }
   return style.bold("Programs") + "\n" + table.text();
 }
@@ -367,11 +367,9 @@ Result<int> inspect_program_of(const ZipReader& zip, const InspectArguments& a, 
   }
   const Json m = shown_texts(manifest);
   const Style style;
-  std::string text = fmt::format("{}: package '{}' of coil {}, {}\n", style.bold(a.model), m.at("name").get<std::string>(),
-                                 m.at("coil").get<std::string>(), bytes_text(zip.bytes().size()));
-  text += fmt::format("  from PyTorch {}; {}; {}\n", m.value("torch", "?"),
-                      targets_text(m),
-                      count_text(m.at("kernels").size(), "kernel"));
+  std::string text = fmt::format("{}: package '{}' of coil {}, {}\n", style.bold(a.model), m.at("name").get<std::string>(), m.at("coil").get<std::string>(),
+                                 bytes_text(zip.bytes().size()));
+  text += fmt::format("  from PyTorch {}; {}; {}\n", m.value("torch", "?"), targets_text(m), count_text(m.at("kernels").size(), "kernel"));
   if (m.contains("program")) {
     TRY(const std::string programs, programs_text(zip, names, style));
     text += programs + style.bold("Program " + m["program"].get<std::string>()) + (names.size() > 1 ? "  (another one: --program NAME)" : "") + "\n";

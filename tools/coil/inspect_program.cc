@@ -13,18 +13,12 @@ namespace {
 
 const char* kind_name(GraphInput::Kind kind) {
   switch (kind) {
-    case GraphInput::Kind::parameter:
-      return "parameter";
-    case GraphInput::Kind::buffer:
-      return "buffer";
-    case GraphInput::Kind::constant:
-      return "constant";
-    case GraphInput::Kind::user:
-      return "tensor";
-    case GraphInput::Kind::user_symint:
-      return "integer";
-    case GraphInput::Kind::fixed:
-      return "fixed";
+    case GraphInput::Kind::parameter: return "parameter";
+    case GraphInput::Kind::buffer: return "buffer";
+    case GraphInput::Kind::constant: return "constant";
+    case GraphInput::Kind::user: return "tensor";
+    case GraphInput::Kind::user_symint: return "integer";
+    case GraphInput::Kind::fixed: return "fixed";
   }
   return "";
 }
@@ -33,12 +27,9 @@ std::string fixed_text(const GraphInput& in) {
   return std::visit(
       [](const auto& v) -> std::string {
         using T = std::decay_t<decltype(v)>;
-        if constexpr (std::is_same_v<T, std::monostate>)
-          return "None";
-        else if constexpr (std::is_same_v<T, bool>)
-          return v ? "True" : "False";
-        else
-          return fmt::format("{}", v);
+        if constexpr (std::is_same_v<T, std::monostate>) return "None";
+        else if constexpr (std::is_same_v<T, bool>) return v ? "True" : "False";
+        else return fmt::format("{}", v);
       },
       in.fixed_value);
 }
@@ -55,8 +46,7 @@ Json inputs_json(const Graph& graph) {
   Json rows = Json::array();
   for (const GraphInput& in : graph.inputs) {
     if (in.position < 0) continue;
-    rows.push_back(
-        {{"position", in.position}, {"name", in.name}, {"kind", kind_name(in.kind)}, {"type", type_text(graph, in)}});
+    rows.push_back({{"position", in.position}, {"name", in.name}, {"kind", kind_name(in.kind)}, {"type", type_text(graph, in)}});
   }
   return rows;
 }
@@ -66,8 +56,7 @@ Json outputs_json(const Graph& graph) {
   for (const GraphOutput& out : graph.outputs) {
     Json row = {{"name", out.name}};
     if (out.kind != GraphOutput::Kind::user) row["writes"] = out.target;
-    if (const ValueId* id = std::get_if<ValueId>(&out.value); id && graph.value(*id).is_tensor())
-      row["type"] = to_string(graph, graph.value(*id).tensor());
+    if (const ValueId* id = std::get_if<ValueId>(&out.value); id && graph.value(*id).is_tensor()) row["type"] = to_string(graph, graph.value(*id).tensor());
     rows.push_back(std::move(row));
   }
   return rows;
@@ -77,10 +66,7 @@ Json describe(const Graph& graph, const InspectArguments& a) {
   Json symbols = Json::array(), ops = Json::object(), weights = Json::object();
   for (size_t i = 0; i < graph.pool->num_symbols(); ++i) {
     const Symbol& s = graph.pool->symbol_info(SymbolId(static_cast<int32_t>(i)));
-    symbols.push_back({{"name", s.label},
-                       {"export_name", s.name},
-                       {"min", s.min},
-                       {"max", s.max == INT64_MAX ? Json(nullptr) : Json(s.max)}});
+    symbols.push_back({{"name", s.label}, {"export_name", s.name}, {"min", s.min}, {"max", s.max == INT64_MAX ? Json(nullptr) : Json(s.max)}});
   }
   std::map<std::string, int> counts;
   for (const Node& n : graph.nodes) ++counts[n.target];
@@ -109,12 +95,11 @@ Json describe(const Graph& graph, const InspectArguments& a) {
 
 std::string to_text(const Json& d) {
   const Style style;
-  std::string text = fmt::format("{}: exported program, PyTorch {}, schema {}\n", style.bold(d["model"].get<std::string>()),
-                                 d["torch"].get<std::string>(), d["schema"].get<std::string>());
+  std::string text = fmt::format("{}: exported program, PyTorch {}, schema {}\n", style.bold(d["model"].get<std::string>()), d["torch"].get<std::string>(),
+                                 d["schema"].get<std::string>());
   Table inputs, outputs, symbols, ops(2, {0}), weights;
   for (const Json& in : d["inputs"])
-    inputs.add({fmt::format("in_{}", in["position"].get<int>()), in["name"].get<std::string>(), in["kind"].get<std::string>(),
-                in["type"].get<std::string>()});
+    inputs.add({fmt::format("in_{}", in["position"].get<int>()), in["name"].get<std::string>(), in["kind"].get<std::string>(), in["type"].get<std::string>()});
   int position = 0;
   for (const Json& out : d["outputs"]) {
     if (out.contains("writes")) {
@@ -124,8 +109,8 @@ std::string to_text(const Json& d) {
     }
   }
   for (const Json& s : d["symbols"]) {
-    const std::string range = s["max"].is_null() ? fmt::format("at least {}", s["min"].get<int64_t>())
-                                                 : fmt::format("{} to {}", s["min"].get<int64_t>(), s["max"].get<int64_t>());
+    const std::string range =
+        s["max"].is_null() ? fmt::format("at least {}", s["min"].get<int64_t>()) : fmt::format("{} to {}", s["min"].get<int64_t>(), s["max"].get<int64_t>());
     const bool renamed = s["name"] != s["export_name"];
     symbols.add({s["name"].get<std::string>(), range, renamed ? style.dim(s["export_name"].get<std::string>()) : ""});
   }

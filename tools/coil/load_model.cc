@@ -18,8 +18,7 @@ void choose_target(LoadedModel& loaded) {
 
 double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-Result<LoadedModel> load_model(const std::string& path, const CompileArguments& arguments, int threads,
-                               const std::string& device, bool verify) {
+Result<LoadedModel> load_model(const std::string& path, const CompileArguments& arguments, int threads, const std::string& device, bool verify) {
   runtime::ModelOptions options;
   if (verify) options.verify = runtime::Verify::all;
   options.num_threads = threads;

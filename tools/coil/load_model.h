@@ -25,8 +25,7 @@ struct LoadedModel {
 // `threads`: of a call, 0 for the runtime's default. `device`: as --device, or empty. `arguments` matter to programs only; for a
 // CUDA device they are compiled for its architecture, if `arguments` name no CUDA target. Errors are those of the reader, the
 // compiler and the runtime. `verify`: a package's weights are compared with their checksum.
-Result<LoadedModel> load_model(const std::string& path, const CompileArguments& arguments, int threads,
-                               const std::string& device = "", bool verify = false);
+Result<LoadedModel> load_model(const std::string& path, const CompileArguments& arguments, int threads, const std::string& device = "", bool verify = false);
 
 // Of a program that is compiled in memory; unsupported_archive where the command has no compiler.
 Result<LoadedModel> compile_and_load(const ZipReader& zip, CompileArguments arguments, const runtime::ModelOptions& options);

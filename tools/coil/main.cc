@@ -28,25 +28,21 @@ int report(const Error& error, bool json) {
   std::fprintf(stderr, "%s\n", error.to_string().c_str());
   if (json) {
     const nlohmann::ordered_json out = {
-        {"error",
-         {{"code", error_name(error.code)}, {"message", error.message}, {"where", error.where}, {"hint", error.hint}}}};
+        {"error", {{"code", error_name(error.code)}, {"message", error.message}, {"where", error.where}, {"hint", error.hint}}}};
     put(out.dump(2, ' ', true, nlohmann::json::error_handler_t::replace) + "\n");
   }
   return exit_code(error.code);
 }
 
 int report_bug(const std::string& text, bool json) {
-  return report(
-      {ErrorCode::internal, text, "", "this is a bug in coil: please report it with the command and, if you can, the model"},
-      json);
+  return report({ErrorCode::internal, text, "", "this is a bug in coil: please report it with the command and, if you can, the model"}, json);
 }
 
 // The result is worth nothing if it did not arrive; a reader that went away (`| head`) wanted no more.
 int flush_output(int code) {
   const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout);
   if (!failed || errno == EPIPE || code != 0) return code;
-  return report({ErrorCode::file_unwritable, fmt::format("cannot write to standard output: {}", std::strerror(errno)), "", ""},
-                false);
+  return report({ErrorCode::file_unwritable, fmt::format("cannot write to standard output: {}", std::strerror(errno)), "", ""}, false);
 }
 
 // What is wrong with the command line. `command`: what it asks for, null: nothing that there is.
@@ -56,7 +52,8 @@ Error line_error(const CLI::ParseError& e, const CLI::App& app, const CLI::App* 
   std::vector<std::string> known;
   if (!command) {
     for (const CommandRow& row : commands()) known.emplace_back(row.name);
-    if (!words.empty() && words[0][0] != '-') return {ErrorCode::bad_option, fmt::format("there is no command '{}'", shown(words[0])), "", meant(nearest(words[0], known)) + help};
+    if (!words.empty() && words[0][0] != '-')
+      return {ErrorCode::bad_option, fmt::format("there is no command '{}'", shown(words[0])), "", meant(nearest(words[0], known)) + help};
     known.clear();
   }
   for (const CLI::Option* option : (command ? command : &app)->get_options()) {
@@ -64,7 +61,8 @@ Error line_error(const CLI::ParseError& e, const CLI::App& app, const CLI::App* 
     for (const std::string& name : option->get_snames()) known.push_back("-" + name);
   }
   if (const auto unknown = unknown_option(words, known)) {
-    return {ErrorCode::bad_option, fmt::format("{} has no option {}", command ? "coil " + command->get_name() : "coil", shown(unknown->word)), "", meant(unknown->meant) + help};
+    return {ErrorCode::bad_option, fmt::format("{} has no option {}", command ? "coil " + command->get_name() : "coil", shown(unknown->word)), "",
+            meant(unknown->meant) + help};
   }
   return {ErrorCode::bad_option, e.what(), "", help};
 }

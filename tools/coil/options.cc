@@ -39,9 +39,7 @@ void add_kernels_option(CLI::App& app, CompileArguments& a) {
 
 void add_compile_options(CLI::App& app, CompileArguments& a) {
   add_kernels_option(app, a);
-  app.add_option("--dim", a.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")
-      ->allow_extra_args(false)
-      ->type_name("NAME=WHICH");
+  app.add_option("--dim", a.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")->allow_extra_args(false)->type_name("NAME=WHICH");
 #define TEXT(field, text, ...) add_text(app, a.field, __VA_ARGS__);
 #define NUMBER(field, number, ...) add_number(app, a.field, __VA_ARGS__);
 #define WITHOUT(field, flag, help) app.add_flag_callback(flag, [&a] { a.field = false; }, help);

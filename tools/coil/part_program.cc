@@ -64,11 +64,14 @@ Status write_part(const PartSource& from, const KernelPart& part, const std::str
     replaced = fmt::format("--replace-kernel {}={}", part.function, file);
     TRY(const bool same, has_function(at + "/program.pt2", from, part.function));
     if (same) edited = replaced;
-    about = fmt::format("# {}: {}\n", file, same ? "to be edited. make package: the model with it." : "to be edited for make package, the model with it. The part alone is compiled to other text.");
+    about = fmt::format("# {}: {}\n", file,
+                        same ? "to be edited. make package: the model with it."
+                             : "to be edited for make package, the model with it. The part alone is compiled to other text.");
   }
   const std::string options = from.arguments.target == "cpu" ? "" : "--target " + quoted(from.arguments.target);
-  return write_file(at + "/Makefile", std::string_view(fmt::format(fmt::runtime(kMakefile), fmt::arg("name", part.folder.substr(part.folder.rfind('/') + 1)), fmt::arg("about", about),
-                                                                   fmt::arg("options", options), fmt::arg("edited", edited), fmt::arg("model", quoted(from.model)), fmt::arg("replaced", replaced))));
+  return write_file(at + "/Makefile", std::string_view(fmt::format(fmt::runtime(kMakefile), fmt::arg("name", part.folder.substr(part.folder.rfind('/') + 1)),
+                                                                   fmt::arg("about", about), fmt::arg("options", options), fmt::arg("edited", edited),
+                                                                   fmt::arg("model", quoted(from.model)), fmt::arg("replaced", replaced))));
 }
 
 }  // namespace coil::tool

@@ -10,8 +10,8 @@
 
 namespace coil::tool {
 
-Status save_difference(const ZipReader& zip, const std::string& program, const Graph& graph, const WatchedBuild& build, const CompileOptions& options, const KernelDifference& d, std::span<const CoilTensorView> inputs,
-                       const std::string& folder) {
+Status save_difference(const ZipReader& zip, const std::string& program, const Graph& graph, const WatchedBuild& build, const CompileOptions& options,
+                       const KernelDifference& d, std::span<const CoilTensorView> inputs, const std::string& folder) {
   TRY(const ProgramDocument document, ProgramDocument::open(zip, graph, program));
   const Target& target = *options.targets[0].target;
   TRY(const auto value_of, values_of_buffers(build.graph, target, options));
@@ -25,7 +25,8 @@ Status save_difference(const ZipReader& zip, const std::string& program, const G
   }
   TRY(const std::string wanted, value_after(build.graph, target, options, d.value));
   if (wanted.empty() || !document.has(wanted)) {
-    return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is no value of the program, so that it cannot be cut there", shown(d.value)), "", "coil reduce finds a small part of it by trying"};
+    return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is no value of the program, so that it cannot be cut there", shown(d.value)), "",
+                 "coil reduce finds a small part of it by trying"};
   }
   TRY(const ProgramDocument part, document.cut({wanted}, names));
   TRY(const NamedTensors arrays, inputs_of(part, given, graph, inputs));

@@ -8,8 +8,9 @@
 
 namespace coil::tool {
 
-// program: which one of an archive of several; empty: the only one. Writes program.pt2 and inputs.npz into the folder. unsupported_feature where the kernel's values are none of the program's.
-Status save_difference(const ZipReader& zip, const std::string& program, const Graph& graph, const WatchedBuild& build, const CompileOptions& options, const KernelDifference& difference,
-                       std::span<const CoilTensorView> inputs, const std::string& folder);
+// program: which one of an archive of several; empty: the only one. Writes program.pt2 and inputs.npz into the folder. unsupported_feature where the kernel's
+// values are none of the program's.
+Status save_difference(const ZipReader& zip, const std::string& program, const Graph& graph, const WatchedBuild& build, const CompileOptions& options,
+                       const KernelDifference& difference, std::span<const CoilTensorView> inputs, const std::string& folder);
 
 }  // namespace coil::tool

@@ -38,8 +38,7 @@ Status apply_shapes(const std::vector<std::string>& arguments, Sizes& sizes) {
     int64_t value = 0;
     const char* end = pair.second.data() + pair.second.size();
     const auto [stop, error] = std::from_chars(pair.second.data(), end, value);
-    if (error != std::errc() || stop != end)
-      return Error{ErrorCode::bad_option, fmt::format("--shape '{}': '{}' is not a size", text, pair.second), "", ""};
+    if (error != std::errc() || stop != end) return Error{ErrorCode::bad_option, fmt::format("--shape '{}': '{}' is not a size", text, pair.second), "", ""};
     TRY_STATUS(sizes.set(pair.first, value));
   }
   return ok_status();
@@ -58,8 +57,7 @@ Result<MemoryNeed> memory_need(const Json& manifest, Sizes& sizes) {
 
 std::string shape_text(const Json& shape) {
   std::string text = "[";
-  for (const Json& size : shape)
-    text += (text.size() > 1 ? ", " : "") + (size.is_string() ? size.get<std::string>() : size.dump());
+  for (const Json& size : shape) text += (text.size() > 1 ? ", " : "") + (size.is_string() ? size.get<std::string>() : size.dump());
   return text + "]";
 }
 

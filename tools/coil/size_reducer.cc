@@ -26,7 +26,8 @@ std::map<int32_t, int64_t> symbols_of(const Graph& graph, const NamedTensors& in
 }
 
 // The inputs of a call with these dynamic sizes; nullopt: the sizes of one cannot be told, or are more than there were.
-std::optional<NamedTensors> inputs_with(const Graph& graph, const NamedTensors& inputs, const std::map<int32_t, int64_t>& symbols, int64_t size, int64_t below) {
+std::optional<NamedTensors> inputs_with(const Graph& graph, const NamedTensors& inputs, const std::map<int32_t, int64_t>& symbols, int64_t size,
+                                        int64_t below) {
   NamedTensors out;
   for (const GraphInput& in : graph.inputs) {
     if (in.kind != GraphInput::Kind::user || !graph.value(in.value).is_tensor()) continue;

@@ -14,9 +14,7 @@ namespace {
 
 constexpr int64_t kTypicalSize = 8;
 
-Error bad(std::string message) {
-  return Error{ErrorCode::bad_package, "data/coil/manifest.json: " + std::move(message), "", "compile the program again"};
-}
+Error bad(std::string message) { return Error{ErrorCode::bad_package, "data/coil/manifest.json: " + std::move(message), "", "compile the program again"}; }
 
 // The expression code trusts its input, but a package's text may divide by zero: its CHECKs are the package's fault here.
 template <class F>
@@ -62,8 +60,7 @@ Status Sizes::set(const std::string& name, int64_t value) {
   }
   const DynamicSize& s = symbols_[static_cast<size_t>(i)];
   if (value < s.min || value > s.max) {
-    const std::string range =
-        s.max == INT64_MAX ? fmt::format("at least {}", s.min) : fmt::format("from {} to {}", s.min, s.max);
+    const std::string range = s.max == INT64_MAX ? fmt::format("at least {}", s.min) : fmt::format("from {} to {}", s.min, s.max);
     return Error{ErrorCode::input_size, fmt::format("{} = {} is out of range: it must be {}", name, value, range), "", ""};
   }
   values_[static_cast<size_t>(i)] = value;
@@ -109,7 +106,8 @@ Result<int64_t> Sizes::evaluate(const Json& size) {
     };
     const double about = estimate_index(e, [&](SymbolId id) { return static_cast<double>(symbol(id)); });
     if (unknown.empty() && !(std::abs(about) < 0x1p62))
-      return Error{ErrorCode::out_of_memory, fmt::format("{} is about {:.3g}, more than any memory holds", size.get<std::string>(), about), "", "choose smaller sizes"};
+      return Error{ErrorCode::out_of_memory, fmt::format("{} is about {:.3g}, more than any memory holds", size.get<std::string>(), about), "",
+                   "choose smaller sizes"};
     const int64_t value = evaluate_index(e, symbol);
     if (!unknown.empty()) return bad(fmt::format("'{}' depends on '{}', which is not known", size.get<std::string>(), unknown));
     return value;

@@ -51,9 +51,7 @@ Style::Style(int fd) {
   on_ = mode == "always" || (mode != "never" && ::isatty(fd));
 }
 
-std::string Style::wrap(const char* code, std::string_view text) const {
-  return on_ ? fmt::format("\033[{}m{}\033[0m", code, shown(text)) : shown(text);
-}
+std::string Style::wrap(const char* code, std::string_view text) const { return on_ ? fmt::format("\033[{}m{}\033[0m", code, shown(text)) : shown(text); }
 
 void Table::add(std::vector<std::string> row) {
   for (std::string& cell : row) cell = for_terminal(cell, Lines::escape);

@@ -19,7 +19,7 @@
 namespace coil::tool {
 namespace {
 
-constexpr int kRounds = 3;             // the least of their medians counts: what else the machine does makes calls slower, never faster
+constexpr int kRounds = 3;  // the least of their medians counts: what else the machine does makes calls slower, never faster
 constexpr double kRoundSeconds = 0.7;
 constexpr size_t kLeastCalls = 3, kMostCalls = 2000;  // of a round
 constexpr double kShortestSample = 20e-6;             // calls shorter than this are timed several at a time
@@ -29,7 +29,7 @@ struct Wanted {
   std::string text;
   std::vector<std::string> shapes;  // "batch=1"
   std::string comparison;
-  double factor = 0;    // of the record; 0: `us` is meant
+  double factor = 0;  // of the record; 0: `us` is meant
   double us = 0;
 };
 
@@ -38,7 +38,8 @@ Error bad(const std::string& text, const std::string& what, const std::string& h
 }
 
 Result<Wanted> parse(const std::string& text) {
-  static const std::regex kForm(R"(\s*time\s*(?:\(([^()]*)\))?\s*(<=|<)\s*(?:(?:([0-9]+(?:\.[0-9]+)?)\s*\*\s*)?(record)|([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s))\s*)");
+  static const std::regex kForm(
+      R"(\s*time\s*(?:\(([^()]*)\))?\s*(<=|<)\s*(?:(?:([0-9]+(?:\.[0-9]+)?)\s*\*\s*)?(record)|([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s))\s*)");
   std::smatch m;
   if (text.size() > 1000 || !std::regex_match(text, m, kForm)) return bad(text.substr(0, 60), "it is no requirement about time");
   Wanted w{text, {}, m[2], 0, 0};
@@ -107,7 +108,8 @@ Result<Measured> measure(const LoadedModel& loaded, const MeasureArguments& a, c
     if (r == 0 || quantile(0.5) < m.us) m.us = quantile(0.5), m.low = quantile(0.1), m.high = quantile(0.9);
   }
   const runtime::Model& model = *loaded.model;
-  m.machine = model.cuda() ? fmt::format("{}, {}", where_text(model), model.isa()) : fmt::format("{}, {}, {}", cpu_name(), model.isa(), count_text(static_cast<size_t>(model.host().num_workers), "thread"));
+  m.machine = model.cuda() ? fmt::format("{}, {}", where_text(model), model.isa())
+                           : fmt::format("{}, {}, {}", cpu_name(), model.isa(), count_text(static_cast<size_t>(model.host().num_workers), "thread"));
   if (model.package().several) m.program = model.package().program;
   return m;
 }
@@ -127,7 +129,8 @@ class RecordFile {
     const Error wrong{ErrorCode::bad_json, "it is no record of times: it has no list \"times\"", path, "write it with --update-times"};
     if (!json.is_object() || !json.contains("times") || !json["times"].is_array()) return wrong;
     for (const Json& t : json["times"]) {
-      const bool good = t.is_object() && t.contains("us") && t["us"].is_number() && t.contains("machine") && t["machine"].is_string() && t.contains("sizes") && t["sizes"].is_object();
+      const bool good = t.is_object() && t.contains("us") && t["us"].is_number() && t.contains("machine") && t["machine"].is_string() && t.contains("sizes") &&
+                        t["sizes"].is_object();
       if (!good) return wrong;
     }
     r.times_ = json["times"];
@@ -167,14 +170,17 @@ class RecordFile {
   const std::string& path() const { return path_; }
 
  private:
-  static bool same_calls(const Json& t, const Measured& m) { return t["sizes"] == Json(m.sizes) && (t.contains("program") ? t["program"] : Json("")) == m.program; }
+  static bool same_calls(const Json& t, const Measured& m) {
+    return t["sizes"] == Json(m.sizes) && (t.contains("program") ? t["program"] : Json("")) == m.program;
+  }
   std::string path_;
   Json times_ = Json::array();
   bool changed_ = false;
 };
 
 std::string spread_text(const Measured& m) {
-  return fmt::format("{} a call (median; {} to {}, the best of {} rounds, {})", seconds_text(m.us * 1e-6), seconds_text(m.low * 1e-6), seconds_text(m.high * 1e-6), kRounds, count_text(m.calls, "call"));
+  return fmt::format("{} a call (median; {} to {}, the best of {} rounds, {})", seconds_text(m.us * 1e-6), seconds_text(m.low * 1e-6),
+                     seconds_text(m.high * 1e-6), kRounds, count_text(m.calls, "call"));
 }
 
 Result<Requirement> compare(const Wanted& w, const Measured& m, RecordFile& file, bool update) {
@@ -188,7 +194,9 @@ Result<Requirement> compare(const Wanted& w, const Measured& m, RecordFile& file
     const Json* known = file.find(m);
     if (!known) {
       const std::string others = file.machines(m);
-      return bad(w.text, others.empty() ? fmt::format("{} has no time of such calls", shown(file.path())) : fmt::format("{} is of another machine ({}); this is {}", shown(file.path()), others, m.machine),
+      return bad(w.text,
+                 others.empty() ? fmt::format("{} has no time of such calls", shown(file.path()))
+                                : fmt::format("{} is of another machine ({}); this is {}", shown(file.path()), others, m.machine),
                  "write the record on this machine: the same command with --update-times");
     }
     limit = w.factor * (*known)["us"].get<double>();
@@ -213,7 +221,8 @@ Parted part_requirements(const std::vector<std::string>& texts) {
   return out;
 }
 
-Result<std::vector<Requirement>> check_times(const std::string& model, const MeasureArguments& a, const std::vector<std::string>& texts, const TimeRecord& record) {
+Result<std::vector<Requirement>> check_times(const std::string& model, const MeasureArguments& a, const std::vector<std::string>& texts,
+                                             const TimeRecord& record) {
   std::vector<Requirement> out;
   if (texts.empty()) return out;
   std::vector<Wanted> wanted;

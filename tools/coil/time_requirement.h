@@ -28,6 +28,7 @@ struct TimeRecord {
 
 // Calls `model` at the sizes that each requirement names, on `arguments`' inputs for the rest, for at most some seconds each. bad_option for what is no
 // requirement, where the record has no such time, or is of another machine.
-Result<std::vector<Requirement>> check_times(const std::string& model, const MeasureArguments& arguments, const std::vector<std::string>& texts, const TimeRecord& record);
+Result<std::vector<Requirement>> check_times(const std::string& model, const MeasureArguments& arguments, const std::vector<std::string>& texts,
+                                             const TimeRecord& record);
 
 }  // namespace coil::tool

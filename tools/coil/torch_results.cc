@@ -13,7 +13,8 @@
 namespace coil::tool {
 namespace {
 
-// Arguments: the program, the inputs, where the results go, and which program of an archive of several (empty: the only one). Tensor inputs are in_0, in_1, ... in the program's order.
+// Arguments: the program, the inputs, where the results go, and which program of an archive of several (empty: the only one). Tensor inputs are in_0, in_1, ...
+// in the program's order.
 constexpr const char* kScript = R"py(
 import sys
 import numpy as np
@@ -54,7 +55,8 @@ Result<std::vector<CallResult>> results_of_torch(const std::string& program, con
   const std::string python = env("COIL_TORCH").value_or("python3");
   TRY(const ChildResult child, run_child({python, "-c", kScript, program, in, out, name}));
   if (child.exit_code != 0)
-    return Error{ErrorCode::bad_option, fmt::format("--torch: {} ended with {}:\n{}", shown(python), child.exit_code, shown(child.output, Lines::keep)), "", "set COIL_TORCH to a Python that has PyTorch"};
+    return Error{ErrorCode::bad_option, fmt::format("--torch: {} ended with {}:\n{}", shown(python), child.exit_code, shown(child.output, Lines::keep)), "",
+                 "set COIL_TORCH to a Python that has PyTorch"};
   TRY(const NamedArrays found, read_npz(out));
   std::vector<CallResult> results;
   for (const auto& [name, array] : found) {

@@ -14,7 +14,7 @@ struct TrialOptions {
   bool crash = false;             // fails: coil crashes; else: `coil diff` finds a difference
   std::vector<std::string> with;  // options for coil
   double seconds = 60;
-  uint64_t bytes = 0;             // of address space; 0: as many as there are
+  uint64_t bytes = 0;  // of address space; 0: as many as there are
 };
 
 // How program.pt2 with inputs.npz in the folder fails: "signal 11", "wrong", "failed"; empty: it does not. Out of time, or out of memory without a crash: it

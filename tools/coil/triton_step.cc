@@ -46,8 +46,8 @@ Result<std::string> compile_triton(const std::string& model, const std::vector<s
   if (child.exit_code == kSource) return error_of(ErrorCode::user_source, text);
   if (child.exit_code == kUnknown) return error_of(ErrorCode::bad_option, text);
   const std::string last = text.substr(0, text.find_last_not_of('\n') + 1);
-  return Error{ErrorCode::bad_option, fmt::format("--triton: {} ended with {}: {}", shown(python), child.exit_code, last.substr(last.find_last_of('\n') + 1)), "",
-               "set COIL_TORCH to a Python that has coil, PyTorch and Triton"};
+  return Error{ErrorCode::bad_option, fmt::format("--triton: {} ended with {}: {}", shown(python), child.exit_code, last.substr(last.find_last_of('\n') + 1)),
+               "", "set COIL_TORCH to a Python that has coil, PyTorch and Triton"};
 }
 
 }  // namespace coil::tool

@@ -46,7 +46,8 @@ std::optional<UnknownWord> unknown_option(const std::vector<std::string>& words,
     if (name == "--") return std::nullopt;
     const bool option = name.size() > 1 && name[0] == '-' && !std::isdigit(static_cast<unsigned char>(name[1])) && name[1] != '.';
     // "-O3" and "-j4" are an option and its value.
-    const bool known = std::find(options.begin(), options.end(), name) != options.end() || (name.size() > 2 && name[1] != '-' && std::find(options.begin(), options.end(), name.substr(0, 2)) != options.end());
+    const bool known = std::find(options.begin(), options.end(), name) != options.end() ||
+                       (name.size() > 2 && name[1] != '-' && std::find(options.begin(), options.end(), name.substr(0, 2)) != options.end());
     if (option && !known) return UnknownWord{name, nearest(name, options)};
   }
   return std::nullopt;

@@ -39,8 +39,7 @@ Result<std::string> target_of(const std::string& device) {
   TRY(const runtime::DeviceId id, runtime::parse_device(device));
   TRY(const runtime::CudaInfo info, runtime::cuda_info());
   if (static_cast<size_t>(id.index) >= info.devices.size())
-    return Error{ErrorCode::no_cuda_device,
-                 fmt::format("there is no device {}; the process sees {} CUDA device(s)", device, info.devices.size()), "", ""};
+    return Error{ErrorCode::no_cuda_device, fmt::format("there is no device {}; the process sees {} CUDA device(s)", device, info.devices.size()), "", ""};
   const runtime::CudaDeviceInfo& d = info.devices[static_cast<size_t>(id.index)];
   return fmt::format("cuda:sm_{}", d.major * 10 + d.minor);
 }

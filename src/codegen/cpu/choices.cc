@@ -14,9 +14,9 @@ namespace {
 using Sizes = std::function<int64_t(SymbolId)>;
 
 constexpr double kLibraryGain = 0.05;
-constexpr double kSmallWork = 1 << 18;      // vector operations of a loop that one thread may do as fast
-constexpr double kLeastLoop = 1 << 11;      // vector operations of a loop whose form can matter: others take a microsecond
-constexpr size_t kMostForms = 3;            // of a loop: each is a function to compile
+constexpr double kSmallWork = 1 << 18;  // vector operations of a loop that one thread may do as fast
+constexpr double kLeastLoop = 1 << 11;  // vector operations of a loop whose form can matter: others take a microsecond
+constexpr size_t kMostForms = 3;        // of a loop: each is a function to compile
 
 const TemplateKernel* as_template(const Kernel& k) { return std::get_if<TemplateKernel>(&k.def); }
 const UserCallKernel* as_user(const Kernel& k) { return std::get_if<UserCallKernel>(&k.def); }
@@ -138,7 +138,8 @@ Expr choice_key(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& l
 std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, const CpuLaunch& launch, const Sizes& sizes, const Machine& machine, size_t most) {
   const auto value = [&](Expr e) { return static_cast<double>(evaluate_index(e, sizes)); };
   const bool several = machine.threads > 1;
-  if (const auto* loop = std::get_if<LoopKernel>(&kernel.def)) return loop_candidates(plan, *loop, value(launch.items) * (value(launch.work) + 1), sizes, machine, most);
+  if (const auto* loop = std::get_if<LoopKernel>(&kernel.def))
+    return loop_candidates(plan, *loop, value(launch.items) * (value(launch.work) + 1), sizes, machine, most);
   if (const UserCallKernel* user = as_user(kernel)) {  // every configuration that the user gives is tried
     std::vector<Choice> out;
     for (size_t c = 0; c < user->def.launches.size(); ++c) out.push_back(choice_of(UserChoice{.config = static_cast<int32_t>(c)}));

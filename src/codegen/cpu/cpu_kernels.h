@@ -15,23 +15,23 @@ namespace coil::cpu {
 
 // One generated function. Kernels with the same text (but for the head comment) are one function.
 struct CpuFunction {
-  std::string name;                   // "add_layer_norm_1f3a9c02"
-  std::string text;                   // head comment and definition
-  size_t comment_bytes = 0;           // of the head comment; the rest does not depend on what the program calls its things
-  std::vector<std::string> headers;   // device headers that it needs
-  std::vector<BufferId> buffers;      // of the first kernel that uses it
+  std::string name;                  // "add_layer_norm_1f3a9c02"
+  std::string text;                  // head comment and definition
+  size_t comment_bytes = 0;          // of the head comment; the rest does not depend on what the program calls its things
+  std::vector<std::string> headers;  // device headers that it needs
+  std::vector<BufferId> buffers;     // of the first kernel that uses it
   // Of a user's kernel, whose text is a unit by itself: what wrote it, and how coil calls it.
   std::shared_ptr<const UserKernel> user;
   std::string user_call;
-  std::string replaced;               // the file of --replace-kernel that the text is from
+  std::string replaced;  // the file of --replace-kernel that the text is from
 };
 
 // How the host program calls a function for one kernel.
 struct CpuLaunch {
-  int function = -1;                  // row of CpuProgram::functions; -1: none (a template without epilogue, a copy)
-  std::vector<BufferId> buffers;      // args.p
-  Expr items;                         // parallel_for's count (loop kernels, sorts)
-  Expr work;                          // rough cost of one item, in vector operations
+  int function = -1;              // row of CpuProgram::functions; -1: none (a template without epilogue, a copy)
+  std::vector<BufferId> buffers;  // args.p
+  Expr items;                     // parallel_for's count (loop kernels, sorts)
+  Expr work;                      // rough cost of one item, in vector operations
   // The same for each configuration of a user's kernel, or for each form of a loop that was asked for; what is above is the first's, the own
   // rule's. function: -1 where the program has no use for it.
   struct Config {
@@ -44,7 +44,7 @@ struct CpuLaunch {
 
 struct CpuProgram {
   std::vector<CpuFunction> functions;
-  std::vector<CpuLaunch> launches;    // one per kernel of the plan
+  std::vector<CpuLaunch> launches;  // one per kernel of the plan
 };
 
 struct CpuSettings {
@@ -62,7 +62,7 @@ void drop_configs(CpuProgram& program, const KernelPlan& plan, const std::vector
 
 // --- parts
 struct KernelText {
-  std::string body;                   // function body with @NAME@ in place of its name
+  std::string body;  // function body with @NAME@ in place of its name
   std::vector<std::string> headers;
   std::vector<BufferId> buffers;
   Expr items, work;

@@ -191,7 +191,8 @@ std::string ExprEmitter::counted_lanes() const {
 // Whether a condition tells lanes apart by their number alone. Then what all lanes share is as good for no lane as for some.
 bool ExprEmitter::of_lanes_alone(Expr condition) const {
   return !any_of(condition, [&](Expr n) {
-    return n->kind == ExprKind::load || n->kind == ExprKind::temp || n->is_op(ScalarOp::checked_index) || (n->kind == ExprKind::var && n->id != context_.lane_var);
+    return n->kind == ExprKind::load || n->kind == ExprKind::temp || n->is_op(ScalarOp::checked_index) ||
+           (n->kind == ExprKind::var && n->id != context_.lane_var);
   });
 }
 
@@ -239,10 +240,7 @@ std::string ExprEmitter::lane_index(Expr e) {
   }
   if (e->op == ScalarOp::cast) return vec(value(e->args[0]));
   if (e->op == ScalarOp::idiv || e->op == ScalarOp::imod) return lane_division(e);
-  const char* f = e->op == ScalarOp::iadd   ? "add"
-                  : e->op == ScalarOp::imul ? "mul"
-                  : e->op == ScalarOp::imin ? "minimum"
-                                            : "maximum";
+  const char* f = e->op == ScalarOp::iadd ? "add" : e->op == ScalarOp::imul ? "mul" : e->op == ScalarOp::imin ? "minimum" : "maximum";
   std::string text = lane_index(e->args[0]);
   for (size_t i = 1; i < e->args.size(); ++i) text = fmt::format("cd::{}({}, {})", f, text, lane_index(e->args[i]));
   return name({text, true}, "n").text;
@@ -255,8 +253,10 @@ std::string ExprEmitter::lane_division(Expr e) {
   const std::string x = lane_index(a);
   if (b->is_constant() && std::has_single_bit(static_cast<uint64_t>(b->as_int()))) {
     const int64_t n = b->as_int();
-    return name({quotient ? fmt::format("cd::shift_div({}, {})", x, std::countr_zero(static_cast<uint64_t>(n)))
-                          : fmt::format("cd::mask_rem({}, {})", x, n - 1), true}, "n").text;
+    return name({quotient ? fmt::format("cd::shift_div({}, {})", x, std::countr_zero(static_cast<uint64_t>(n))) : fmt::format("cd::mask_rem({}, {})", x, n - 1),
+                 true},
+                "n")
+        .text;
   }
   const auto fits = [&](Expr part) { return upper_bound(part, {context_.sizes}).value_or(INT64_MAX) <= INT32_MAX; };
   const bool small = provably_nonnegative(a, {context_.sizes}) && fits(a) && fits(b);

@@ -13,14 +13,14 @@ namespace coil::cpu {
 
 // How the expressions of one place in the text are evaluated.
 struct EmitContext {
-  std::vector<std::string> vars;                   // C++ names of the loop variables
-  std::vector<Expr> sizes;                         // their ranges, for choosing cheap divisions
-  int lane_var = -1;                               // the variable that lanes run along; its name is the first lane's value
-  bool whole_steps = false;                        // vectors begin at multiples of their lanes
-  std::string tail;                                // count of active lanes; empty: all
+  std::vector<std::string> vars;                      // C++ names of the loop variables
+  std::vector<Expr> sizes;                            // their ranges, for choosing cheap divisions
+  int lane_var = -1;                                  // the variable that lanes run along; its name is the first lane's value
+  bool whole_steps = false;                           // vectors begin at multiples of their lanes
+  std::string tail;                                   // count of active lanes; empty: all
   std::map<int, std::pair<std::string, bool>> temps;  // temp -> text, is it a vector
-  std::map<int, std::string> scratch;              // worker scratch row -> pointer name
-  std::map<const ExprNode*, std::string> known;    // loads that have their vectors from elsewhere
+  std::map<int, std::string> scratch;                 // worker scratch row -> pointer name
+  std::map<const ExprNode*, std::string> known;       // loads that have their vectors from elsewhere
 };
 
 class ExprEmitter {
@@ -69,7 +69,7 @@ class ExprEmitter {
   std::string indent_;
   int& next_name_;
   std::map<const ExprNode*, Text> memo_;
-  std::string lane_mask_;  // inside a masked operand: only these lanes may load
+  std::string lane_mask_;    // inside a masked operand: only these lanes may load
   bool mixed_mask_ = false;  // which lanes these are depends on more than their number
 };
 

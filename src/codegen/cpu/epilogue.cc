@@ -45,7 +45,8 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k) {
       });
     }
   };
-  body += "  for (long row = row0; row < row0 + rows; ++row) {\n    const @TILE@* tile = (const @TILE@*)acc + (row - row0) * ld - col0;\n    long col = col0;\n";
+  body +=
+      "  for (long row = row0; row < row0 + rows; ++row) {\n    const @TILE@* tile = (const @TILE@*)acc + (row - row0) * ld - col0;\n    long col = col0;\n";
   body += "    for (; col + COIL_LANES <= col0 + cols; col += COIL_LANES) {\n";
   pass(false);
   body += "    }\n    if (col < col0 + cols) {\n      const int lanes = (int)(col0 + cols - col);\n";
@@ -53,9 +54,10 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k) {
   body += "    }\n  }\n";
   replace_all(body, "@TILE@", tile_type(plan.buffer(k.operands[0].buffer).info.dtype));
   KernelText t;
-  t.body = "extern \"C\" COIL_KERNEL void @NAME@(const void* context, [[maybe_unused]] long batch, long row0, long col0, long rows, long cols, float* acc,\n"
-           "    long ld) {\n  const coil_args& a = *(const coil_args*)context;\n  [[maybe_unused]] const long* s = a.s;\n" +
-           pointer_declarations(plan, names.buffers(), written, false) + body + "}\n";
+  t.body =
+      "extern \"C\" COIL_KERNEL void @NAME@(const void* context, [[maybe_unused]] long batch, long row0, long col0, long rows, long cols, float* acc,\n"
+      "    long ld) {\n  const coil_args& a = *(const coil_args*)context;\n  [[maybe_unused]] const long* s = a.s;\n" +
+      pointer_declarations(plan, names.buffers(), written, false) + body + "}\n";
   t.headers.assign(names.headers().begin(), names.headers().end());
   t.buffers = names.buffers();
   t.items = t.work = pool.index(1);
@@ -97,16 +99,18 @@ KernelText sort_kernel_text(const KernelPlan& plan, const SortKernel& k) {
   drain += fmt::format("      {}[{}] = v[j];\n      {}[{}] = o[j];\n", values, index(k.values_offset), indices, index(k.indices_offset));
   body += fmt::format("    for (long j = 0; j < {}; ++j) {{\n{}    }}\n", length, fill);
   const char* order = k.def.descending ? "true" : "false";
-  body += kept == length ? fmt::format("    cd::stable_sort(v, o, v2, o2, {}, {});\n", length, order) : fmt::format("    cd::sort_first(v, o, v2, o2, {}, {}, {});\n", length, kept, order);
+  body += kept == length ? fmt::format("    cd::stable_sort(v, o, v2, o2, {}, {});\n", length, order)
+                         : fmt::format("    cd::sort_first(v, o, v2, o2, {}, {}, {});\n", length, kept, order);
   body += fmt::format("    for (long j = 0; j < {}; ++j) {{\n{}    }}\n  }}\n", kept, drain);
   const std::string setup = fmt::format(
       "  const long n = {0};\n  cd::i64* o = (cd::i64*)((char*){1} + worker * n * {2});\n  cd::i64* o2 = o + n;\n  {3}* v = ({3}*)(o2 + n);\n  {3}* v2 = v + n;\n",
       length, scratch, 2 * byte_size(k.dtype) + 16, type);
   names.need_header("sort.h");
   KernelText t;
-  t.body = "extern \"C\" COIL_KERNEL void @NAME@(void* context, long begin, long end, int worker) {\n"
-           "  const coil_args& a = *(const coil_args*)context;\n  [[maybe_unused]] const long* s = a.s;\n" +
-           pointer_declarations(plan, names.buffers(), {k.values, k.indices, k.scratch}, true) + setup + body + "}\n";
+  t.body =
+      "extern \"C\" COIL_KERNEL void @NAME@(void* context, long begin, long end, int worker) {\n"
+      "  const coil_args& a = *(const coil_args*)context;\n  [[maybe_unused]] const long* s = a.s;\n" +
+      pointer_declarations(plan, names.buffers(), {k.values, k.indices, k.scratch}, true) + setup + body + "}\n";
   t.headers.assign(names.headers().begin(), names.headers().end());
   t.buffers = names.buffers();
   t.items = items;

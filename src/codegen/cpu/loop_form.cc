@@ -56,7 +56,8 @@ std::optional<int> lane_score(const LoopKernel& k, int a) {
   if (!inner && !k.scratch.empty()) return std::nullopt;  // scratch holds one point's row, not a vector of points
   if (inner && a != n - 1) return std::nullopt;           // other inner axes would need the innermost loop outside
   // A store happens for whole vectors, or for none of their points.
-  if (std::any_of(k.stmts.begin(), k.stmts.end(), [&](const Stmt& s) { return s.condition && !k.sequential && !is_shared(s.condition, a); })) return std::nullopt;
+  if (std::any_of(k.stmts.begin(), k.stmts.end(), [&](const Stmt& s) { return s.condition && !k.sequential && !is_shared(s.condition, a); }))
+    return std::nullopt;
   int score = 0;
   for_each_access(k, [&](Expr offset, int weight) {
     if (!depends_on_var(offset, a)) return;
@@ -65,7 +66,8 @@ std::optional<int> lane_score(const LoopKernel& k, int a) {
     score += unit ? 2 * weight : affine ? -weight : -2 * weight;
   });
   // Lanes that lie apart do not make a running sum quicker; what is kept of a compaction has its place by the elements before it.
-  if (k.sequential && (score <= 0 || std::any_of(k.stmts.begin(), k.stmts.end(), [](const Stmt& s) { return static_cast<bool>(s.condition); }))) return std::nullopt;
+  if (k.sequential && (score <= 0 || std::any_of(k.stmts.begin(), k.stmts.end(), [](const Stmt& s) { return static_cast<bool>(s.condition); })))
+    return std::nullopt;
   return size->is_constant() && size->as_int() < kMaxLanes ? score / 2 - 1 : score;
 }
 
@@ -88,13 +90,15 @@ bool reduces(const LoopKernel& k) {
 
 // Stores of some points only cannot be those of whole vectors.
 bool can_repeat(const LoopKernel& k, int lanes) {
-  return lanes >= 0 && (reduces(k) || k.sequential) && std::none_of(k.stmts.begin(), k.stmts.end(), [&](const Stmt& s) { return is_outer(k, lanes) && s.condition; });
+  return lanes >= 0 && (reduces(k) || k.sequential) &&
+         std::none_of(k.stmts.begin(), k.stmts.end(), [&](const Stmt& s) { return is_outer(k, lanes) && s.condition; });
 }
 
 // Of lanes along an outer axis the whole body is repeated, else loops over inner points one by one. Not where a step would never be full.
 int own_vectors(const LoopKernel& k, int lanes) {
   if (!can_repeat(k, lanes) || (is_outer(k, lanes) && body_cost(k) > kLongBody)) return 1;
-  const bool extremes = std::any_of(k.stmts.begin(), k.stmts.end(), [](const Stmt& s) { return s.kind == Stmt::Kind::reduce && s.op != ReduceOp::sum && s.op != ReduceOp::prod; });
+  const bool extremes = std::any_of(k.stmts.begin(), k.stmts.end(),
+                                    [](const Stmt& s) { return s.kind == Stmt::Kind::reduce && s.op != ReduceOp::sum && s.op != ReduceOp::prod; });
   const int vectors = is_outer(k, lanes) ? kColumnVectors : extremes ? kExtremeVectors : kSumVectors;
   return upper_bound(k.axes[static_cast<size_t>(lanes)].size).value_or(INT64_MAX) < vectors * kMaxLanes ? 1 : vectors;
 }
@@ -115,7 +119,8 @@ bool is_written(const KernelPlan& plan, const LoopKernel& k, BufferId id) {
 bool stores_lie_across(const LoopKernel& k, int lanes, int axis) {
   return std::all_of(k.stmts.begin(), k.stmts.end(), [&](const Stmt& s) {
     if (s.kind != Stmt::Kind::store) return true;
-    const bool strided = s.scratch < 0 && !from_data(s.offset) && as_affine(s.offset, lanes) && depends_on_var(s.offset, lanes) && !unit_stride(s.offset, lanes);
+    const bool strided =
+        s.scratch < 0 && !from_data(s.offset) && as_affine(s.offset, lanes) && depends_on_var(s.offset, lanes) && !unit_stride(s.offset, lanes);
     return strided && unit_stride(s.offset, axis);
   });
 }
@@ -148,15 +153,17 @@ void find_tiles(const KernelPlan& plan, const LoopKernel& k, LoopForm& form) {
 int64_t least_bytes(const LoopKernel& k, Expr offset, DType dtype) {
   int64_t bytes = byte_size(dtype);
   for (size_t a = 0; a < k.axes.size(); ++a) {
-    if (depends_on_var(offset, static_cast<int>(a)) && __builtin_mul_overflow(bytes, std::max<int64_t>(lower_bound(k.axes[a].size).value_or(0), 0), &bytes)) return INT64_MAX / 2;
+    if (depends_on_var(offset, static_cast<int>(a)) && __builtin_mul_overflow(bytes, std::max<int64_t>(lower_bound(k.axes[a].size).value_or(0), 0), &bytes))
+      return INT64_MAX / 2;
   }
   return bytes;
 }
 
 bool can_stream(const LoopKernel& k, int lanes) {
   return lanes >= 0 && std::any_of(k.stmts.begin(), k.stmts.end(), [&](const Stmt& s) {
-    return s.kind == Stmt::Kind::store && s.scratch < 0 && !s.condition && !from_data(s.offset) && as_affine(s.offset, lanes) && unit_stride(s.offset, lanes);
-  });
+           return s.kind == Stmt::Kind::store && s.scratch < 0 && !s.condition && !from_data(s.offset) && as_affine(s.offset, lanes) &&
+                  unit_stride(s.offset, lanes);
+         });
 }
 
 // In place, or in a worker's own memory, results are in the caches already.

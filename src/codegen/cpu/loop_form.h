@@ -25,7 +25,7 @@ enum LoopFormKind : int32_t {
 inline constexpr int32_t kWithoutTiles = 2, kWithoutStreams = 2;
 
 struct LoopForm {
-  int lanes = -1;           // the axis; -1: no vectors
+  int lanes = -1;  // the axis; -1: no vectors
   int vectors = 1;
   int long_vectors = 1;     // in a loop over inner points whose body is long
   int across = -1;          // the other axis of tiles; -1: none

@@ -35,7 +35,8 @@ std::string vector_type(DType d) { return compute_type(d) == DType::boolean ? "c
 
 }  // namespace
 
-LoopWriter::LoopWriter(const KernelPlan& plan, const LoopKernel& k, const LoopForm& form, const std::vector<BufferId>& buffers) : plan_(plan), k_(k), form_(form), names_(plan) {
+LoopWriter::LoopWriter(const KernelPlan& plan, const LoopKernel& k, const LoopForm& form, const std::vector<BufferId>& buffers)
+    : plan_(plan), k_(k), form_(form), names_(plan) {
   for (const BufferId id : buffers) names_.pointer(id);
   for (const Axis& a : k.axes) {
     context_.vars.push_back(a.name);
@@ -56,9 +57,10 @@ KernelText LoopWriter::run() {
   std::string scratch;
   for (size_t r = 0; r < k_.scratch.size(); ++r) scratch += scratch_pointer(r);
   const bool restrict = k_.stmts.size() > 1;  // a single store may run in place over its operand
-  t.body = "extern \"C\" COIL_KERNEL void @NAME@(void* context, long begin, long end, int worker) {\n"
-           "  const coil_args& a = *(const coil_args*)context;\n  [[maybe_unused]] const long* s = a.s;\n" +
-           pointer_declarations(plan_, names_.buffers(), written, restrict) + scratch + body + (form_.streams ? "  cd::end_streams();\n" : "") + "}\n";
+  t.body =
+      "extern \"C\" COIL_KERNEL void @NAME@(void* context, long begin, long end, int worker) {\n"
+      "  const coil_args& a = *(const coil_args*)context;\n  [[maybe_unused]] const long* s = a.s;\n" +
+      pointer_declarations(plan_, names_.buffers(), written, restrict) + scratch + body + (form_.streams ? "  cd::end_streams();\n" : "") + "}\n";
   t.headers.assign(names_.headers().begin(), names_.headers().end());
   t.buffers = names_.buffers();
   t.items = items_;
@@ -85,7 +87,8 @@ std::string LoopWriter::unpack(const std::vector<std::pair<std::string, Expr>>& 
   for (const auto& [name, values] : parts) {
     items_ = items_ * values;
     const std::string n = scalar_index(values);
-    text += &name == &parts.back().first ? fmt::format("    const long {} = {};\n", name, rest) : fmt::format("    const long {} = {} % {};\n    {} /= {};\n", name, rest, n, rest, n);
+    text += &name == &parts.back().first ? fmt::format("    const long {} = {};\n", name, rest)
+                                         : fmt::format("    const long {} = {} % {};\n    {} /= {};\n", name, rest, n, rest, n);
   }
   return text;
 }
@@ -113,7 +116,8 @@ void LoopWriter::item_loop() {
 
 std::string LoopWriter::open_repeat(const std::string& indent, int vectors) const {
   const std::string& v = axis(form_.lanes).name;
-  return fmt::format("#pragma clang loop unroll(full)\n{0}for (int u = 0; u < {1}; ++u) {{\n{0}  [[maybe_unused]] const long {2} = {2}_at + u * COIL_LANES;\n", indent, vectors, v);
+  return fmt::format("#pragma clang loop unroll(full)\n{0}for (int u = 0; u < {1}; ++u) {{\n{0}  [[maybe_unused]] const long {2} = {2}_at + u * COIL_LANES;\n",
+                     indent, vectors, v);
 }
 
 void LoopWriter::lane_block(int64_t block) {
@@ -152,7 +156,9 @@ void LoopWriter::tiles() {
   const std::string v = axis(form_.lanes).name, x = axis(form_.across).name;
   out() += fmt::format("    const long stop = cd::minimum((cd::i64)((block + 1) * {}), (cd::i64)({}));\n", kTiledBlock, size(form_.lanes));
   out() += fmt::format("    const long last = cd::minimum((cd::i64)((strip + 1) * {}), (cd::i64)({}));\n", kTileRows, size(form_.across));
-  out() += fmt::format("    for (long first = strip * {}; first < last; first += COIL_LANES) {{\n      const int points = (int)cd::minimum((cd::i64)(last - first), (cd::i64)COIL_LANES);\n", kTileRows);
+  out() += fmt::format(
+      "    for (long first = strip * {}; first < last; first += COIL_LANES) {{\n      const int points = (int)cd::minimum((cd::i64)(last - first), (cd::i64)COIL_LANES);\n",
+      kTileRows);
   context_.lane_var = form_.lanes, context_.whole_steps = true;
   out() += fmt::format("      long {} = block * {};\n      for (; {} + COIL_LANES <= stop; {} += COIL_LANES) {{\n", v, kTiledBlock, v, v);
   tile("        ");
@@ -175,7 +181,8 @@ void LoopWriter::tile(const std::string& indent) {
     const BufferId id(form_.tiled[i]->id);
     const Expr offset = form_.tiled[i]->args[0];
     out() += fmt::format("{}{} tile{}[COIL_LANES * COIL_LANES] __attribute__((aligned(64)));\n", indent, memory_type(plan_.buffer(id).info.dtype), i);
-    const std::string args = fmt::format("{} + {}, {}, tile{}", names_.pointer(id), scalar_index(offset), scalar_index(as_affine(offset, form_.lanes)->coefficient), i);
+    const std::string args =
+        fmt::format("{} + {}, {}, tile{}", names_.pointer(id), scalar_index(offset), scalar_index(as_affine(offset, form_.lanes)->coefficient), i);
     reads += fmt::format("{}    cd::turn({});\n", indent, args);
     parts += fmt::format("{}    cd::turn_part({}, {}, points);\n", indent, args, tail.empty() ? "COIL_LANES" : tail);
     context_.known[form_.tiled[i].node()] = fmt::format("cd::load(tile{} + ({} - first) * COIL_LANES)", i, x);
@@ -189,7 +196,8 @@ void LoopWriter::tile(const std::string& indent) {
 }
 
 std::string LoopWriter::at_first_point(const std::string& whole, const std::string& part, const std::string& indent) const {
-  const std::string body = context_.tail.empty() ? fmt::format("{0}  if (points == COIL_LANES) {{\n{1}{0}  }} else {{\n{2}{0}  }}\n", indent, whole, part) : part;
+  const std::string body =
+      context_.tail.empty() ? fmt::format("{0}  if (points == COIL_LANES) {{\n{1}{0}  }} else {{\n{2}{0}  }}\n", indent, whole, part) : part;
   return fmt::format("{0}{{\n{0}  const long {1} = first;\n{2}{0}}}\n", indent, axis(form_.across).name, body);
 }
 
@@ -208,7 +216,8 @@ void LoopWriter::close_turned(const std::string& indent) {
   std::string whole, parts;
   for (size_t i = 0; i < turned_.size(); ++i) {
     const Expr offset = turned_[i]->offset;
-    const std::string to = fmt::format("{} + {}, {}", names_.pointer(turned_[i]->buffer), scalar_index(offset), scalar_index(as_affine(offset, form_.lanes)->coefficient));
+    const std::string to =
+        fmt::format("{} + {}, {}", names_.pointer(turned_[i]->buffer), scalar_index(offset), scalar_index(as_affine(offset, form_.lanes)->coefficient));
     whole += fmt::format("{}    cd::turn(result{}, COIL_LANES, {});\n", indent, i, to);
     parts += fmt::format("{}    cd::turn_out_part(result{}, {}, {}, points);\n", indent, i, to, context_.tail.empty() ? "COIL_LANES" : context_.tail);
   }
@@ -270,7 +279,8 @@ void LoopWriter::inner_loops(const std::vector<const Stmt*>& stmts, const std::s
   const int vectors = repeats_ ? form_.vectors : lane_inner && any_reduction(stmts) ? (long_body(stmts) ? form_.long_vectors : form_.vectors) : 1;
   const int last = static_cast<int>(k_.axes.size()) - 1;
   SumBlocks blocks;
-  if (std::any_of(stmts.begin(), stmts.end(), [](const Stmt* s) { return adds_floats(*s); })) blocks = sum_blocks(k_, lane_inner ? last : -1, kMaxLanes * vectors);
+  if (std::any_of(stmts.begin(), stmts.end(), [](const Stmt* s) { return adds_floats(*s); }))
+    blocks = sum_blocks(k_, lane_inner ? last : -1, kMaxLanes * vectors);
   std::vector<ReduceText> reductions;
   for (const Stmt* s : stmts) {
     if (s->kind != Stmt::Kind::reduce && s->kind != Stmt::Kind::scan) continue;
@@ -312,8 +322,10 @@ std::string LoopWriter::open_inner(int a, Expr block, const std::string& indent)
   const std::string& v = axis(a).name;
   if (!block) return fmt::format("{0}for (long {1} = 0; {1} < {2}; ++{1}) {{\n", indent, v, size(a));
   const std::string step = scalar_index(block);
-  return fmt::format("{0}for (long {1}_block = 0; {1}_block < {2}; {1}_block += {3}) {{\n{0}  const long {1}_stop = cd::minimum((cd::i64)({1}_block + {3}), (cd::i64)({2}));\n"
-                     "{0}  for (long {1} = {1}_block; {1} < {1}_stop; ++{1}) {{\n", indent, v, size(a), step);
+  return fmt::format(
+      "{0}for (long {1}_block = 0; {1}_block < {2}; {1}_block += {3}) {{\n{0}  const long {1}_stop = cd::minimum((cd::i64)({1}_block + {3}), (cd::i64)({2}));\n"
+      "{0}  for (long {1} = {1}_block; {1} < {1}_stop; ++{1}) {{\n",
+      indent, v, size(a), step);
 }
 
 std::string LoopWriter::next_block(const std::vector<ReduceText>& reductions, const std::string& indent) const {
@@ -324,7 +336,8 @@ std::string LoopWriter::next_block(const std::vector<ReduceText>& reductions, co
   return text;
 }
 
-void LoopWriter::lane_loop(const std::vector<const Stmt*>& stmts, std::vector<ReduceText>& reductions, const std::string& in, int lanes, int vectors, bool blocks) {
+void LoopWriter::lane_loop(const std::vector<const Stmt*>& stmts, std::vector<ReduceText>& reductions, const std::string& in, int lanes, int vectors,
+                           bool blocks) {
   const std::string v = axis(lanes).name, n = size(lanes), at = vectors > 1 ? v + "_at" : v;
   context_.lane_var = lanes, context_.whole_steps = true;
   const auto element = [&](const char* text) {
@@ -335,7 +348,8 @@ void LoopWriter::lane_loop(const std::vector<const Stmt*>& stmts, std::vector<Re
   std::string deep = in + "  ", stop = n;
   const std::string more = fmt::format("{} + {} * COIL_LANES <= ", at, vectors);
   if (blocks) {
-    out() += fmt::format("{0}while ({1}{2}) {{\n{0}  const long stop = cd::minimum((cd::i64)({3} + {4} * COIL_LANES), (cd::i64)({2}));\n", deep, more, n, at, kSumBlock * vectors);
+    out() += fmt::format("{0}while ({1}{2}) {{\n{0}  const long stop = cd::minimum((cd::i64)({3} + {4} * COIL_LANES), (cd::i64)({2}));\n", deep, more, n, at,
+                         kSumBlock * vectors);
     deep += "  ";
     stop = "stop";
   }
@@ -347,7 +361,8 @@ void LoopWriter::lane_loop(const std::vector<const Stmt*>& stmts, std::vector<Re
     stop = n;
   };
   if (vectors > 1) {
-    out() += keep_rolled(deep) + fmt::format("{0}for (; {1}{2}; {3} += {4} * COIL_LANES) {{\n", deep, more, stop, at, vectors) + open_repeat(deep + "  ", vectors);
+    out() +=
+        keep_rolled(deep) + fmt::format("{0}for (; {1}{2}; {3} += {4} * COIL_LANES) {{\n", deep, more, stop, at, vectors) + open_repeat(deep + "  ", vectors);
     element("[u]");
     inner_body(stmts, reductions, deep + "    ");
     out() += deep + "  }\n" + deep + "}\n";
@@ -393,7 +408,8 @@ void LoopWriter::inner_body(const std::vector<const Stmt*>& stmts, std::vector<R
       out() += reduction.update(indent, value, number, masked);
       if (s->kind != Stmt::Kind::scan) continue;
       const std::string so_far = reduction.in_place();
-      context_.temps[s->temp.index] = {reduction.operand == s->value->dtype ? so_far : fmt::format("cd::cast<{}>({})", register_type(s->value->dtype), so_far), form_.lanes >= 0};
+      context_.temps[s->temp.index] = {reduction.operand == s->value->dtype ? so_far : fmt::format("cd::cast<{}>({})", register_type(s->value->dtype), so_far),
+                                       form_.lanes >= 0};
     } else {
       run_statement(*s, emitter);
     }
@@ -418,8 +434,7 @@ KernelText loop_kernel_text(const KernelPlan& plan, const LoopKernel& kernel, co
   return LoopWriter(plan, kernel, form, buffers).run();
 }
 
-std::string pointer_declarations(const KernelPlan& plan, const std::vector<BufferId>& buffers, const std::vector<BufferId>& written,
-                                 bool restrict) {
+std::string pointer_declarations(const KernelPlan& plan, const std::vector<BufferId>& buffers, const std::vector<BufferId>& written, bool restrict) {
   std::string text;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const bool writes = std::find(written.begin(), written.end(), buffers[i]) != written.end();

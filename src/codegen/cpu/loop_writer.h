@@ -68,7 +68,7 @@ class LoopWriter {
   KernelNames names_;
   EmitContext context_;
   std::vector<const Stmt*> turned_;  // stores, by number of their tile
-  bool repeats_ = false;  // the text at hand is for several vectors of an outer axis
+  bool repeats_ = false;             // the text at hand is for several vectors of an outer axis
   std::string* out_ = nullptr;
   int next_name_ = 0;
   Expr items_;

@@ -27,8 +27,11 @@ std::string identity(ReduceOp op, DType d) {
     case ReduceOp::prod: return "(" + type + ")1";
     case ReduceOp::any: return "false";
     case ReduceOp::all: return "true";
-    case ReduceOp::max: case ReduceOp::argmax: case ReduceOp::log_sum: return extreme(compute_type(d), true);
-    case ReduceOp::min: case ReduceOp::argmin: return extreme(compute_type(d), false);
+    case ReduceOp::max:
+    case ReduceOp::argmax:
+    case ReduceOp::log_sum: return extreme(compute_type(d), true);
+    case ReduceOp::min:
+    case ReduceOp::argmin: return extreme(compute_type(d), false);
   }
   return "";
 }
@@ -86,7 +89,8 @@ std::string ReduceText::update(const std::string& indent, const std::string& val
   if (by_index(op)) {
     std::string better = fmt::format("cd::{}({}, {}, {}, {})", step(op), acc, at, value, number);
     if (masked) better = fmt::format("cd::logical_and(cd::tail(lanes), {})", better);
-    return fmt::format("{0}{{\n{0}  const auto better = {1};\n{0}  {2} = cd::select(better, {3}, {2});\n{0}  {4} = cd::select(better, {5}, {4});\n{0}}}\n", indent, better, acc, value, at, number);
+    return fmt::format("{0}{{\n{0}  const auto better = {1};\n{0}  {2} = cd::select(better, {3}, {2});\n{0}  {4} = cd::select(better, {5}, {4});\n{0}}}\n",
+                       indent, better, acc, value, at, number);
   }
   const std::string x = masked ? fmt::format("cd::select(cd::tail(lanes), {}, cd::vec({}))", value, identity(op, operand)) : value;
   return fmt::format("{}{} = cd::{}({}, {});\n", indent, acc, step(op), acc, x);
@@ -116,19 +120,27 @@ std::string ReduceText::add_block(const std::string& indent) const {
 
 std::string ReduceText::finish_in_place(const std::string& indent) const {
   if (!blocks) return "";
-  return fmt::format("#pragma clang loop unroll(full)\n{0}for (int u = 0; u < {1}; ++u) {{\n{0}  {2}[u] = cd::cast<{3}>(cd::add({2}s[u], cd::cast<cd::f64>({2}[u])));\n{0}}}\n", indent, vectors,
-                     accumulator, register_type(operand));
+  return fmt::format(
+      "#pragma clang loop unroll(full)\n{0}for (int u = 0; u < {1}; ++u) {{\n{0}  {2}[u] = cd::cast<{3}>(cd::add({2}s[u], cd::cast<cd::f64>({2}[u])));\n{0}}}\n",
+      indent, vectors, accumulator, register_type(operand));
 }
 
 std::string ReduceText::finish(const std::string& indent) const {
   const std::string type = register_type(operand);
   if (!combine) {
-    const std::string value = !blocks ? in_place() : vector ? fmt::format("cd::cast<{0}>(cd::add({1}s{2}, cd::cast<cd::f64>({1}{2})))", type, accumulator, element)
-                                                            : fmt::format("({0})({1}s + {1})", type, accumulator);
+    const std::string value = !blocks  ? in_place()
+                              : vector ? fmt::format("cd::cast<{0}>(cd::add({1}s{2}, cd::cast<cd::f64>({1}{2})))", type, accumulator, element)
+                                       : fmt::format("({0})({1}s + {1})", type, accumulator);
     return fmt::format("{}const auto {} = {};\n", indent, result, value);
   }
-  const char* f = op == ReduceOp::sum ? "hsum" : op == ReduceOp::prod ? "hprod" : op == ReduceOp::max ? "hmax" : op == ReduceOp::min ? "hmin"
-                  : op == ReduceOp::any ? "hany" : op == ReduceOp::all ? "hall" : op == ReduceOp::argmax ? "hargmax" : "hargmin";
+  const char* f = op == ReduceOp::sum      ? "hsum"
+                  : op == ReduceOp::prod   ? "hprod"
+                  : op == ReduceOp::max    ? "hmax"
+                  : op == ReduceOp::min    ? "hmin"
+                  : op == ReduceOp::any    ? "hany"
+                  : op == ReduceOp::all    ? "hall"
+                  : op == ReduceOp::argmax ? "hargmax"
+                                           : "hargmin";
   const std::string e = vectors > 1 ? "[0]" : "", text = join_vectors(indent);
   if (by_index(op)) return text + fmt::format("{}const auto {} = cd::{}({}{}, {}i{});\n", indent, result, f, accumulator, e, accumulator, e);
   if (blocks) return text + fmt::format("{0}const auto {1} = ({2})({3}s + cd::{4}({3}{5}));\n", indent, result, type, accumulator, f, e);

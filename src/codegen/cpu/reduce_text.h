@@ -13,11 +13,11 @@ struct ReduceText {
   std::string result;       // name of the finished value
   ReduceOp op = ReduceOp::sum;
   DType operand = DType::f32;
-  bool vector = false;      // lanes accumulate apart
-  int vectors = 1;          // and so many vectors: then the accumulator is an array
-  std::string element;      // of the array, in the text at hand: "[u]"
-  bool combine = false;     // the lanes, and the vectors, are parts of one result
-  bool blocks = false;      // a sum in blocks, see sum_blocks.h: those before the one at hand are in `whole`, accumulator + "s"
+  bool vector = false;   // lanes accumulate apart
+  int vectors = 1;       // and so many vectors: then the accumulator is an array
+  std::string element;   // of the array, in the text at hand: "[u]"
+  bool combine = false;  // the lanes, and the vectors, are parts of one result
+  bool blocks = false;   // a sum in blocks, see sum_blocks.h: those before the one at hand are in `whole`, accumulator + "s"
 
   static ReduceText make(const Stmt& s, int number, bool vector, int vectors, bool combine);
   std::string declare(const std::string& indent) const;

@@ -17,7 +17,8 @@ Expr template_scratch(const KernelPlan& plan, const TemplateKernel& k) {
 
 TargetTraits traits(const CpuSettings& settings) {
   TargetTraits t;
-  t.convolution_packings = [winograd = settings.winograd, keep = settings.keep_packings](const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
+  t.convolution_packings = [winograd = settings.winograd, keep = settings.keep_packings](const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes,
+                                                                                         const BufferInfo& weight) {
     const std::vector<PlanConstant::Packing> possible = conv_packings(c, x_offset, result_sizes, weight, winograd);
     std::vector<PlanConstant::Packing> kept = {possible[0]};
     if (keep) kept = keep(conv_problem_text(c, x_offset, result_sizes, weight), possible);

@@ -38,8 +38,9 @@ KernelText sort_text(const KernelPlan& plan, const SortKernel& k) {
       "  {}* const v = ({}*)((cd::i64*){} + 2 * rows * n) + row * n;\n  {}* const v2 = v + rows * n;\n  [[maybe_unused]] cd::i64 rest = row;\n",
       n, scratch, type, type, scratch, type);
   text += rest + fmt::format("  for (cd::i64 j = threadIdx.x; j < n; j += blockDim.x) {{\n{}    cd::store1(v + j, {});\n    o[j] = j;\n  }}\n", fill, value);
-  text += fmt::format("  const bool moved = cd::block_sort(v, o, v2, o2, n, {});\n  const {}* const from_v = moved ? v2 : v;\n  const cd::i64* const from_o = moved ? o2 : o;\n",
-                      k.def.descending ? "true" : "false", type);
+  text += fmt::format(
+      "  const bool moved = cd::block_sort(v, o, v2, o2, n, {});\n  const {}* const from_v = moved ? v2 : v;\n  const cd::i64* const from_o = moved ? o2 : o;\n",
+      k.def.descending ? "true" : "false", type);
   text += fmt::format("  for (cd::i64 j = threadIdx.x; j < {}; j += blockDim.x) {{\n{}  }}\n", kept, store);
   KernelText t = finish(c, kernel_frame(c, {k.values, k.indices, k.scratch}, "__launch_bounds__(512)") + text + "}\n");
   t.headers = {"cuda/sort.h"};
@@ -54,14 +55,16 @@ KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& k, siz
   const UserText u = user_text(plan, k, *k.def.kernel->cuda, config, "");
   const UserCall::Launch& launch = k.def.launches[config];
   KernelText t;
-  t.body = fmt::format("struct @NAME@_args {{\n  void* p[{}];\n  cd::i64 s[{}];\n  cd::i32* flag;\n  cd::i32 kernel, wide;\n}};\n", std::max<size_t>(u.buffers.size(), 1),
-                       std::max<size_t>(plan.pool->num_symbols() - 1, 1));
+  t.body = fmt::format("struct @NAME@_args {{\n  void* p[{}];\n  cd::i64 s[{}];\n  cd::i32* flag;\n  cd::i32 kernel, wide;\n}};\n",
+                       std::max<size_t>(u.buffers.size(), 1), std::max<size_t>(plan.pool->num_symbols() - 1, 1));
   t.body += "template <class Args>\n__device__ void @NAME@_body(const Args& a);\n";
-  t.body += fmt::format("COIL_KERNEL void __launch_bounds__({}) @NAME@(const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n  @NAME@_body(a);\n}}\n", launch.block);
+  t.body += fmt::format(
+      "COIL_KERNEL void __launch_bounds__({}) @NAME@(const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n  @NAME@_body(a);\n}}\n", launch.block);
   t.body += "#undef __global__\n#undef __launch_bounds__\n#define __global__ __device__\n#define __launch_bounds__(...)\n";
   t.body += hoisted_includes(*k.def.kernel->cuda) + u.constants + "namespace @NAME@_source {\n" + u.source + "}  // namespace\n" + u.undefine;
   t.body += "namespace @NAME@_call {\n" + index_functions() + "}\n";
-  t.body += "template <class Args>\n__device__ void @NAME@_body(const Args& a) {\n  using namespace @NAME@_call;\n  const auto& s = a.s;\n  (void)s;\n" + u.arguments + "  @NAME@_source" + u.call + ";\n}\n";
+  t.body += "template <class Args>\n__device__ void @NAME@_body(const Args& a) {\n  using namespace @NAME@_call;\n  const auto& s = a.s;\n  (void)s;\n" +
+            u.arguments + "  @NAME@_source" + u.call + ";\n}\n";
   t.headers = {"cuda/base.h", "user/kernel.h"};
   t.buffers = u.buffers;
   t.threads = static_cast<int>(launch.block);

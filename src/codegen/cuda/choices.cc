@@ -41,10 +41,21 @@ std::string choice_text(const Kernel& kernel, const Choice& choice) {
     return config > 0 && config < user->def.kernel->configs.size() ? config_text(user->def.kernel->configs[config]) : "default";
   }
   if (as_loop(kernel)) return way_text(as<LoopWay>(choice));
-  static constexpr std::array<const char*, 15> kKinds = {"default",       "cuda cores",        "mma.sync", "wgmma",         "wgmma pair",
-                                                         "wgmma tile", "wgmma without tma", "few rows", "library", "wgmma two",
+  static constexpr std::array<const char*, 15> kKinds = {"default",
+                                                         "cuda cores",
+                                                         "mma.sync",
+                                                         "wgmma",
+                                                         "wgmma pair",
+                                                         "wgmma tile",
+                                                         "wgmma without tma",
+                                                         "few rows",
+                                                         "library",
+                                                         "wgmma two",
                                                          "wgmma side by side",
-                                                         "wgmma two by two", "wgmma tile pair", "wgmma tile side by side", "wgmma tile two by two"};
+                                                         "wgmma two by two",
+                                                         "wgmma tile pair",
+                                                         "wgmma tile side by side",
+                                                         "wgmma tile two by two"};
   const auto v = as<CudaWay>(choice);
   const auto kind = static_cast<size_t>(v.kind);
   std::string text = kind < kKinds.size() ? kKinds[kind] : fmt::format("kind {}", v.kind);
@@ -56,9 +67,12 @@ std::string choice_text(const Kernel& kernel, const Choice& choice) {
 }
 
 std::string problem_text(const KernelPlan& plan, const Kernel& kernel) {
-  if (const UserCallKernel* user = as_user(kernel)) return user_problem_text(plan, *user, fmt::format("{:016x}", hash64(std::string_view(user->def.kernel->cuda->source))));
+  if (const UserCallKernel* user = as_user(kernel))
+    return user_problem_text(plan, *user, fmt::format("{:016x}", hash64(std::string_view(user->def.kernel->cuda->source))));
   if (const LoopKernel* loop = as_loop(kernel)) {
-    return has_neighbours(plan, kernel) ? "" : fmt::format("loop {}_{:08x}", kernel.name, static_cast<uint32_t>(hash64(std::string_view(loop_text(plan, *loop).body))));
+    return has_neighbours(plan, kernel)
+               ? ""
+               : fmt::format("loop {}_{:08x}", kernel.name, static_cast<uint32_t>(hash64(std::string_view(loop_text(plan, *loop).body))));
   }
   const TemplateKernel* t = as_template(kernel);
   return t ? problem_text(plan, *t) : "";
@@ -74,7 +88,8 @@ Expr choice_key(const KernelPlan& plan, const Kernel& kernel) {
   return template_key(plan, *as_template(kernel));
 }
 
-std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, int sm, bool libraries, const std::function<int64_t(SymbolId)>& sizes, size_t most) {
+std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, int sm, bool libraries, const std::function<int64_t(SymbolId)>& sizes,
+                               size_t most) {
   std::vector<Choice> out = {Choice{}};
   if (const UserCallKernel* user = as_user(kernel)) {  // every configuration that the user gives is tried
     for (size_t c = 1; c < user->def.launches.size(); ++c) out.push_back(choice_of(UserChoice{.config = static_cast<int32_t>(c)}));

@@ -34,6 +34,7 @@ std::string problem_text(const KernelPlan& plan, const Kernel& kernel);
 Expr choice_key(const KernelPlan& plan, const Kernel& kernel);
 
 // Choices worth timing at these sizes on architecture sm, the own rule first, then by a cost model; at most `most`.
-std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, int sm, bool libraries, const std::function<int64_t(SymbolId)>& sizes, size_t most);
+std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, int sm, bool libraries, const std::function<int64_t(SymbolId)>& sizes,
+                               size_t most);
 
 }  // namespace coil::cuda

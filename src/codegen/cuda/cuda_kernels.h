@@ -16,29 +16,29 @@ namespace coil::cuda {
 
 // One generated kernel function. Kernels with the same text (but for the head comment) are one function.
 struct CudaFunction {
-  std::string name;                   // "add_layer_norm_1f3a9c02"
-  std::string text;                   // head comment, argument struct and definition
-  size_t comment_bytes = 0;           // of the head comment; the rest does not depend on what the program calls its things
-  std::vector<std::string> headers;   // device headers that it needs
+  std::string name;                  // "add_layer_norm_1f3a9c02"
+  std::string text;                  // head comment, argument struct and definition
+  size_t comment_bytes = 0;          // of the head comment; the rest does not depend on what the program calls its things
+  std::vector<std::string> headers;  // device headers that it needs
   int threads = 256;
-  int64_t shared_bytes = 0;           // dynamic
+  int64_t shared_bytes = 0;  // dynamic
   int cluster = 1;
-  std::set<int> sms;                  // the architectures that it is compiled for
-  std::string label;                  // for messages: "add_layer_norm (model.py:12)"
+  std::set<int> sms;  // the architectures that it is compiled for
+  std::string label;  // for messages: "add_layer_norm (model.py:12)"
   // Of a user's kernel, whose text is a unit by itself: what wrote it, and how coil calls it.
   std::shared_ptr<const UserKernel> user;
   std::string user_call;
-  const UserImage* image = nullptr;   // of `user`: the function is machine code already
-  std::string replaced;               // the file of --replace-kernel that the text is from
+  const UserImage* image = nullptr;  // of `user`: the function is machine code already
+  std::string replaced;              // the file of --replace-kernel that the text is from
 };
 
 // What a launch tells its function of one kernel of the plan. All expressions are C++ text of the host program.
 struct CudaArgs {
-  int kernel = -1;                    // that it is for; -1: the launch's, and those after it
-  std::vector<BufferId> buffers;      // args.p
+  int kernel = -1;                                // that it is for; -1: the launch's, and those after it
+  std::vector<BufferId> buffers;                  // args.p
   std::vector<std::pair<BufferId, int>> aligned;  // buffers whose addresses must be multiples of that for wide accesses
-  std::vector<std::string> divisible; // expressions that must be 0 for wide accesses
-  std::string blocks;                 // of several kernels in one launch: how many blocks work for this one
+  std::vector<std::string> divisible;             // expressions that must be 0 for wide accesses
+  std::string blocks;                             // of several kernels in one launch: how many blocks work for this one
 };
 
 // What a loop's grid is made of: a block for every so many. amount null: the grid is looked at elsewhere.
@@ -50,53 +50,53 @@ struct GridWork {
 // One way to compute a kernel of the plan, or some that run beside each other: a launch of a function.
 struct CudaLaunch {
   int function = -1;
-  const UserImage* image = nullptr;   // what the function is, if it is machine code that another compiler made; `args` is empty then
-  std::vector<CudaArgs> args;         // one per kernel
+  const UserImage* image = nullptr;  // what the function is, if it is machine code that another compiler made; `args` is empty then
+  std::vector<CudaArgs> args;        // one per kernel
   std::string grid_x = "1", grid_y = "1", grid_z = "1";
-  GridWork work;                      // that grid_x counts
-  std::string condition;              // empty: always
-  std::string setup;                  // statements before (templates)
+  GridWork work;          // that grid_x counts
+  std::string condition;  // empty: always
+  std::string setup;      // statements before (templates)
 };
 
 // Products of the same rows as one launch (joined_products.h), for each architecture; else their kernels run one after the other.
 struct CudaTogether {
-  size_t kernels = 0;                 // of the plan, from this one on
-  std::vector<CudaLaunch> launches;   // `setup` defines and fills `t`, which the condition is about
+  size_t kernels = 0;                     // of the plan, from this one on
+  std::vector<CudaLaunch> launches;       // `setup` defines and fills `t`, which the condition is about
   bool few_rows = false, always = false;  // see JoinedProducts; always: the kernels have no launches of their own
 };
 
 // A kernel of the plan: its launches are alternatives, the first whose condition holds (and whose function the device has) runs.
 struct CudaCall {
-  std::vector<CudaLaunch> launches;   // empty: a plain copy
+  std::vector<CudaLaunch> launches;  // empty: a plain copy
   std::optional<CudaTogether> together;
   bool checks_index = false;
-  bool joined = false;                // computed by the launch of a kernel before it
+  bool joined = false;  // computed by the launch of a kernel before it
 };
 
 struct CudaProgram {
   std::vector<CudaFunction> functions;
-  std::vector<CudaCall> calls;        // one per kernel of the plan
+  std::vector<CudaCall> calls;  // one per kernel of the plan
   int arg_symbols = 0;
-  std::set<std::string> libraries;    // "libcublasLt", "libcudnn": used where the machine has them
+  std::set<std::string> libraries;  // "libcublasLt", "libcudnn": used where the machine has them
 };
 
 // A package holds code for all of `sms` (80, 90, ...): templates get each architecture's own variants.
 struct CudaSettings {
   std::vector<int> sms;
-  bool libraries = true;              // and variants that use NVIDIA's libraries (templates/cuda_library.h)
+  bool libraries = true;  // and variants that use NVIDIA's libraries (templates/cuda_library.h)
   // Of a tuned program: the architecture that the kernels' choices are for, and which choices a problem may get (scratch memory is for
   // them). Of a tuner's build: for each kernel of the plan, what its code can be told to run.
   int tuned_sm = 0;
   std::function<std::vector<Choice>(const std::string& problem)> choices;
   std::vector<std::vector<Choice>> timed;
-  bool joins = true;                  // products of few rows may share a launch; false: each kernel runs by itself, for those who look at each
+  bool joins = true;  // products of few rows may share a launch; false: each kernel runs by itself, for those who look at each
 };
 TargetTraits traits(const CudaSettings& settings);
 CudaProgram generate_kernels(const KernelPlan& plan, const CudaSettings& settings);
 
 // --- parts
 struct KernelText {
-  std::string body;                   // with @NAME@ in place of its name
+  std::string body;  // with @NAME@ in place of its name
   std::vector<std::string> headers;
   std::vector<BufferId> buffers;
   int threads = 256;

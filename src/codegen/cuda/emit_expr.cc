@@ -149,8 +149,8 @@ TempText Emitter::load(Expr e) {
   access_kind(c_, id, offset, place_.lane_axis, place_.width, true);
   const std::string n = "x" + std::to_string(c_.next_name++);
   const std::string at = index(offset, true);
-  *place_.before += fmt::format("{}{} {}[{}];\n{}{}({}, {} + {});\n", place_.before_indent, register_type(e->dtype), n, place_.width, place_.before_indent, f,
-                                n, p, at);
+  *place_.before +=
+      fmt::format("{}{} {}[{}];\n{}{}({}, {} + {});\n", place_.before_indent, register_type(e->dtype), n, place_.width, place_.before_indent, f, n, p, at);
   return {n + "[v]", true};
 }
 
@@ -207,8 +207,8 @@ bool Emitter::same_for_lanes(Expr e) const {
   if (!difference || !difference->coefficient->is_constant()) return false;
   std::set<std::string> conditions;
   const int64_t step = difference->coefficient->as_int();
-  const bool right = (step == 1 && multiple_of(difference->base, place_.width, &conditions)) ||
-                     (step == -1 && multiple_of(difference->base + 1, place_.width, &conditions));
+  const bool right =
+      (step == 1 && multiple_of(difference->base, place_.width, &conditions)) || (step == -1 && multiple_of(difference->base + 1, place_.width, &conditions));
   return right && conditions.empty();
 }
 
@@ -255,7 +255,8 @@ void Emitter::vector_branch(Expr e, const std::string& result, std::string& out,
   const TempText inside = value(e);
   place_ = saved_place;
   memo_ = saved;
-  out += fmt::format("{0}#pragma unroll\n{1}  for (int v = 0; v < {2}; ++v) {{\n{3}{1}    {4}[v] = {5};\n{1}  }}\n", before, indent, place_.width, body, result, inside.text);
+  out += fmt::format("{0}#pragma unroll\n{1}  for (int v = 0; v < {2}; ++v) {{\n{3}{1}    {4}[v] = {5};\n{1}  }}\n", before, indent, place_.width, body, result,
+                     inside.text);
 }
 
 std::string index_text(KernelContext& c, Expr e) {
@@ -288,8 +289,12 @@ std::string Emitter::index(Expr e, bool first_lane) {
   const bool plain = provably_nonnegative(e->args[0], {c_.sizes});
   const char* unsigned_type = c_.wide_index ? "cd::u64" : "cd::u32";
   switch (e->op) {
-    case ScalarOp::idiv: return plain ? fmt::format("({0})(({1})({2}) / ({1})({3}))", type, unsigned_type, x, y) : fmt::format("cd::floor_div(({0})({1}), ({0})({2}))", type, x, y);
-    case ScalarOp::imod: return plain ? fmt::format("({0})(({1})({2}) % ({1})({3}))", type, unsigned_type, x, y) : fmt::format("cd::remainder(({0})({1}), ({0})({2}))", type, x, y);
+    case ScalarOp::idiv:
+      return plain ? fmt::format("({0})(({1})({2}) / ({1})({3}))", type, unsigned_type, x, y)
+                   : fmt::format("cd::floor_div(({0})({1}), ({0})({2}))", type, x, y);
+    case ScalarOp::imod:
+      return plain ? fmt::format("({0})(({1})({2}) % ({1})({3}))", type, unsigned_type, x, y)
+                   : fmt::format("cd::remainder(({0})({1}), ({0})({2}))", type, x, y);
     case ScalarOp::imin: return fmt::format("cd::minimum(({0})({1}), ({0})({2}))", type, x, y);
     case ScalarOp::imax: return fmt::format("cd::maximum(({0})({1}), ({0})({2}))", type, x, y);
     default: CHECK(false, "unexpected index operation");

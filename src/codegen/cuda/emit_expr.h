@@ -17,15 +17,15 @@ namespace coil::cuda {
 struct KernelContext {
   const KernelPlan* plan = nullptr;
   KernelNames names;
-  std::vector<std::string> vars;      // C++ names of the axes
-  std::vector<Expr> sizes;            // their ranges
-  bool wide_index = true;             // 64-bit index arithmetic
-  Expr skew;                          // lanes start where this and the lane axis add up to a multiple of the width; invalid: at such
-  bool half_results = false;          // all that is stored is bf16 or f16
-  std::set<BufferId> read_only;       // never written by the kernel, nor sharing memory with what is
+  std::vector<std::string> vars;  // C++ names of the axes
+  std::vector<Expr> sizes;        // their ranges
+  bool wide_index = true;         // 64-bit index arithmetic
+  Expr skew;                      // lanes start where this and the lane axis add up to a multiple of the width; invalid: at such
+  bool half_results = false;      // all that is stored is bf16 or f16
+  std::set<BufferId> read_only;   // never written by the kernel, nor sharing memory with what is
   // Runtime conditions of the wide path.
-  std::map<int, int> aligned;         // buffer -> bytes that its address must be a multiple of
-  std::set<std::string> divisible;    // host expressions that must be 0
+  std::map<int, int> aligned;       // buffer -> bytes that its address must be a multiple of
+  std::set<std::string> divisible;  // host expressions that must be 0
   int next_name = 0;
 
   explicit KernelContext(const KernelPlan& p) : plan(&p), names(p) {}

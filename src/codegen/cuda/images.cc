@@ -112,13 +112,16 @@ std::string image_condition(const KernelPlan& plan, const UserCallKernel& kernel
   return text;
 }
 
-ImageParams image_params(const KernelPlan& plan, const UserCallKernel& kernel, const UserImage& image, const std::function<std::string(BufferId)>& address, const std::string& indent) {
+ImageParams image_params(const KernelPlan& plan, const UserCallKernel& kernel, const UserImage& image, const std::function<std::string(BufferId)>& address,
+                         const std::string& indent) {
   const Arguments arguments(plan, kernel);
   ImageParams out;
   std::string list;
   for (const Param& p : image.params) {
     const std::string type = type_of(p.kind);
-    const std::string value = p.kind == Param::Kind::null ? "nullptr" : p.kind == Param::Kind::pointer ? arguments.address(p, address) : fmt::format("({})({})", type, arguments.number_text(p));
+    const std::string value = p.kind == Param::Kind::null      ? "nullptr"
+                              : p.kind == Param::Kind::pointer ? arguments.address(p, address)
+                                                               : fmt::format("({})({})", type, arguments.number_text(p));
     out.text += fmt::format("{}const {} p{} = {};\n", indent, type == "void*" ? "void* const" : type, out.count, value);
     list += fmt::format("{}{{&p{}, sizeof p{}}}", out.count ? ", " : "", out.count, out.count);
     ++out.count;
@@ -142,8 +145,9 @@ std::string image_checks(const UserCallKernel& kernel, const std::string& label)
         if (k.args[i].name != p.name || !e) continue;
         const auto low = lower_bound(*e), high = upper_bound(*e);
         if (low && high && *low >= -most - 1 && *high <= most) continue;
-        text += fmt::format("    if (({0}) != (int{1}_t)({0})) return cd::fail(error, {2}, \"%s\", {3});\n", host_index(*e), bits, static_cast<int>(ErrorCode::input_size),
-                            message_literal(fmt::format("kernel {} takes '{}' as a number of {} bits, which is not enough: the inputs are too large", label, p.name, bits)));
+        text += fmt::format(
+            "    if (({0}) != (int{1}_t)({0})) return cd::fail(error, {2}, \"%s\", {3});\n", host_index(*e), bits, static_cast<int>(ErrorCode::input_size),
+            message_literal(fmt::format("kernel {} takes '{}' as a number of {} bits, which is not enough: the inputs are too large", label, p.name, bits)));
       }
     }
   }

@@ -16,7 +16,8 @@ struct ImageParams {
   std::string text;
   size_t count = 0;
 };
-ImageParams image_params(const KernelPlan& plan, const UserCallKernel& kernel, const UserImage& image, const std::function<std::string(BufferId)>& address, const std::string& indent);
+ImageParams image_params(const KernelPlan& plan, const UserCallKernel& kernel, const UserImage& image, const std::function<std::string(BufferId)>& address,
+                         const std::string& indent);
 
 // Statements that refuse a call whose numbers are too large for the types that the kernel has for them.
 std::string image_checks(const UserCallKernel& kernel, const std::string& label);

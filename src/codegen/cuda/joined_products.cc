@@ -89,31 +89,40 @@ class Writer {
   std::string type() const { return plan_.buffer(product(sets_[0].first).operands[0].buffer).info.dtype == DType::bf16 ? "cd::bf16" : "cd::f16"; }
 
   std::string rows_text(bool computed) const {
-    const std::string body = computed ? "    for (cd::u32 row = 0; row < (cd::u32)t.m; ++row) {\n      @NAME@_rows(a.rows, row, x);\n      __syncthreads();\n    }\n"
-                                      : fmt::format("    cd::copy_rows<{}, {}, {}>(t, x);\n", type(), depth(), shape_.warps * 32);
-    return fmt::format("struct @NAME@_rows_of {{\n  const CudaJoined& t;\n  const @NAME@_args& a;\n  __device__ __forceinline__ void operator()({}* x) const {{\n{}  }}\n}};\n", type(), body);
+    const std::string body = computed
+                                 ? "    for (cd::u32 row = 0; row < (cd::u32)t.m; ++row) {\n      @NAME@_rows(a.rows, row, x);\n      __syncthreads();\n    }\n"
+                                 : fmt::format("    cd::copy_rows<{}, {}, {}>(t, x);\n", type(), depth(), shape_.warps * 32);
+    return fmt::format(
+        "struct @NAME@_rows_of {{\n  const CudaJoined& t;\n  const @NAME@_args& a;\n  __device__ __forceinline__ void operator()({}* x) const {{\n{}  }}\n}};\n",
+        type(), body);
   }
 
   // Of the columns of set i: eight of one weight, or of both.
   std::string finish_text(size_t i) const {
     const std::string head = fmt::format("    if (set == {}) {{\n", i), own = fmt::format("@NAME@_m{0}_epilogue{{a.m{0}}}", i);
     if (sets_[i].second) {
-      return head + fmt::format("      if (half > 0) return;\n      float acc[8], other[8];\n      cd::eight_sums(stage, acc), cd::eight_sums(stage + 8, other);\n"
-                                "      return {}(0, row, col, acc, other, min(8, {} - col));\n    }}\n", own, columns(sets_[i]));
+      return head + fmt::format(
+                        "      if (half > 0) return;\n      float acc[8], other[8];\n      cd::eight_sums(stage, acc), cd::eight_sums(stage + 8, other);\n"
+                        "      return {}(0, row, col, acc, other, min(8, {} - col));\n    }}\n",
+                        own, columns(sets_[i]));
     }
-    return head + fmt::format("      col += 8 * half;\n      if (col >= {0}) return;\n      float acc[8];\n      cd::eight_sums(stage + 8 * half, acc);\n"
-                              "      return {1}(0, row, col, acc, min(8, {0} - col));\n    }}\n", columns(sets_[i]), own);
+    return head + fmt::format(
+                      "      col += 8 * half;\n      if (col >= {0}) return;\n      float acc[8];\n      cd::eight_sums(stage + 8 * half, acc);\n"
+                      "      return {1}(0, row, col, acc, min(8, {0} - col));\n    }}\n",
+                      columns(sets_[i]), own);
   }
 
   static std::string finish_struct(const std::string& body) {
-    return "struct @NAME@_finish {\n  const @NAME@_args& a;\n  __device__ __forceinline__ void operator()(int set, int half, int row, int col, const float* stage) const {\n" + body + "  }\n};\n";
+    return "struct @NAME@_finish {\n  const @NAME@_args& a;\n  __device__ __forceinline__ void operator()(int set, int half, int row, int col, const float* stage) const {\n" +
+           body + "  }\n};\n";
   }
 
   std::string kernel_text() const {
     const bool early = std::all_of(sets_.begin(), sets_.end(), [&](const Set& s) { return constant(s.first) && (!s.second || constant(*s.second)); });
-    return fmt::format("COIL_KERNEL void __launch_bounds__({0}, {1}) @NAME@(const __grid_constant__ CudaJoined t, const __grid_constant__ @NAME@_args a) {{\n"
-                       "  cd::joined_rows<{2}, {3}, {4}, {5}, {6}, {7}>(t, @NAME@_rows_of{{t, a}}, @NAME@_finish{{a}});\n}}\n",
-                       shape_.warps * 32, shape_.resident, type(), depth(), shape_.halves, shape_.warps, sets_.size(), early);
+    return fmt::format(
+        "COIL_KERNEL void __launch_bounds__({0}, {1}) @NAME@(const __grid_constant__ CudaJoined t, const __grid_constant__ @NAME@_args a) {{\n"
+        "  cd::joined_rows<{2}, {3}, {4}, {5}, {6}, {7}>(t, @NAME@_rows_of{{t, a}}, @NAME@_finish{{a}});\n}}\n",
+        shape_.warps * 32, shape_.resident, type(), depth(), shape_.halves, shape_.warps, sets_.size(), early);
   }
   bool constant(size_t k) const { return plan_.buffer(product(k).operands[1].buffer).placement.kind == Placement::Kind::constant; }
 

@@ -11,15 +11,16 @@
 namespace coil::cuda {
 
 struct JoinedProducts {
-  KernelText text;              // @NAME@ in place of its name
-  std::vector<CudaArgs> args;   // members of the kernel's arguments
-  std::string params;           // see CudaTogether
+  KernelText text;             // @NAME@ in place of its name
+  std::vector<CudaArgs> args;  // members of the kernel's arguments
+  std::string params;          // see CudaTogether
   std::string condition;
-  bool few_rows = false;        // serves all calls of 1 to kJoinedRows rows
-  bool always = false;          // all calls of the program are such
+  bool few_rows = false;  // serves all calls of 1 to kJoinedRows rows
+  bool always = false;    // all calls of the program are such
 };
 
-// Whether a kernel is such a product by itself (schedule/join_products.h), of constants: its weights' first bytes are asked for before the kernel in front is done.
+// Whether a kernel is such a product by itself (schedule/join_products.h), of constants: its weights' first bytes are asked for before the kernel in front is
+// done.
 bool joins_itself(const KernelPlan& plan, const Kernel& kernel);
 
 // `first`: the number of the first of these kernels in the plan. Null: they have no kernel in common.

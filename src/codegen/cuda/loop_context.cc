@@ -95,7 +95,8 @@ bool fits_32(const LoopKernel& k, Expr items) {
 }
 
 bool stores_halves(const std::vector<Stmt>& stmts) {
-  return std::all_of(stmts.begin(), stmts.end(), [](const Stmt& s) { return s.kind != Stmt::Kind::store || s.scratch >= 0 || s.dtype == DType::bf16 || s.dtype == DType::f16; });
+  return std::all_of(stmts.begin(), stmts.end(),
+                     [](const Stmt& s) { return s.kind != Stmt::Kind::store || s.scratch >= 0 || s.dtype == DType::bf16 || s.dtype == DType::f16; });
 }
 
 std::vector<BufferId> written_buffers(const std::vector<Stmt>& stmts) {
@@ -145,7 +146,8 @@ std::string pointers(const KernelContext& c, const std::vector<BufferId>& writte
 }
 
 std::string kernel_frame(const KernelContext& c, const std::vector<BufferId>& written, const std::string& bounds) {
-  return args_struct(c) + fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n", bounds) + pointers(c, written);
+  return args_struct(c) + fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n", bounds) +
+         pointers(c, written);
 }
 
 std::string part_frame(const KernelContext& c, const std::vector<BufferId>& written, const std::string& more) {

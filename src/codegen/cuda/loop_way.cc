@@ -34,12 +34,22 @@ std::vector<LoopWay> pointwise_ways(const KernelPlan& plan, const LoopKernel& k)
 std::vector<LoopWay> reduction_ways(const LoopWay& own, int64_t rows, int64_t points) {
   const int32_t n = own.threads;
   switch (own.kind) {
-    case kRowWay: return {{kRowWay, n / 2, 0}, {kRowWay, n * 2, 0}, {kRowWay, n / 4, 0}, {kRowWay, n * 4, 0}, {rows >= kManyRows && points <= kShortRow ? kThreadWay : kOwnWay, 128, 0}};
+    case kRowWay:
+      return {{kRowWay, n / 2, 0},
+              {kRowWay, n * 2, 0},
+              {kRowWay, n / 4, 0},
+              {kRowWay, n * 4, 0},
+              {rows >= kManyRows && points <= kShortRow ? kThreadWay : kOwnWay, 128, 0}};
     case kColumnWay: {
       const LoopWay other = own.points > 0 ? LoopWay{kColumnWay, 32, 0} : LoopWay{kColumnWay, n, 4};
-      return {{kColumnWay, n / 2, own.points}, {kColumnWay, n * 2, own.points}, other, {kColumnWay, n / 4, own.points}, {rows >= kManyRows ? kThreadWay : kOwnWay, 128, 0}};
+      return {{kColumnWay, n / 2, own.points},
+              {kColumnWay, n * 2, own.points},
+              other,
+              {kColumnWay, n / 4, own.points},
+              {rows >= kManyRows ? kThreadWay : kOwnWay, 128, 0}};
     }
-    case kThreadWay: return {{kThreadWay, n * 2, own.points}, {kThreadWay, n / 2, own.points}, {kThreadWay, n, own.points > 0 ? 0 : 4}, {kRowWay, 32, 0}, {kColumnWay, 8, 0}};
+    case kThreadWay:
+      return {{kThreadWay, n * 2, own.points}, {kThreadWay, n / 2, own.points}, {kThreadWay, n, own.points > 0 ? 0 : 4}, {kRowWay, 32, 0}, {kColumnWay, 8, 0}};
     case kScanWay: return {{kScanWay, n * 2, 0}, {kScanWay, n / 2, 0}, {kScanWay, n * 4, 0}};
     default: return {};
   }
@@ -52,10 +62,15 @@ KernelText loop_text(const KernelPlan& plan, const LoopKernel& k) { return point
 std::optional<KernelText> loop_text(const KernelPlan& plan, const LoopKernel& k, const LoopWay& way) {
   switch (way.kind) {
     case kOwnWay: return way == LoopWay{} ? std::optional(loop_text(plan, k)) : std::nullopt;
-    case kPointsWay: return pointwise(k) && power_of_two(way.threads, 32, 1024) && power_of_two(way.points, 1, 64) ? pointwise_text(plan, k, way.threads, way.points) : std::nullopt;
+    case kPointsWay:
+      return pointwise(k) && power_of_two(way.threads, 32, 1024) && power_of_two(way.points, 1, 64) ? pointwise_text(plan, k, way.threads, way.points)
+                                                                                                    : std::nullopt;
     case kTilesWay: return pointwise(k) && way.threads == 0 && (way.points == 32 || way.points == 64) ? transposing_text(plan, k, way.points) : std::nullopt;
-    case kRowWay: case kScanWay: return !pointwise(k) && way.points == 0 && power_of_two(way.threads, 32, 1024) ? reduction_text(plan, k, way) : std::nullopt;
-    case kThreadWay: return !pointwise(k) && (way.points == 0 || power_of_two(way.points, 2, 8)) && power_of_two(way.threads, 32, 1024) ? reduction_text(plan, k, way) : std::nullopt;
+    case kRowWay:
+    case kScanWay: return !pointwise(k) && way.points == 0 && power_of_two(way.threads, 32, 1024) ? reduction_text(plan, k, way) : std::nullopt;
+    case kThreadWay:
+      return !pointwise(k) && (way.points == 0 || power_of_two(way.points, 2, 8)) && power_of_two(way.threads, 32, 1024) ? reduction_text(plan, k, way)
+                                                                                                                         : std::nullopt;
     case kColumnWay: {
       const bool sides = way.points == 0 ? power_of_two(way.threads, 4, 32) : power_of_two(way.points, 2, 8) && power_of_two(way.threads, 4, 256);
       return !pointwise(k) && sides ? reduction_text(plan, k, way) : std::nullopt;
@@ -68,7 +83,9 @@ std::vector<Choice> loop_choices(const KernelPlan& plan, const LoopKernel& k, co
   const int axes = static_cast<int>(k.axes.size());
   std::vector<Choice> out;
   if (points_of(k, 0, axes, sizes) < kLeastPoints) return out;
-  for (const LoopWay& way : pointwise(k) ? pointwise_ways(plan, k) : reduction_ways(own_reduction(plan, k), points_of(k, 0, k.num_outer, sizes), points_of(k, k.num_outer, axes, sizes))) {
+  for (const LoopWay& way : pointwise(k)
+                                ? pointwise_ways(plan, k)
+                                : reduction_ways(own_reduction(plan, k), points_of(k, 0, k.num_outer, sizes), points_of(k, k.num_outer, axes, sizes))) {
     if (way.kind == kOwnWay || out.size() == kMostWays || !loop_text(plan, k, way)) continue;
     out.push_back(choice_of(way));
   }

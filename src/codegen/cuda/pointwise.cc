@@ -57,8 +57,8 @@ class PointwiseWriter {
     const std::string ix = type(), unsigned_ix = c_.wide_index ? "cd::u64" : "cd::u32";
     const std::string in = groups_ > 1 ? "    " : "  ", leave = groups_ > 1 ? "continue" : "return";
     std::string text = groups_ > 1 ? fmt::format("#pragma unroll\n  for (int g = 0; g < {}; ++g) {{\n", groups_) : "";
-    text += fmt::format("{0}const {1} item = ({1}){2} * {3} + {4}threadIdx.x;\n{0}if (item >= {5}) return;\n", in, ix, part_ ? "block" : "blockIdx.x", threads_ * groups_,
-                        groups_ > 1 ? fmt::format("g * {} + ", threads_) : "", index(items));
+    text += fmt::format("{0}const {1} item = ({1}){2} * {3} + {4}threadIdx.x;\n{0}if (item >= {5}) return;\n", in, ix, part_ ? "block" : "blockIdx.x",
+                        threads_ * groups_, groups_ > 1 ? fmt::format("g * {} + ", threads_) : "", index(items));
     std::vector<int> order = {axis_};
     for (int a = static_cast<int>(k_.axes.size()) - 1; a >= 0; --a) {
       if (a != axis_) order.push_back(a);

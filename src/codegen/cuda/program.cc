@@ -123,7 +123,8 @@ class ProgramWriter {
       int64_t bytes = kJoinedParams;
       for (const CudaArgs& a : joined->args) bytes += 8 * (static_cast<int64_t>(a.buffers.size()) + program_.arg_symbols) + 32;
       if (bytes > kMostArgsBytes) return std::nullopt;
-      CudaLaunch l = launch(first, first.name + (all.kernels > 1 ? fmt::format("_and_{}_rows", all.kernels - 1) : "_rows"), std::move(joined->text), {sm}, comments);
+      CudaLaunch l =
+          launch(first, first.name + (all.kernels > 1 ? fmt::format("_and_{}_rows", all.kernels - 1) : "_rows"), std::move(joined->text), {sm}, comments);
       l.args = std::move(joined->args);
       l.condition = std::move(joined->condition);
       l.setup = std::move(joined->params);
@@ -194,9 +195,10 @@ class ProgramWriter {
     t.headers.push_back("cuda/beside.h");
     t.threads = parts[0].threads;
     t.body += fmt::format("struct @NAME@_args {{\n{}  cd::u32 turns, end[{}];\n}};\n", members, parts.size() - 1) +
-              fmt::format("COIL_KERNEL void __launch_bounds__({}) @NAME@(const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n  cd::u32 block;\n"
-                          "  const int kernel = cd::kernel_of_block<{}>(a.turns, a.end, block);\n{}}}\n",
-                          t.threads, parts.size(), calls);
+              fmt::format(
+                  "COIL_KERNEL void __launch_bounds__({}) @NAME@(const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n  cd::u32 block;\n"
+                  "  const int kernel = cd::kernel_of_block<{}>(a.turns, a.end, block);\n{}}}\n",
+                  t.threads, parts.size(), calls);
     return t;
   }
 
@@ -288,7 +290,8 @@ class ProgramWriter {
   // something is left to them.
   std::vector<templates::CudaVariant> variants(const Kernel& k, const TemplateKernel& t, int sm) const {
     std::vector<templates::CudaVariant> own = template_variants(plan_, t, sm, settings_.libraries);
-    if (few_rows_joined_ && own.size() > 1) std::erase_if(own, [](const templates::CudaVariant& v) { return v.condition == fmt::format("t.m <= {}", kJoinedRows); });
+    if (few_rows_joined_ && own.size() > 1)
+      std::erase_if(own, [](const templates::CudaVariant& v) { return v.condition == fmt::format("t.m <= {}", kJoinedRows); });
     if (sm != settings_.tuned_sm) return own;
     std::vector<templates::CudaVariant> out;
     const auto add = [&](templates::CudaVariant v, const std::string& condition) {
@@ -376,8 +379,8 @@ class ProgramWriter {
   std::map<std::string, int> known_;
   FunctionNames names_;
   std::map<std::pair<const UserKernel*, const UserImage*>, int> known_images_;
-  size_t joined_until_ = 0;           // kernels before this one are in a launch that is written
-  bool few_rows_joined_ = false;      // the launch that the kernel shares serves all calls of so few rows
+  size_t joined_until_ = 0;       // kernels before this one are in a launch that is written
+  bool few_rows_joined_ = false;  // the launch that the kernel shares serves all calls of so few rows
 };
 
 }  // namespace

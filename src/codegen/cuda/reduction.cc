@@ -16,8 +16,8 @@
 namespace coil::cuda {
 
 constexpr int kScanThreads = 256, kThreadBlock = 128, kSeveral = 4;  // the own rules'
-constexpr int64_t kEnoughThreads = 1 << 18;  // about what the largest devices hold at a time
-constexpr int kMostSlots = 48 * 1024 / 16;  // of two sets of 8 bytes, in the shared memory that every kernel has
+constexpr int64_t kEnoughThreads = 1 << 18;                          // about what the largest devices hold at a time
+constexpr int kMostSlots = 48 * 1024 / 16;                           // of two sets of 8 bytes, in the shared memory that every kernel has
 
 ReductionWriter::ReductionWriter(const KernelPlan& plan, const LoopKernel& k, const LoopWay* way)
     : plan_(plan), narrow_(narrow_kernel(k)), k_(narrow_ ? narrow_->kernel : k), c_(loop_context(plan, k_)) {
@@ -290,7 +290,8 @@ std::string ReductionWriter::bounds() const {
     });
   }
   const bool full = simple && dear <= 48 && first_loads.size() == 1;
-  return full ? fmt::format("__launch_bounds__({}, {})", block_threads(), std::min(2048 / block_threads(), 16)) : fmt::format("__launch_bounds__({})", block_threads());
+  return full ? fmt::format("__launch_bounds__({}, {})", block_threads(), std::min(2048 / block_threads(), 16))
+              : fmt::format("__launch_bounds__({})", block_threads());
 }
 
 GridWork ReductionWriter::grid() const {
@@ -329,9 +330,9 @@ std::string ReductionWriter::frame_code() {
     // The last block of a line may hang over: its idle columns compute the last one again and store nothing.
     text += take_apart("block", order, blocks);
     const std::string first = several() ? fmt::format("{0}_block * {1} + threadIdx.x % {2} * {3}", v, columns_ * width_, columns_, width_)
-                                              : fmt::format("{0}_block * {1} + threadIdx.x % {1}", v, columns_);
-    text += fmt::format("  const {0} {1}_wish = {2}, {1} = {1}_wish < {3} ? {1}_wish : {4};\n  const bool active = {1}_wish < {3};\n", ix, v, first, index(axis(lane_).size),
-                        several() ? "0" : index(axis(lane_).size) + " - 1");
+                                        : fmt::format("{0}_block * {1} + threadIdx.x % {1}", v, columns_);
+    text += fmt::format("  const {0} {1}_wish = {2}, {1} = {1}_wish < {3} ? {1}_wish : {4};\n  const bool active = {1}_wish < {3};\n", ix, v, first,
+                        index(axis(lane_).size), several() ? "0" : index(axis(lane_).size) + " - 1");
     return text;
   }
   if (way_ == Way::row && threads_ == 32) {

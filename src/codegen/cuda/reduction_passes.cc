@@ -13,8 +13,10 @@ const char* op_type(ReduceOp op) {
   switch (op) {
     case ReduceOp::sum: return "cd::Sum";
     case ReduceOp::prod: return "cd::Product";
-    case ReduceOp::max: case ReduceOp::any: return "cd::Maximum";
-    case ReduceOp::min: case ReduceOp::all: return "cd::Minimum";
+    case ReduceOp::max:
+    case ReduceOp::any: return "cd::Maximum";
+    case ReduceOp::min:
+    case ReduceOp::all: return "cd::Minimum";
     case ReduceOp::argmax: return "cd::Argmax";
     case ReduceOp::argmin: return "cd::Argmin";
     case ReduceOp::log_sum: return "cd::LogSum";
@@ -43,8 +45,11 @@ std::string identity(ReduceOp op, DType d) {
   switch (op) {
     case ReduceOp::sum: return fmt::format("({})0", register_type(d));
     case ReduceOp::prod: return fmt::format("({})1", register_type(d));
-    case ReduceOp::max: case ReduceOp::argmax: case ReduceOp::log_sum: return extreme(d, true);
-    case ReduceOp::min: case ReduceOp::argmin: return extreme(d, false);
+    case ReduceOp::max:
+    case ReduceOp::argmax:
+    case ReduceOp::log_sum: return extreme(d, true);
+    case ReduceOp::min:
+    case ReduceOp::argmin: return extreme(d, false);
     case ReduceOp::any: return "false";
     case ReduceOp::all: return "true";
   }
@@ -132,7 +137,9 @@ std::string ReductionWriter::inner_pass(const std::vector<const Stmt*>& stmts, i
     declare(register_type(type), name, identity(s->op, type));
     if (by_index(s->op)) declare("cd::i64", name + "i", "9223372036854775807ll");
   }
-  const auto at_chunk = [&](int width, const std::string& indent, const std::string& element) { return chunk(stmts, accumulators, phase, width, indent, element); };
+  const auto at_chunk = [&](int width, const std::string& indent, const std::string& element) {
+    return chunk(stmts, accumulators, phase, width, indent, element);
+  };
   text += way_ == Way::row ? row_loop(at_chunk) : serial_loop(stmts, accumulators);
   for (const Accumulator& a : accumulators) text += combine(a);
   return text;
@@ -166,10 +173,12 @@ std::string ReductionWriter::softmax_pass(const Stmt& top, const Stmt& sum) {
     return width > 1 ? before + lanes_loop(body, width, indent) : before;
   };
   if (k_.num_outer == last_axis()) {
-    text += softmax_batches(type, x, identity(ReduceOp::max, top.value->dtype), fill) + fmt::format("    cd::softmax_step({}, {}, {});\n  }}\n", largest, part, x);
+    text +=
+        softmax_batches(type, x, identity(ReduceOp::max, top.value->dtype), fill) + fmt::format("    cd::softmax_step({}, {}, {});\n  }}\n", largest, part, x);
   } else {
     text += row_loop([&](int width, const std::string& indent, const std::string&) {
-      return fmt::format("{0}{1} {2}[1][{3}];\n{4}{0}cd::softmax_step({5}, {6}, {2});\n", indent, type, x, width, fill(width, indent, width > 1 ? "[0][v]" : "[0][0]"), largest, part);
+      return fmt::format("{0}{1} {2}[1][{3}];\n{4}{0}cd::softmax_step({5}, {6}, {2});\n", indent, type, x, width,
+                         fill(width, indent, width > 1 ? "[0][v]" : "[0][0]"), largest, part);
     });
   }
   text += combine({&top, largest, ""});
@@ -180,16 +189,21 @@ std::string ReductionWriter::softmax_pass(const Stmt& top, const Stmt& sum) {
 std::string ReductionWriter::softmax_batches(const std::string& type, const std::string& x, const std::string& none, const AtChunk& fill) {
   constexpr int batch = 4;
   const std::string ix = this->type(), v = axis(last_axis()).name, n = index(axis(last_axis()).size), skew = c_.skew ? " - skew" : "";
-  const std::string wide = width_ > 1 ? "a.wide && " : "", element = width_ > 1 ? "[u][v]" : "[u][0]", each = fmt::format("#pragma unroll\n      for (int u = 0; u < {}; ++u) {{\n", batch);
+  const std::string wide = width_ > 1 ? "a.wide && " : "", element = width_ > 1 ? "[u][v]" : "[u][0]",
+                    each = fmt::format("#pragma unroll\n      for (int u = 0; u < {}; ++u) {{\n", batch);
   const std::string start = fmt::format("        const {} {} = (c + u * {}) * {}{};\n", ix, v, threads_, width_, skew);
-  std::string text = fmt::format("  for ({} c = y; c < {}; c += {}) {{\n    {} {}[{}][{}];\n", ix, index(chunk_count()), batch * threads_, type, x, batch, width_);
-  text += fmt::format("    if ({}{}(c + {}) * {}{} + {} <= {}) {{\n", wide, c_.skew ? fmt::format("c * {} >= skew && ", width_) : "", (batch - 1) * threads_, width_, skew, width_, n);
+  std::string text =
+      fmt::format("  for ({} c = y; c < {}; c += {}) {{\n    {} {}[{}][{}];\n", ix, index(chunk_count()), batch * threads_, type, x, batch, width_);
+  text += fmt::format("    if ({}{}(c + {}) * {}{} + {} <= {}) {{\n", wide, c_.skew ? fmt::format("c * {} >= skew && ", width_) : "", (batch - 1) * threads_,
+                      width_, skew, width_, n);
   text += each + start + fill(width_, "        ", element) + "      }\n    } else {\n" + each + start;
   if (width_ > 1) {
-    text += fmt::format("        if ({}{}{} + {} <= {}) {{\n", wide, c_.skew ? v + " >= 0 && " : "", v, width_, n) + fill(width_, "          ", element) + "          continue;\n        }\n";
+    text += fmt::format("        if ({}{}{} + {} <= {}) {{\n", wide, c_.skew ? v + " >= 0 && " : "", v, width_, n) + fill(width_, "          ", element) +
+            "          continue;\n        }\n";
   }
-  text += fmt::format("#pragma unroll\n        for (int v = 0; v < {0}; ++v) {{\n          {1}[u][v] = {2};\n          const {3} {4}_at = {4} + v;\n          if ({5}{4}_at >= {6}) continue;\n",
-                      width_, x, none, ix, v, c_.skew ? v + "_at < 0 || " : "", n);
+  text += fmt::format(
+      "#pragma unroll\n        for (int v = 0; v < {0}; ++v) {{\n          {1}[u][v] = {2};\n          const {3} {4}_at = {4} + v;\n          if ({5}{4}_at >= {6}) continue;\n",
+      width_, x, none, ix, v, c_.skew ? v + "_at < 0 || " : "", n);
   c_.vars[static_cast<size_t>(last_axis())] = v + "_at";
   text += fill(1, "          ", "[u][v]") + "        }\n      }\n    }\n";
   c_.vars[static_cast<size_t>(last_axis())] = v;
@@ -238,7 +252,8 @@ Expr ReductionWriter::point_number() const {
   return number;
 }
 
-std::string ReductionWriter::chunk(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, int phase, int width, const std::string& indent, const std::string& element) {
+std::string ReductionWriter::chunk(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, int phase, int width,
+                                   const std::string& indent, const std::string& element) {
   std::string before, body, after;
   const std::string inside = width > 1 ? indent + "  " : indent;
   Emitter::Place place = {&before, width > 1 ? &body : &before, indent, inside, width > 1 ? vector_axis() : -1, width};
@@ -312,8 +327,8 @@ std::string ReductionWriter::row_loop(const AtChunk& at_chunk) {
     const std::string before = c_.skew ? fmt::format(" && {} >= 0", v) : "";
     text += fmt::format("{}if (a.wide{}{}) {{\n", indent, before, whole ? "" : fmt::format(" && {} + {} <= {}", v, width_, n));
     text += at_chunk(width_, indent + "  ", element) + indent + "} else {\n";
-    text += fmt::format("#pragma unroll\n{0}  for (int v = 0; v < {1}; ++v) {{\n{0}    const {2} {3}_at = {3} + v;\n{0}    if ({5}{3}_at >= {4}) continue;\n", indent,
-                        width_, ix, v, n, c_.skew ? v + "_at < 0 || " : "");
+    text += fmt::format("#pragma unroll\n{0}  for (int v = 0; v < {1}; ++v) {{\n{0}    const {2} {3}_at = {3} + v;\n{0}    if ({5}{3}_at >= {4}) continue;\n",
+                        indent, width_, ix, v, n, c_.skew ? v + "_at < 0 || " : "");
     c_.vars[static_cast<size_t>(last_axis())] = v + "_at";
     text += at_chunk(1, indent + "    ", element) + indent + "  }\n" + indent + "}\n";
     c_.vars[static_cast<size_t>(last_axis())] = v;
@@ -337,8 +352,8 @@ std::string ReductionWriter::scan_code() {
   const std::string number = std::to_string(c_.next_name++), x = "x" + number, carry = "carry" + number, first = identity(scan->op, scan->value->dtype);
   std::string text;
   if (c_.skew) text += fmt::format("  const {} skew = {} & {};\n", ix, index(c_.skew), width_ - 1);
-  text += fmt::format("  {0} {1} = {2}, {3}[{4}][{5}];\n  for ({6} base = 0; base < {7}{8}; base += {9}) {{\n", register_type(scan->value->dtype), carry, first, x, chunks_,
-                      width_, ix, n, c_.skew ? " + skew" : "", threads_ * chunks_ * width_);
+  text += fmt::format("  {0} {1} = {2}, {3}[{4}][{5}];\n  for ({6} base = 0; base < {7}{8}; base += {9}) {{\n", register_type(scan->value->dtype), carry, first,
+                      x, chunks_, width_, ix, n, c_.skew ? " + skew" : "", threads_ * chunks_ * width_);
   text += fmt::format("#pragma unroll\n    for (int i = 0; i < {}; ++i) {}[i / {}][i % {}] = {};\n", chunks_ * width_, x, width_, width_, first);
   text += scan_groups([&](int width, const std::string& indent, const std::string& element) {
     std::string before, body;
@@ -365,17 +380,21 @@ std::string ReductionWriter::scan_groups(const AtChunk& at_chunk) {
   const std::string ix = type(), v = axis(last_axis()).name, n = index(axis(last_axis()).size), skew = c_.skew ? " - skew" : "";
   // As cd::block_scan has it: lines of a warp.
   const std::string place = chunks_ == 1 ? "y" : fmt::format("((y / 32 * {} + g) * 32 + y % 32)", chunks_);
-  const std::string each = fmt::format("#pragma unroll\n      for (int g = 0; g < {}; ++g) {{\n        const {} {} = base + {} * {}{};\n", chunks_, ix, v, place, width_, skew);
+  const std::string each =
+      fmt::format("#pragma unroll\n      for (int g = 0; g < {}; ++g) {{\n        const {} {} = base + {} * {}{};\n", chunks_, ix, v, place, width_, skew);
   if (width_ == 1) return each + fmt::format("        if ({} < {}) {{\n", v, n) + at_chunk(1, "          ", "[g][0]") + "        }\n      }\n";
   const int own = 32 * chunks_ * width_;
   // Without conditions between them, a thread's loads are all under way at once.
-  std::string text = fmt::format("    if (a.wide && {}base + (y / 32 + 1) * {}{} <= {}) {{\n", c_.skew ? fmt::format("base + y / 32 * {} >= skew && ", own) : "", own, skew, n);
+  std::string text = fmt::format("    if (a.wide && {}base + (y / 32 + 1) * {}{} <= {}) {{\n",
+                                 c_.skew ? fmt::format("base + y / 32 * {} >= skew && ", own) : "", own, skew, n);
   text += each + at_chunk(width_, "        ", "[g][v]") + "      }\n    } else {\n" + each;
   if (chunks_ > 1) {
-    text += fmt::format("        if (a.wide && {}{} + {} <= {}) {{\n", c_.skew ? v + " >= 0 && " : "", v, width_, n) + at_chunk(width_, "          ", "[g][v]") + "          continue;\n        }\n";
+    text += fmt::format("        if (a.wide && {}{} + {} <= {}) {{\n", c_.skew ? v + " >= 0 && " : "", v, width_, n) +
+            at_chunk(width_, "          ", "[g][v]") + "          continue;\n        }\n";
   }
-  text += fmt::format("#pragma unroll\n        for (int v = 0; v < {0}; ++v) {{\n          const {1} {2}_at = {2} + v;\n          if ({4}{2}_at >= {3}) continue;\n", width_, ix, v, n,
-                      c_.skew ? v + "_at < 0 || " : "");
+  text += fmt::format(
+      "#pragma unroll\n        for (int v = 0; v < {0}; ++v) {{\n          const {1} {2}_at = {2} + v;\n          if ({4}{2}_at >= {3}) continue;\n", width_,
+      ix, v, n, c_.skew ? v + "_at < 0 || " : "");
   c_.vars[static_cast<size_t>(last_axis())] = v + "_at";
   text += at_chunk(1, "          ", "[g][v]") + "        }\n      }\n    }\n";
   c_.vars[static_cast<size_t>(last_axis())] = v;

@@ -16,7 +16,9 @@ std::optional<NarrowKernel> narrow_kernel(const LoopKernel& k) {
   for (const Stmt& s : k.stmts) {
     if (s.inner && s.kind == Stmt::Kind::let) moving.insert(s.temp.index);
   }
-  const auto fixed = [&](Expr e) { return !depends_on_var(e, axis) && !any_of(e, [&](Expr n) { return n->kind == ExprKind::temp && moving.contains(n->id); }); };
+  const auto fixed = [&](Expr e) {
+    return !depends_on_var(e, axis) && !any_of(e, [&](Expr n) { return n->kind == ExprKind::temp && moving.contains(n->id); });
+  };
   NarrowKernel narrow{k, {}, {}};
   for (Stmt& s : narrow.kernel.stmts) {
     if (!s.inner || s.kind == Stmt::Kind::let) continue;
@@ -47,24 +49,28 @@ std::string ReductionWriter::thread_loop(const std::vector<const Stmt*>& stmts, 
   std::string text = blocks.axis >= 0 ? whole_sums(accumulators) : "";
   if (narrow_) text += range_code();
   if (several()) {
-    text += "  if (a.wide) {\n" + thread_points(stmts, accumulators, blocks, true) + "  } else {\n" + thread_points(stmts, accumulators, blocks, false) + "  }\n";
+    text +=
+        "  if (a.wide) {\n" + thread_points(stmts, accumulators, blocks, true) + "  } else {\n" + thread_points(stmts, accumulators, blocks, false) + "  }\n";
   } else {
     text += thread_points(stmts, accumulators, blocks, false);
   }
   return text + (blocks.axis >= 0 ? join_sums(accumulators) : "");
 }
 
-std::string ReductionWriter::thread_points(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, const SumBlocks& blocks, bool wide) {
+std::string ReductionWriter::thread_points(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, const SumBlocks& blocks,
+                                           bool wide) {
   std::string text, indent = "  ";
   for (int a = k_.num_outer; a < num_axes(); ++a) {
-    text += open_loop(axis(a).name, narrow_ ? "range_first" : "0", narrow_ ? "range_last" : index(axis(a).size), "1", a == blocks.axis ? index(blocks.step) : "", indent);
+    text += open_loop(axis(a).name, narrow_ ? "range_first" : "0", narrow_ ? "range_last" : index(axis(a).size), "1",
+                      a == blocks.axis ? index(blocks.step) : "", indent);
   }
   text += points_chunk(stmts, accumulators, wide, indent, k_.scratch.empty() ? "" : fmt::format("[{}]", index(inner_number())));
   for (int a = num_axes() - 1; a >= k_.num_outer; --a) text += close_loop(accumulators, a == blocks.axis, indent);
   return text;
 }
 
-std::string ReductionWriter::points_chunk(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool wide, const std::string& indent, const std::string& element) {
+std::string ReductionWriter::points_chunk(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool wide,
+                                          const std::string& indent, const std::string& element) {
   if (wide) return chunk(stmts, accumulators, 0, width_, indent, element);
   if (!several()) return chunk(stmts, accumulators, 0, 1, indent, element);
   const std::string v = axis(lane_).name;
@@ -80,7 +86,8 @@ std::string ReductionWriter::column_loop(const std::vector<const Stmt*>& stmts, 
   std::string text = blocks ? whole_sums(accumulators) : "";
   if (narrow_) text += range_code();
   if (several()) {
-    text += "  if (a.wide) {\n" + column_points(stmts, accumulators, blocks, true) + "  } else {\n" + column_points(stmts, accumulators, blocks, false) + "  }\n";
+    text +=
+        "  if (a.wide) {\n" + column_points(stmts, accumulators, blocks, true) + "  } else {\n" + column_points(stmts, accumulators, blocks, false) + "  }\n";
   } else {
     text += column_points(stmts, accumulators, blocks, false);
   }
@@ -103,7 +110,8 @@ std::string ReductionWriter::column_points(const std::vector<const Stmt*>& stmts
 
 std::string ReductionWriter::each_point(const std::string& indent) {
   const std::string v = axis(lane_).name, n = index(axis(lane_).size);
-  return fmt::format("#pragma unroll\n{0}for (int v = 0; v < {1}; ++v) {{\n{0}  const {2} {3}_at = {3} + v < {4} ? {3} + v : {4} - 1;\n", indent, width_, type(), v, n);
+  return fmt::format("#pragma unroll\n{0}for (int v = 0; v < {1}; ++v) {{\n{0}  const {2} {3}_at = {3} + v < {4} ? {3} + v : {4} - 1;\n", indent, width_,
+                     type(), v, n);
 }
 
 std::string ReductionWriter::outer_of_several(const std::vector<const Stmt*>& stmts) {
@@ -142,9 +150,7 @@ int ReductionWriter::lane_width(int most) {
   return width;
 }
 
-void ReductionWriter::widen_threads(int most) {
-  width_ = one_pass(true) && lane_ >= 0 ? lane_width(most) : 1;
-}
+void ReductionWriter::widen_threads(int most) { width_ = one_pass(true) && lane_ >= 0 ? lane_width(most) : 1; }
 
 bool ReductionWriter::widen_columns(int most) {
   constexpr int line = 128, least = 4, threads = 512, each = 8;  // bytes of a line of the cache; threads side by side and of a block; points of a thread
@@ -173,11 +179,15 @@ int ReductionWriter::unrolled_points() const {
   return static_cast<int>(std::clamp<int64_t>(kStatements / std::max<int64_t>(inner, 1), 1, several() ? 4 : 8));
 }
 
-std::string ReductionWriter::open_loop(const std::string& v, const std::string& first, const std::string& end, const std::string& step, const std::string& block, std::string& indent) const {
-  const std::string ix = type(), unroll = way_ == Way::column ? fmt::format("#pragma unroll {}\n", unrolled_points()) : "", next = step == "1" ? "++" + v : v + " += " + step;
+std::string ReductionWriter::open_loop(const std::string& v, const std::string& first, const std::string& end, const std::string& step,
+                                       const std::string& block, std::string& indent) const {
+  const std::string ix = type(), unroll = way_ == Way::column ? fmt::format("#pragma unroll {}\n", unrolled_points()) : "",
+                    next = step == "1" ? "++" + v : v + " += " + step;
   std::string text, from = first, to = end;
   if (!block.empty()) {
-    text = fmt::format("{0}for ({1} {2}_block = {3}; {2}_block < {4}; {2}_block += {5}) {{\n{0}  const {1} {2}_stop = {2}_block + cd::minimum(({1})({5}), ({1})({4} - {2}_block));\n", indent, ix, v, first, end, block);
+    text = fmt::format(
+        "{0}for ({1} {2}_block = {3}; {2}_block < {4}; {2}_block += {5}) {{\n{0}  const {1} {2}_stop = {2}_block + cd::minimum(({1})({5}), ({1})({4} - {2}_block));\n",
+        indent, ix, v, first, end, block);
     indent += "  ";
     from = v + "_block";
     to = v + "_stop";
@@ -202,7 +212,9 @@ std::string ReductionWriter::close_loop(const std::vector<Accumulator>& accumula
 std::string ReductionWriter::whole_sums(const std::vector<Accumulator>& accumulators) const {
   std::string text;
   for (const Accumulator& a : accumulators) {
-    if (adds_floats(*a.stmt)) text += fmt::format("  {} {}s{} = {};\n", register_type(a.stmt->value->dtype), a.name, several() ? fmt::format("[{}]", width_) : "", several() ? "{}" : "0");
+    if (adds_floats(*a.stmt))
+      text +=
+          fmt::format("  {} {}s{} = {};\n", register_type(a.stmt->value->dtype), a.name, several() ? fmt::format("[{}]", width_) : "", several() ? "{}" : "0");
   }
   return text;
 }

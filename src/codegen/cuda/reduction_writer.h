@@ -13,12 +13,12 @@
 namespace coil::cuda {
 
 constexpr int kColumns = 32;
-constexpr int kShortReduction = 64;      // points that one thread takes alone
-constexpr int kKeptRegisters = 64;       // of a thread, for values that later passes read again; half of it in the largest blocks
+constexpr int kShortReduction = 64;  // points that one thread takes alone
+constexpr int kKeptRegisters = 64;   // of a thread, for values that later passes read again; half of it in the largest blocks
 constexpr int kUnrolledChunks = 16;
-constexpr int kScannedBytes = 64;        // of a thread's values in a scan
-constexpr int64_t kSkewed = 512;         // points of a row that may begin at odd addresses and still be read in chunks
-constexpr int kDear = 8;                 // operations of this cost are rather kept than repeated
+constexpr int kScannedBytes = 64;  // of a thread's values in a scan
+constexpr int64_t kSkewed = 512;   // points of a row that may begin at odd addresses and still be read in chunks
+constexpr int kDear = 8;           // operations of this cost are rather kept than repeated
 
 enum class Way { row, column, thread, scan };
 
@@ -44,8 +44,8 @@ class ReductionWriter {
   ReductionWriter(const KernelPlan& plan, const LoopKernel& k, const LoopWay* way = nullptr);
 
   KernelText run();
-  // As a function of (arguments, block, rows) that a kernel calls for each row of a block: the row in place of blockIdx.x, the only buffer that is stored in place of
-  // its own memory in that of `rows`.
+  // As a function of (arguments, block, rows) that a kernel calls for each row of a block: the row in place of blockIdx.x, the only buffer that is stored in
+  // place of its own memory in that of `rows`.
   KernelText run_as_part();
   bool possible() const { return possible_; }
   bool takes_row_by_block() const { return possible_ && way_ == Way::row && threads_ > 32 && !narrow_; }
@@ -127,7 +127,8 @@ class ReductionWriter {
   std::string update(const Accumulator& a, const std::string& value, const std::string& number, const std::string& indent);
   Expr point_number() const;
   // The statements at one chunk: `width` points at once, or one.
-  std::string chunk(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, int phase, int width, const std::string& indent, const std::string& element);
+  std::string chunk(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, int phase, int width, const std::string& indent,
+                    const std::string& element);
   void know_scratch(Emitter& emitter, const std::vector<const Stmt*>& stmts, int row, const std::string& text, bool lanes);
   // The row's chunks, each by the text that at_chunk gives for `width` points.
   std::string row_loop(const AtChunk& at_chunk);
@@ -138,14 +139,16 @@ class ReductionWriter {
   // Opens the loop over the points of a thread, one after the other; behind the axis's last one, that one again.
   std::string each_point(const std::string& indent);
   // A loop's innermost text: all points of the thread at once, or (not wide) one after the other, or the only one.
-  std::string points_chunk(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool wide, const std::string& indent, const std::string& element);
+  std::string points_chunk(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool wide, const std::string& indent,
+                           const std::string& element);
   std::string thread_points(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, const SumBlocks& blocks, bool wide);
   std::string column_points(const std::vector<const Stmt*>& stmts, const std::vector<Accumulator>& accumulators, bool blocks, bool wide);
   // Of a loop, which goes through blocks of so many points, if any; indent: that of what is inside. Behind a block its sums go to the whole ones.
   // Declares the ends of the range that a thread visits, in the domain.
   std::string range_code();
   int unrolled_points() const;
-  std::string open_loop(const std::string& v, const std::string& first, const std::string& end, const std::string& step, const std::string& block, std::string& indent) const;
+  std::string open_loop(const std::string& v, const std::string& first, const std::string& end, const std::string& step, const std::string& block,
+                        std::string& indent) const;
   std::string close_loop(const std::vector<Accumulator>& accumulators, bool block, std::string& indent) const;
   std::string whole_sums(const std::vector<Accumulator>& accumulators) const;
   std::string join_sums(const std::vector<Accumulator>& accumulators) const;
@@ -163,14 +166,14 @@ class ReductionWriter {
   KernelContext c_;
   std::map<int, TempText> temps_;
   Way way_ = Way::row;
-  int lane_ = -1;        // thread, column: the outer axis that consecutive threads run along
+  int lane_ = -1;  // thread, column: the outer axis that consecutive threads run along
   bool possible_ = true;
   int outer_score_ = 0;
-  int threads_ = 32;     // row: of one row; thread: of a block
-  int lines_ = 8;        // column
+  int threads_ = 32;        // row: of one row; thread: of a block
+  int lines_ = 8;           // column
   int columns_ = kColumns;  // column: threads side by side
-  int width_ = 1;        // row: points of a chunk; column, thread: outer points of a thread, along lane_
-  int chunks_ = 0;       // row: chunks a thread, when they are few enough to stay in registers; 0: a loop. scan: of a block of the axis
+  int width_ = 1;           // row: points of a chunk; column, thread: outer points of a thread, along lane_
+  int chunks_ = 0;          // row: chunks a thread, when they are few enough to stay in registers; 0: a loop. scan: of a block of the axis
   std::vector<std::pair<Expr, int>> kept_values_;  // and the phase that computes them
   bool needs_slots_ = false;
   bool part_ = false;

@@ -95,10 +95,12 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k, const 
   };
   t.body = args_struct(c) + "struct @NAME@_epilogue {\n  const @NAME@_args& a;\n";
   if (std::count(wide.begin(), wide.end(), '\n') <= kStraightLines) t.body += "  __device__ __forceinline__ bool straight() const { return a.wide; }\n";
-  t.body += fmt::format("  __device__ __forceinline__ void wide([[maybe_unused]] cd::i64 batch, int row, int col, {}) const {{\n{}{}  }}\n", elements(width), frame, wide);
-  t.body += fmt::format("  template <int W>\n  __device__ __forceinline__ void operator()([[maybe_unused]] cd::i64 batch, int row, int col, {}, int count) const {{\n"
-                        "    static_assert(W == {}, \"columns that are finished at once\");\n    if (a.wide && count == W) return wide(batch, row, col, acc{});\n{}",
-                        elements("W"), width, second ? ", other" : "", frame);
+  t.body += fmt::format("  __device__ __forceinline__ void wide([[maybe_unused]] cd::i64 batch, int row, int col, {}) const {{\n{}{}  }}\n", elements(width),
+                        frame, wide);
+  t.body += fmt::format(
+      "  template <int W>\n  __device__ __forceinline__ void operator()([[maybe_unused]] cd::i64 batch, int row, int col, {}, int count) const {{\n"
+      "    static_assert(W == {}, \"columns that are finished at once\");\n    if (a.wide && count == W) return wide(batch, row, col, acc{});\n{}",
+      elements("W"), width, second ? ", other" : "", frame);
   t.body += fmt::format("#pragma unroll\n    for (int v = 0; v < W; ++v) {{\n      if (v >= count) continue;\n{}    }}\n  }}\n}};\n", single);
   return t;
 }
@@ -108,11 +110,13 @@ KernelText template_text(const KernelPlan& plan, const TemplateKernel& k, const 
   const std::string bounds = variant.min_blocks > 1 ? fmt::format("__launch_bounds__({}, {})", variant.threads, variant.min_blocks)
                                                     : fmt::format("__launch_bounds__({})", variant.threads);
   if (!takes_epilogue(k.def)) {
-    t.body = fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ {} t) {{\n  cd::begin_kernel();\n  {}\n}}\n", bounds, params_type(plan, k), variant.call);
+    t.body = fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ {} t) {{\n  cd::begin_kernel();\n  {}\n}}\n", bounds, params_type(plan, k),
+                         variant.call);
   } else {
     t = epilogue_text(plan, k);
-    t.body += fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ {} t, const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n  const @NAME@_epilogue epilogue{{a}};\n  {}\n}}\n",
-                          bounds, params_type(plan, k), variant.call);
+    t.body += fmt::format(
+        "COIL_KERNEL void {} @NAME@(const __grid_constant__ {} t, const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n  const @NAME@_epilogue epilogue{{a}};\n  {}\n}}\n",
+        bounds, params_type(plan, k), variant.call);
   }
   t.headers = {"cuda/base.h", "cuda/params.h", variant.header};
   t.threads = variant.threads;
@@ -129,8 +133,9 @@ TargetTraits traits(const CudaSettings& settings) {
   t.memory_per_worker = false;
   t.max_kept_elements = 16384;
   t.narrows_reductions = true;
-  for (const int sm : settings.sms) t.parallel_points = std::max<int64_t>(t.parallel_points, 2 * templates::cuda_machine(sm).multiprocessors);  // two blocks each
-  t.product_row_bytes = 128;  // a line of the L2 cache; TMA asks for 16
+  for (const int sm : settings.sms)
+    t.parallel_points = std::max<int64_t>(t.parallel_points, 2 * templates::cuda_machine(sm).multiprocessors);  // two blocks each
+  t.product_row_bytes = 128;                                                                                    // a line of the L2 cache; TMA asks for 16
   t.columns_of_a_unit = 32;  // codegen/cuda/reduction.cc: a block is 32 columns wide
   t.recompute_cost = 8;
   t.inline_cost = 12;

@@ -12,8 +12,8 @@ namespace coil::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kLeast = 16;           // points along both axes: less is not worth a tile
-constexpr int64_t kMostShared = 40960;   // bytes of a block's tiles
+constexpr int64_t kLeast = 16;          // points along both axes: less is not worth a tile
+constexpr int64_t kMostShared = 40960;  // bytes of a block's tiles
 
 struct Tiling {
   int lane = -1, across = -1;
@@ -35,7 +35,9 @@ std::optional<Tiling> find_tiling(const KernelContext& c, const LoopKernel& k, i
     std::vector<Expr> loads;
     for (Expr e : all) {
       const Expr offset = e->args[0];
-      if (!from_data(offset) && depends_on_var(offset, best.lane) && !unit_stride(offset, best.lane) && unit_stride(offset, axis) && c.read_only.contains(BufferId(e->id))) loads.push_back(e);
+      if (!from_data(offset) && depends_on_var(offset, best.lane) && !unit_stride(offset, best.lane) && unit_stride(offset, axis) &&
+          c.read_only.contains(BufferId(e->id)))
+        loads.push_back(e);
     }
     if (loads.size() > best.loads.size()) best.across = axis, best.loads = std::move(loads);
   }
@@ -44,7 +46,8 @@ std::optional<Tiling> find_tiling(const KernelContext& c, const LoopKernel& k, i
   if (shorter < kLeast) return std::nullopt;
   const auto shared = [&](int side) {
     int64_t bytes = 0;
-    for (Expr e : best.loads) bytes += side * pitch(side, byte_size(c.plan->buffer(BufferId(e->id)).info.dtype)) * byte_size(c.plan->buffer(BufferId(e->id)).info.dtype);
+    for (Expr e : best.loads)
+      bytes += side * pitch(side, byte_size(c.plan->buffer(BufferId(e->id)).info.dtype)) * byte_size(c.plan->buffer(BufferId(e->id)).info.dtype);
     return bytes;
   };
   if (side > 0) best.side = side;
@@ -103,7 +106,8 @@ class TransposeWriter {
         break;
       }
       const std::string n = index(tiled(order[i]) ? ceil_div(a.size, pool().index(t_.side)) : a.size);
-      text += fmt::format("  const {0} rest{1} = {2} / ({0})({3});\n  const {4} {5} = ({4})({2} - rest{1} * ({0})({3})){6};\n", unsigned_ix, i, rest, n, ix, name, scale);
+      text += fmt::format("  const {0} rest{1} = {2} / ({0})({3});\n  const {4} {5} = ({4})({2} - rest{1} * ({0})({3})){6};\n", unsigned_ix, i, rest, n, ix,
+                          name, scale);
       rest = "rest" + std::to_string(i);
     }
     return text;
@@ -120,12 +124,13 @@ class TransposeWriter {
     if ((size->is_constant() && size->as_int() % width != 0) || access_kind(c_, id, offset, t_.across, width, false) != AccessKind::wide) width = 1;
     const auto loop = [&](int w, const std::string& indent) {
       const int groups = t_.side / w;
-      const std::string step = w > 1 ? fmt::format(" * {}", w) : "", guard = inside(t_.lane) + (inside(t_.lane).empty() || inside(t_.across).empty() ? "" : " && ") + inside(t_.across);
+      const std::string step = w > 1 ? fmt::format(" * {}", w) : "",
+                        guard = inside(t_.lane) + (inside(t_.lane).empty() || inside(t_.across).empty() ? "" : " && ") + inside(t_.across);
       return fmt::format(
           "#pragma unroll 8\n{0}for (int n = threadIdx.x; n < {1}; n += {2}) {{\n{0}  const {3} {4} = {4}_tile + n / {5}, {6} = {6}_tile + n % {5}{7};\n"
           "{0}  {8}cd::copy<{9}>({10} + n / {5} * {11} + n % {5}{7}, {12} + {13});\n{0}}}\n",
-          indent, t_.side * groups, kThreads, c_.index_type(), axis(t_.lane).name, groups, axis(t_.across).name, step, guard.empty() ? "" : "if (" + guard + ") ", w, tile, line, p,
-          index(offset));
+          indent, t_.side * groups, kThreads, c_.index_type(), axis(t_.lane).name, groups, axis(t_.across).name, step,
+          guard.empty() ? "" : "if (" + guard + ") ", w, tile, line, p, index(offset));
     };
     std::string text = fmt::format("  __shared__ __align__(16) {} {}[{}];\n", memory_type(dtype), tile, t_.side * line);
     if (width == 1) return text + loop(1, "  ");
@@ -138,7 +143,8 @@ class TransposeWriter {
     const std::string lane = axis(t_.lane).name, across = axis(t_.across).name;
     const int groups = t_.side / width;
     std::string text = fmt::format("  for (int n = threadIdx.x; n < {}; n += {}) {{\n", t_.side * groups, kThreads);
-    text += fmt::format("    const {0} {1} = {1}_tile + n % {2}{3}, {4} = {4}_tile + n / {2};\n", c_.index_type(), lane, groups, width > 1 ? fmt::format(" * {}", width) : "", across);
+    text += fmt::format("    const {0} {1} = {1}_tile + n % {2}{3}, {4} = {4}_tile + n / {2};\n", c_.index_type(), lane, groups,
+                        width > 1 ? fmt::format(" * {}", width) : "", across);
     for (const int a : {t_.lane, t_.across}) {
       if (!inside(a).empty()) text += "    if (!(" + inside(a) + ")) continue;\n";
     }

@@ -52,9 +52,7 @@ std::string call_comment(const Kernel& k) {
   return text + "\n";
 }
 
-std::string trace_begin_text(size_t kernel, const std::string& worker) {
-  return fmt::format("    COIL_BEGIN({}, {});\n", kernel, worker);
-}
+std::string trace_begin_text(size_t kernel, const std::string& worker) { return fmt::format("    COIL_BEGIN({}, {});\n", kernel, worker); }
 
 std::string trace_end_text(size_t kernel, const std::string& worker) { return fmt::format("    COIL_END({}, {});\n", kernel, worker); }
 
@@ -83,10 +81,8 @@ std::string buffer_address(const KernelPlan& plan, BufferId id) {
   const PlanBuffer& b = plan.buffer(id);
   switch (b.placement.kind) {
     case Placement::Kind::input: return fmt::format("call->inputs[{}]", b.placement.index);
-    case Placement::Kind::output:
-      return fmt::format("{}[{}]", last_data_symbol(plan, b.info.sizes).valid() ? "made" : "call->outputs", b.placement.index);
-    case Placement::Kind::constant:
-      return fmt::format("(void*)(call->constants + {}L)", plan.constants[static_cast<size_t>(b.placement.index)].offset);
+    case Placement::Kind::output: return fmt::format("{}[{}]", last_data_symbol(plan, b.info.sizes).valid() ? "made" : "call->outputs", b.placement.index);
+    case Placement::Kind::constant: return fmt::format("(void*)(call->constants + {}L)", plan.constants[static_cast<size_t>(b.placement.index)].offset);
     case Placement::Kind::state: return fmt::format("call->state + {}", host_index(b.placement.offset));
     case Placement::Kind::arena: return arena_address(b.placement);
     case Placement::Kind::late: return fmt::format("late[{}] + {}", b.placement.index, host_index(b.placement.offset));

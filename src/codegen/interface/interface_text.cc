@@ -154,8 +154,8 @@ class InterfaceWriter {
     }
     const std::string most = any ? "static inline double most(double a, double b) { return a > b ? a : b; }\n" : "";
     if (limits.empty()) return most;
-    return most + "static const cd::Limit kLimits[] = {\n" + rows +
-           "};\n" + of_cases(limits.size()) + "static double measure(int32_t i, const int64_t* s) {\n  (void)s, (void)most;\n  switch (i) {\n" + cases + "  }\n  return 0;\n}\n";
+    return most + "static const cd::Limit kLimits[] = {\n" + rows + "};\n" + of_cases(limits.size()) +
+           "static double measure(int32_t i, const int64_t* s) {\n  (void)s, (void)most;\n  switch (i) {\n" + cases + "  }\n  return 0;\n}\n";
   }
 
   // What the AOTInductor adapter looks for beside the model.
@@ -163,8 +163,8 @@ class InterfaceWriter {
     const auto declared = [](const char* type, const char* name) {
       return fmt::format("extern \"C\" __attribute__((visibility(\"hidden\"))) const {} {};\n", type, name);
     };
-    std::string text = declared("char", "COIL_ARENA_FORMULA_SYMBOL[]") +
-                       fmt::format("const char COIL_ARENA_FORMULA_SYMBOL[] = {};\n", c_string(size_text(plan_.arena_bytes)));
+    std::string text =
+        declared("char", "COIL_ARENA_FORMULA_SYMBOL[]") + fmt::format("const char COIL_ARENA_FORMULA_SYMBOL[] = {};\n", c_string(size_text(plan_.arena_bytes)));
     if (!plan_.kernels.empty()) {
       text += declared("char", "COIL_KERNEL_LABELS_SYMBOL[]") + "const char COIL_KERNEL_LABELS_SYMBOL[] =\n";
       for (const Kernel& k : plan_.kernels) text += fmt::format("    {} \"\\0\"\n", c_string(comment_text(label(k))));
@@ -247,10 +247,11 @@ class InterfaceWriter {
       table += fmt::format("{},{}", shape->second, ++n % 32 ? " " : "\n    ");
     }
     const bool shared = shapes.size() < n;
-    return "static const CoilTensorDesc kOutputDescs[] = {\n" + descs + (descs.empty() ? "    {},\n" : "") +
-           "};\n" + late_outputs() + (shared ? "static const int32_t kShapes[] = {\n    " + table + "};\n" : "") + of_cases(shapes.size()) +
+    return "static const CoilTensorDesc kOutputDescs[] = {\n" + descs + (descs.empty() ? "    {},\n" : "") + "};\n" + late_outputs() +
+           (shared ? "static const int32_t kShapes[] = {\n    " + table + "};\n" : "") + of_cases(shapes.size()) +
            "static void output_shape(const int64_t* s, int32_t i, int64_t* sizes, int64_t* strides) {\n  (void)s, (void)sizes, (void)strides;\n"
-           "  switch (" + (shared ? "kShapes[i]" : "i") + ") {\n" + cases + "  }\n}\n";
+           "  switch (" +
+           (shared ? "kShapes[i]" : "i") + ") {\n" + cases + "  }\n}\n";
   }
 
   const KernelPlan& plan_;

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kMost = int64_t{1} << 62;
 constexpr int64_t kCounted = (int64_t{1} << 31) - (1 << 16);  // by an int, the end of the last tile included
 constexpr int64_t kBlocks = INT32_MAX, kBlocksYZ = 65535;     // of a grid
-constexpr size_t kComparedWith = 24;  // amounts that a new one is compared with; more than programs have in practice
+constexpr size_t kComparedWith = 24;                          // amounts that a new one is compared with; more than programs have in practice
 
 class Collector {
  public:

@@ -10,10 +10,10 @@
 namespace coil {
 
 struct SizeLimit {
-  std::string what;  // "output 'y'", "the scratch space"
-  Expr amount;       // bytes or elements
-  double most;       // it must stay below
-  bool counted;      // not an amount of memory, but what kernels count in 32 bits, or a grid of blocks
+  std::string what;       // "output 'y'", "the scratch space"
+  Expr amount;            // bytes or elements
+  double most;            // it must stay below
+  bool counted;           // not an amount of memory, but what kernels count in 32 bits, or a grid of blocks
   bool exact = false;     // what it is made of stays below 2^62 where the limits before it are kept: integers measure it
   std::string condition;  // C++ text over s[i]: it holds only then; empty: always
 };

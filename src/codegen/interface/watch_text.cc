@@ -43,7 +43,8 @@ std::string watch_table() { return "extern \"C\" __attribute__((visibility(\"def
 std::string watch_call(const KernelPlan& plan, size_t kernel) {
   std::string results;
   for (BufferId id : results_of(plan, kernel)) results += buffer_address(plan, id) + ", ";
-  return fmt::format("  if (coil_watch.hook) {{\n    void* const results[] = {{{}nullptr}};\n    coil_watch.hook(coil_watch.owner, {}, results, s);\n  }}\n", results, kernel);
+  return fmt::format("  if (coil_watch.hook) {{\n    void* const results[] = {{{}nullptr}};\n    coil_watch.hook(coil_watch.owner, {}, results, s);\n  }}\n",
+                     results, kernel);
 }
 
 }  // namespace coil

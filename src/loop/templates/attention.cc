@@ -28,10 +28,9 @@ std::string problem(const LoopProgram& program, const Loop& loop, const Attentio
 }
 
 std::string text(const LoopText& words, const Attention& def) {
-  return fmt::format("attention heads {}/{} scale {}{}{}: q {} k {} v {}{}", words.text(def.heads), words.text(def.kv_heads),
-                     def.scale, def.causal ? " causal" : "", def.masked_rows_zero ? "" : " masked rows NaN",
-                     words.operand(def.q), words.operand(def.k), words.operand(def.v),
-                     def.mask ? " mask " + words.operand(*def.mask) : "");
+  return fmt::format("attention heads {}/{} scale {}{}{}: q {} k {} v {}{}", words.text(def.heads), words.text(def.kv_heads), def.scale,
+                     def.causal ? " causal" : "", def.masked_rows_zero ? "" : " masked rows NaN", words.operand(def.q), words.operand(def.k),
+                     words.operand(def.v), def.mask ? " mask " + words.operand(*def.mask) : "");
 }
 
 namespace {
@@ -88,9 +87,7 @@ Expr attended(ExprPool& pool, const Attention& def) {
 Expr operations(ExprPool& pool, const Attention& def, const std::vector<Expr>&) {
   return def.batch * def.heads * attended(pool, def) * (def.dim + def.v_dim) * 2;
 }
-std::vector<Expr> work_sizes(const Attention& def, const std::vector<Expr>&) {
-  return {def.batch, def.heads, def.q_len, def.kv_len, def.dim + def.v_dim};
-}
+std::vector<Expr> work_sizes(const Attention& def, const std::vector<Expr>&) { return {def.batch, def.heads, def.q_len, def.kv_len, def.dim + def.v_dim}; }
 
 TemplateLimits limits(ExprPool&, const Attention& def, const std::vector<Expr>&) {
   return {{def.batch * def.heads * def.q_len, def.kv_len * def.dim},
@@ -118,8 +115,7 @@ Status Interpreter::run_template(const Loop& loop, const Attention& def) {
     double top = none, sum = 0;
     for (int64_t j = 0; j < K; ++j) {
       double s = 0;
-      for (int64_t c = 0; c < D; ++c)
-        s += static_cast<double>(q[static_cast<size_t>(row * D + c)]) * k[static_cast<size_t>((kv * K + j) * D + c)];
+      for (int64_t c = 0; c < D; ++c) s += static_cast<double>(q[static_cast<size_t>(row * D + c)]) * k[static_cast<size_t>((kv * K + j) * D + c)];
       s *= def.scale;
       if (def.mask) {
         const float m = mask[static_cast<size_t>(row * K + j)];

@@ -20,26 +20,22 @@ TemplateParts parts(Conv2d& def) {
 std::string problem(const LoopProgram& program, const Loop& loop, const Conv2d& def) {
   if (program.buffer(loop.outputs[0]).sizes.size() != 4 || def.x_sizes.size() != 4) return "is a convolution of a wrong rank";
   if (program.buffer(def.weight).sizes.size() != 4) return "has a weight of a wrong rank";
-  const DType x = program.buffer(def.x.buffer).dtype, w = program.buffer(def.weight).dtype,
-              out = program.buffer(loop.outputs[0]).dtype;
+  const DType x = program.buffer(def.x.buffer).dtype, w = program.buffer(def.weight).dtype, out = program.buffer(loop.outputs[0]).dtype;
   const bool integers = (x == DType::i8 || x == DType::u8) && w == DType::i8 && out == DType::i32;
-  if (integers && (def.x_zero < (x == DType::i8 ? -128 : 0) || def.x_zero > (x == DType::i8 ? 127 : 255)))
-    return "has a zero point out of its range";
+  if (integers && (def.x_zero < (x == DType::i8 ? -128 : 0) || def.x_zero > (x == DType::i8 ? 127 : 255))) return "has a zero point out of its range";
   if (!integers && (x != w || !is_float(x) || def.x_zero != 0)) return "multiplies different types";
   return "";
 }
 
 std::string text(const LoopText& words, const Conv2d& def) {
   const std::string zero = def.x_zero ? fmt::format(" of numbers less {}", def.x_zero) : "";
-  return fmt::format("conv2d kernel {}x{} stride {}x{} padding {}x{} dilation {}x{} groups {}: {}{} * {}", def.kernel[0],
-                     def.kernel[1], def.stride[0], def.stride[1], def.padding[0], def.padding[1], def.dilation[0],
-                     def.dilation[1], def.groups, words.operand(def.x), zero, words.name(def.weight));
+  return fmt::format("conv2d kernel {}x{} stride {}x{} padding {}x{} dilation {}x{} groups {}: {}{} * {}", def.kernel[0], def.kernel[1], def.stride[0],
+                     def.stride[1], def.padding[0], def.padding[1], def.dilation[0], def.dilation[1], def.groups, words.operand(def.x), zero,
+                     words.name(def.weight));
 }
 
 // Images, and no part of one.
-DimRange narrowable(const Conv2d&, size_t dim, const DimRange& wanted, Expr size) {
-  return dim == 0 ? wanted : whole_range(size);
-}
+DimRange narrowable(const Conv2d&, size_t dim, const DimRange& wanted, Expr size) { return dim == 0 ? wanted : whole_range(size); }
 
 void narrow(Conv2d& def, const std::vector<DimRange>& ranges, const std::vector<Expr>& at) {
   narrow_operand(def.x, {at[0]});
@@ -87,8 +83,7 @@ using interpreter::product;
 
 // [planes, rows, columns] with `top` and `left` zeros in front and as many behind as make `height` and `width`.
 template <class T>
-std::vector<T> padded(const std::vector<T>& x, int64_t planes, std::array<int64_t, 2> from, std::array<int64_t, 2> front,
-                      std::array<int64_t, 2> to) {
+std::vector<T> padded(const std::vector<T>& x, int64_t planes, std::array<int64_t, 2> from, std::array<int64_t, 2> front, std::array<int64_t, 2> to) {
   std::vector<T> y(static_cast<size_t>(planes * to[0] * to[1]));
   for (int64_t n = 0; n < planes; ++n) {
     for (int64_t h = 0; h < std::min(from[0], to[0] - front[0]); ++h) {

@@ -27,8 +27,7 @@ std::string quantised_problem(const LoopProgram& program, const Gemm& def) {
   for (BufferId id : {def.quantised->scale, def.quantised->zero}) {
     if (!id.valid()) continue;
     const BufferInfo& b = program.buffer(id);
-    if (b.dtype != DType::f32 || b.sizes.size() != 2 || b.sizes[1] != def.n[0])
-      return "has scales or zero points of a wrong type or shape";
+    if (b.dtype != DType::f32 || b.sizes.size() != 2 || b.sizes[1] != def.n[0]) return "has scales or zero points of a wrong type or shape";
   }
   return def.quantised->group > 0 ? "" : "has groups without rows";
 }
@@ -48,11 +47,10 @@ std::string problem(const LoopProgram& program, const Loop& loop, const Gemm& de
 std::string text(const LoopText& words, const Gemm& def) {
   std::string quantised;
   if (def.quantised) {
-    quantised = fmt::format(" in groups of {} with scale {} zero {}", def.quantised->group, words.name(def.quantised->scale),
-                            words.name(def.quantised->zero));
+    quantised = fmt::format(" in groups of {} with scale {} zero {}", def.quantised->group, words.name(def.quantised->scale), words.name(def.quantised->zero));
   }
-  return fmt::format("gemm batch {} m {} n {} k {}: {} * {}{}", words.list(def.batch), words.list(def.m), words.list(def.n),
-                     words.list(def.k), words.operand(def.a), words.operand(def.b), quantised);
+  return fmt::format("gemm batch {} m {} n {} k {}: {} * {}{}", words.list(def.batch), words.list(def.m), words.list(def.n), words.list(def.k),
+                     words.operand(def.a), words.operand(def.b), quantised);
 }
 
 DimRange narrowable(const Gemm& def, size_t dim, const DimRange& wanted, Expr size) {
@@ -77,9 +75,7 @@ TemplateTiles tiles(ExprPool& pool, const Gemm& def, const std::vector<Expr>&) {
 }
 
 // Rows of columns.
-std::optional<std::vector<Expr>> own_strides(ExprPool& pool, const Gemm&, const std::vector<Expr>& results) {
-  return contiguous_strides(pool, results);
-}
+std::optional<std::vector<Expr>> own_strides(ExprPool& pool, const Gemm&, const std::vector<Expr>& results) { return contiguous_strides(pool, results); }
 
 Expr operations(ExprPool& pool, const Gemm& def, const std::vector<Expr>&) {
   const auto size = [&](const std::vector<Expr>& sizes) { return product(pool, sizes); };
@@ -137,8 +133,7 @@ Status Interpreter::run_product(const Loop& loop, const Gemm& def) {
   add(db, vb, n, nb + nm);
   TRY(std::vector<T> a, gathered<T>(def.a, da, va));
   TRY(std::vector<T> b, gathered<T>(def.b, db, vb));
-  const size_t rows = static_cast<size_t>(product(m)), columns = static_cast<size_t>(product(n)),
-               depth = static_cast<size_t>(product(k));
+  const size_t rows = static_cast<size_t>(product(m)), columns = static_cast<size_t>(product(n)), depth = static_cast<size_t>(product(k));
   const size_t batches = static_cast<size_t>(product(batch));
   if (def.quantised) TRY_STATUS(dequantise(*def.quantised, columns, b));
   std::vector<T> c(batches * rows * columns);

@@ -37,16 +37,14 @@ std::string problem(const LoopProgram& program, const Loop& loop, const GroupedG
 }
 
 std::string text(const LoopText& words, const GroupedGemm& def) {
-  return fmt::format("grouped gemm by {} of {} groups to {} m {} n {} k {}: {} * {}",
-                     def.kind == GroupedGemm::Kind::rows ? "rows" : "depth", words.text(def.groups), words.name(def.ends),
-                     words.text(def.m), words.text(def.n), words.text(def.k), words.operand(def.a), words.operand(def.b));
+  return fmt::format("grouped gemm by {} of {} groups to {} m {} n {} k {}: {} * {}", def.kind == GroupedGemm::Kind::rows ? "rows" : "depth",
+                     words.text(def.groups), words.name(def.ends), words.text(def.m), words.text(def.n), words.text(def.k), words.operand(def.a),
+                     words.operand(def.b));
 }
 
 // Which rows a group has is known when the call runs.
 DimRange narrowable(const GroupedGemm&, size_t, const DimRange&, Expr size) { return whole_range(size); }
-void narrow(GroupedGemm&, const std::vector<DimRange>&, const std::vector<Expr>&) {
-  CHECK(false, "a grouped product was to be narrowed");
-}
+void narrow(GroupedGemm&, const std::vector<DimRange>&, const std::vector<Expr>&) { CHECK(false, "a grouped product was to be narrowed"); }
 
 TemplateTiles tiles(ExprPool& pool, const GroupedGemm& def, const std::vector<Expr>&) {
   if (def.kind == GroupedGemm::Kind::depth) return {{def.groups, def.m, def.n}, {pool.var(0), pool.var(1), pool.var(2)}};
@@ -54,16 +52,12 @@ TemplateTiles tiles(ExprPool& pool, const GroupedGemm& def, const std::vector<Ex
 }
 
 // Rows of columns.
-std::optional<std::vector<Expr>> own_strides(ExprPool& pool, const GroupedGemm&, const std::vector<Expr>& results) {
-  return contiguous_strides(pool, results);
-}
+std::optional<std::vector<Expr>> own_strides(ExprPool& pool, const GroupedGemm&, const std::vector<Expr>& results) { return contiguous_strides(pool, results); }
 
 Expr operations(ExprPool&, const GroupedGemm& def, const std::vector<Expr>&) { return def.m * def.n * def.k * 2; }
 std::vector<Expr> work_sizes(const GroupedGemm& def, const std::vector<Expr>&) { return {def.m, def.n, def.k}; }
 
-TemplateLimits limits(ExprPool& pool, const GroupedGemm& def, const std::vector<Expr>& results) {
-  return limits(pool, in_batches(def), results);
-}
+TemplateLimits limits(ExprPool& pool, const GroupedGemm& def, const std::vector<Expr>& results) { return limits(pool, in_batches(def), results); }
 
 // --- evaluation
 
@@ -74,16 +68,13 @@ Status Interpreter::run_template(const Loop& loop, const GroupedGemm& def) {
   const bool rows = def.kind == GroupedGemm::Kind::rows;
   TRY(const std::vector<double> ends, gathered<double>({def.ends, {program_.pool->var(0)}}, {G}, {0}));
   TRY(const std::vector<float> a, gathered<float>(def.a, {M, K}, {1, 3}));
-  TRY(const std::vector<float> b,
-      gathered<float>(def.b, {rows ? G : 1, K, N}, rows ? std::vector<int>{0, 3, 2} : std::vector<int>{4, 3, 2}));
+  TRY(const std::vector<float> b, gathered<float>(def.b, {rows ? G : 1, K, N}, rows ? std::vector<int>{0, 3, 2} : std::vector<int>{4, 3, 2}));
   std::vector<float> c(static_cast<size_t>((rows ? 1 : G) * M * N));
   int64_t begin = 0;
   for (int64_t g = 0; g < G; ++g) {
     const auto end = static_cast<int64_t>(ends[static_cast<size_t>(g)]);
     if (end < begin || end > (rows ? M : K)) {
-      return Error{ErrorCode::input_value,
-                   "an index is out of range in " + loop.op + ": the ends of its groups decrease, or leave what is grouped", "",
-                   ""};
+      return Error{ErrorCode::input_value, "an index is out of range in " + loop.op + ": the ends of its groups decrease, or leave what is grouped", "", ""};
     }
     for (int64_t i = rows ? begin : 0; i < (rows ? end : M); ++i) {
       float* out = c.data() + ((rows ? 0 : g * M) + i) * N;

@@ -23,14 +23,13 @@
 namespace coil {
 namespace {
 
-constexpr int64_t kChunkWork = 8192;  // vector operations of the smallest chunk worth handing to another thread, about 4 us
+constexpr int64_t kChunkWork = 8192;       // vector operations of the smallest chunk worth handing to another thread, about 4 us
 constexpr size_t kCallsOfAFunction = 256;  // longer programs are several functions: clang's time grows faster than a function beyond that
-constexpr size_t kOptimisedCalls = 8;  // programs of more kernels get a `run` that is not optimised
+constexpr size_t kOptimisedCalls = 8;      // programs of more kernels get a `run` that is not optimised
 
 class HostWriter {
  public:
-  HostWriter(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options)
-      : plan_(plan), program_(program), options_(options) {}
+  HostWriter(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options) : plan_(plan), program_(program), options_(options) {}
 
   std::string run() {
     std::string calls;
@@ -40,7 +39,8 @@ class HostWriter {
     calls += kernel_calls(0, writes);
     calls += flag_checks();  // before state and inputs are written
     calls += kernel_calls(writes, plan_.kernels.size());
-    return prologue_text(plan_, program_, options_, chunk_work(), tuning()) + (options_.watched ? watch_table() : "") + choices_table() + interface_text(plan_, false) + table_.support() + functions_ + run_function(calls) + model();
+    return prologue_text(plan_, program_, options_, chunk_work(), tuning()) + (options_.watched ? watch_table() : "") + choices_table() +
+           interface_text(plan_, false) + table_.support() + functions_ + run_function(calls) + model();
   }
 
  private:
@@ -91,7 +91,8 @@ class HostWriter {
     if (!timed(k)) return "";
     std::string results;
     for (BufferId id : written_buffers(plan_.kernels[k])) results += address(id) + ", ";
-    return after ? fmt::format("    void* const results[] = {{{}nullptr}};\n    if (coil_tuning.hook) coil_tuning.hook(coil_tuning.owner, {}, results);\n", results, k)
+    return after ? fmt::format("    void* const results[] = {{{}nullptr}};\n    if (coil_tuning.hook) coil_tuning.hook(coil_tuning.owner, {}, results);\n",
+                               results, k)
                  : fmt::format("    if (coil_tuning.hook) coil_tuning.hook(coil_tuning.owner, {}, nullptr);\n", k);
   }
 
@@ -136,7 +137,8 @@ class HostWriter {
     const auto taken = [](bool has, const char* what) { return has ? what : ""; };
     return fmt::format(
         "__attribute__((noinline, optnone)) static int32_t {}(const cd::TracedCall* call, CoilError* error, const CoilHost* host, long* s, int* flags{}{}) {{\n  (void)call, (void)error, (void)host, (void)s, (void)flags;\n"
-        "{}{}  return 0;\n}}\n\n", name, taken(late_outputs_, ", void** made"), taken(!plan_.late_memory.empty(), ", uint8_t** late"), one_thread(), calls);
+        "{}{}  return 0;\n}}\n\n",
+        name, taken(late_outputs_, ", void** made"), taken(!plan_.late_memory.empty(), ", uint8_t** late"), one_thread(), calls);
   }
 
   std::string one_thread() const { return tuning() ? "  const CoilHost one_thread = {1, nullptr, nullptr};\n" : ""; }
@@ -207,14 +209,18 @@ class HostWriter {
       const BufferInfo& b = plan_.buffer(copy->from).info;
       std::string to = address(copy->to);
       if (copy->to_element) to = fmt::format("(char*)({}) + {}", to, host_index(copy->to_element * byte_size(b.dtype)));
-      return text + begin_trace(k) + fmt::format("    memcpy({}, {}, (size_t){});\n", to, address(copy->from), host_index(product(pool(), b.sizes) * byte_size(b.dtype))) + end_trace(k) + "  }\n";
+      return text + begin_trace(k) +
+             fmt::format("    memcpy({}, {}, (size_t){});\n", to, address(copy->from), host_index(product(pool(), b.sizes) * byte_size(b.dtype))) +
+             end_trace(k) + "  }\n";
     }
     if (const auto* library = std::get_if<LibraryKernel>(&kernel.def)) return text + begin_trace(k) + library_call(*library, kernel) + end_trace(k) + "  }\n";
     if (const auto* read = std::get_if<ReadKernel>(&kernel.def)) {
-      return text + begin_trace(k) + fmt::format("    s[{}] = *(const long*)({});\n", read->symbol.index, address(read->source)) + after_reads().text(*read, kernel) + end_trace(k) + "  }\n";
+      return text + begin_trace(k) + fmt::format("    s[{}] = *(const long*)({});\n", read->symbol.index, address(read->source)) +
+             after_reads().text(*read, kernel) + end_trace(k) + "  }\n";
     }
     text += way(k);
-    if (const auto* call = std::get_if<TemplateKernel>(&kernel.def)) return text + hook(k, false) + begin_trace(k) + template_call(k, *call) + end_trace(k) + hook(k, true) + "  }\n";
+    if (const auto* call = std::get_if<TemplateKernel>(&kernel.def))
+      return text + hook(k, false) + begin_trace(k) + template_call(k, *call) + end_trace(k) + hook(k, true) + "  }\n";
     if (const auto* user = std::get_if<UserCallKernel>(&kernel.def)) return text + begin_trace(k) + user_call(k, *user) + end_trace(k) + "  }\n";
     text += begin_trace(k) + args(k) + hook(k, false) + launch_text(k);
     return text + hook(k, true) + end_trace(k) + "  }\n";
@@ -222,9 +228,11 @@ class HostWriter {
 
   // Whether the kernel's choice at hand asks for what this one does: a user's configuration, a form of a loop.
   std::string asks_for(size_t k, const Choice& choice) const {
-    if (std::holds_alternative<UserCallKernel>(plan_.kernels[k].def)) return fmt::format("{} == {}", in_table(&cpu::UserChoice::config), as<cpu::UserChoice>(choice).config);
+    if (std::holds_alternative<UserCallKernel>(plan_.kernels[k].def))
+      return fmt::format("{} == {}", in_table(&cpu::UserChoice::config), as<cpu::UserChoice>(choice).config);
     const auto loop = as<cpu::LoopChoice>(choice);
-    return fmt::format("{} == {}", in_table(&cpu::LoopChoice::form), loop.form) + (loop.size ? fmt::format(" && {} == {}", in_table(&cpu::LoopChoice::size), loop.size) : "");
+    return fmt::format("{} == {}", in_table(&cpu::LoopChoice::form), loop.form) +
+           (loop.size ? fmt::format(" && {} == {}", in_table(&cpu::LoopChoice::size), loop.size) : "");
   }
 
   // Of the function that the kernel's choice asks for, where there are several.
@@ -238,7 +246,8 @@ class HostWriter {
       return all;
     };
     return fmt::format("    launch({}, kFunctions[chosen][{}], {}, {}, &args{});\n", host(k), chosen([](const auto& c) { return std::to_string(c.function); }),
-                       chosen([](const auto& c) { return host_index(c.items); }), chosen([](const auto& c) { return host_index(c.work); }), chooses(k) ? ", " + in_table(&cpu::LoopChoice::chunk_work) : "");
+                       chosen([](const auto& c) { return host_index(c.items); }), chosen([](const auto& c) { return host_index(c.work); }),
+                       chooses(k) ? ", " + in_table(&cpu::LoopChoice::chunk_work) : "");
   }
 
   // What the kernel changes in place is put there first.
@@ -249,8 +258,8 @@ class HostWriter {
       const auto* t = std::get_if<UserCall::Tensor>(&user.def.args[i]);
       if (!t || !user.def.kernel->args[i].written) continue;
       const int64_t bytes = byte_size(plan_.buffer(user.operands[i].buffer).info.dtype);
-      text += fmt::format("    memcpy({}, {}, (size_t){});\n", address(user.results[written++]), element_address(plan_, user.operands[i], static_cast<int>(t->sizes.size())),
-                          host_index(product(pool(), t->sizes) * bytes));
+      text += fmt::format("    memcpy({}, {}, (size_t){});\n", address(user.results[written++]),
+                          element_address(plan_, user.operands[i], static_cast<int>(t->sizes.size())), host_index(product(pool(), t->sizes) * bytes));
     }
     text += args(k) + launch_text(k);
     return text + hook(k, true);
@@ -268,7 +277,8 @@ class HostWriter {
       case ControlMark::Kind::otherwise: return "  } else {\n";
       case ControlMark::Kind::loop:
         flags_before_.push_back(static_cast<int>(flags_.size()));
-        return fmt::format("  for (s[{0}] = 0; {1}; ++s[{0}]) {{\n", mark.step.index, mark.steps ? fmt::format("s[{}] < {}", mark.step.index, host_index(mark.steps)) : "");
+        return fmt::format("  for (s[{0}] = 0; {1}; ++s[{0}]) {{\n", mark.step.index,
+                           mark.steps ? fmt::format("s[{}] < {}", mark.step.index, host_index(mark.steps)) : "");
       case ControlMark::Kind::stop_unless: return fmt::format("  if (!{}) break;\n", holds());
       case ControlMark::Kind::images:
       case ControlMark::Kind::end: break;
@@ -286,12 +296,14 @@ class HostWriter {
     for (Expr size : l.def.sizes) sizes += host_index(size) + ", ";
     for (int64_t o : l.def.options) options += fmt::format("{}L, ", o);
     const Expr per_worker = l.def.worker_scratch ? l.def.worker_scratch : pool().index(0);
-    std::string text = fmt::format("    const void* in[] = {{{}nullptr}};\n    void* out[] = {{{}nullptr}};\n    const int64_t sizes[] = {{{}0}}, options[] = {{{}0}};\n",
-                                   in, out, sizes, options);
+    std::string text =
+        fmt::format("    const void* in[] = {{{}nullptr}};\n    void* out[] = {{{}nullptr}};\n    const int64_t sizes[] = {{{}0}}, options[] = {{{}0}};\n", in,
+                    out, sizes, options);
     text += fmt::format("    const CoilLibraryCall t = {{in, out, sizes, options, {}, (uint8_t*)({}), {}, host, {}, error}};\n", info(l.def.dtype).shim_number,
                         l.scratch.valid() ? address(l.scratch) : "nullptr", host_index(per_worker), c_string(l.def.subject));
     const std::string place = kernel.origins.empty() ? "" : kernel.origins[0].source;
-    return text + fmt::format("    if (coil_library_{}(&t)) {{\n{}      return cd::fail_at(error, {});\n    }}\n", l.def.routine, flag_checks(), c_string(place));
+    return text +
+           fmt::format("    if (coil_library_{}(&t)) {{\n{}      return cd::fail_at(error, {});\n    }}\n", l.def.routine, flag_checks(), c_string(place));
   }
 
   std::string template_call(size_t k, const TemplateKernel& t) {
@@ -299,7 +311,9 @@ class HostWriter {
     if (!t.epilogue.empty() || checks_index(plan_.kernels[k])) text += args(k);
     text += fields_text(template_fields(plan_, t));
     if (std::holds_alternative<Conv2d>(t.def) && chooses(k)) text += conv_method(t);
-    if (chooses(k)) text += fmt::format("    t.block_tiles = {};\n    t.block_panels = {};\n", in_table(&cpu::ProductChoice::block_tiles), in_table(&cpu::ProductChoice::block_panels));
+    if (chooses(k))
+      text += fmt::format("    t.block_tiles = {};\n    t.block_panels = {};\n", in_table(&cpu::ProductChoice::block_tiles),
+                          in_table(&cpu::ProductChoice::block_panels));
     if (std::holds_alternative<Attention>(t.def)) return text + fmt::format("    kAttention[chosen](&t, {});\n", host(k));
     if (!t.epilogue.empty()) {
       text += fmt::format("    t.epilogue = (CoilEpilogue)kFunctions[chosen][{}];\n    t.epilogue_context = &args;\n", program_.launches[k].function);
@@ -314,11 +328,12 @@ class HostWriter {
   std::string onednn_call(size_t k, const TemplateKernel& t, const std::string& table) const {
     const bool product = std::holds_alternative<Gemm>(t.def);
     const PlanConstant* weight = packed_constant(plan_, product ? t.operands[1].buffer : cpu::weight_of(plan_, t, cpu::kOneDnn)->buffer);
-    std::string text = fmt::format("    const int32_t taken = {} == {} ? cd::onednn_{}(&t, {}, {}) : 0;\n", in_table(&cpu::ProductChoice::method), static_cast<int>(cpu::kOneDnn), product ? "gemm" : "conv2d",
-                                   weight ? fmt::format("{}L", weight->offset) : "-1", host(k));
+    std::string text = fmt::format("    const int32_t taken = {} == {} ? cd::onednn_{}(&t, {}, {}) : 0;\n", in_table(&cpu::ProductChoice::method),
+                                   static_cast<int>(cpu::kOneDnn), product ? "gemm" : "conv2d", weight ? fmt::format("{}L", weight->offset) : "-1", host(k));
     if (in_images_) return text + fmt::format("    if (taken <= 0) {}[chosen](&t, {});\n", table, host(k));  // no thread ends the others' call
-    text += fmt::format("    if (taken < 0) return cd::fail(error, {}, \"%s\", {});\n", static_cast<int>(ErrorCode::out_of_memory),
-                        message_literal("oneDNN could not compute " + plan_.kernels[k].name + ", most likely for want of memory; COIL_ONEDNN=/none does without it"));
+    text += fmt::format(
+        "    if (taken < 0) return cd::fail(error, {}, \"%s\", {});\n", static_cast<int>(ErrorCode::out_of_memory),
+        message_literal("oneDNN could not compute " + plan_.kernels[k].name + ", most likely for want of memory; COIL_ONEDNN=/none does without it"));
     return text + fmt::format("    if (!taken) {}[chosen](&t, {});\n", table, host(k));
   }
 
@@ -330,8 +345,9 @@ class HostWriter {
       const PlanOperand* w = cpu::weight_of(plan_, t, method);
       if (!w || w == &t.operands[1]) continue;
       const PlanConstant* packed = packed_constant(plan_, w->buffer);
-      text += fmt::format("    if ({}) {{\n  {}  {}    }}\n", method == cpu::kWinograd ? is(cpu::kWinograd) : is(cpu::kDirect) + " || " + is(cpu::kImplicit) + " || " + is(cpu::kOneDnn), field("w", address(w->buffer)),
-                          field("winograd", std::to_string(packed ? winograd_tile(packed->packing) : 0)));
+      text += fmt::format("    if ({}) {{\n  {}  {}    }}\n",
+                          method == cpu::kWinograd ? is(cpu::kWinograd) : is(cpu::kDirect) + " || " + is(cpu::kImplicit) + " || " + is(cpu::kOneDnn),
+                          field("w", address(w->buffer)), field("winograd", std::to_string(packed ? winograd_tile(packed->packing) : 0)));
     }
     return text + "    t.implicit = " + is(cpu::kImplicit) + ";\n";
   }
@@ -380,8 +396,7 @@ class HostWriter {
         "    {}UL, 0x{:016x}UL, {}UL, {}UL, select, bind, output_shape, arena_bytes, run, nullptr, nullptr, nullptr, nullptr, {}, {}, run_traced}};\n"
         "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
         plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
-        options_.constants_hash, plan_.state_offset, plan_.state_bytes,
-        reads_sizes(plan_) ? 1 : 0, late_outputs_ ? "kLateOutputs" : "nullptr");
+        options_.constants_hash, plan_.state_offset, plan_.state_bytes, reads_sizes(plan_) ? 1 : 0, late_outputs_ ? "kLateOutputs" : "nullptr");
   }
 
   const KernelPlan& plan_;

@@ -12,13 +12,13 @@ namespace coil {
 
 struct HostOptions {
   const HostMachine* machine = &this_machine();
-  std::string in_spec, out_spec;         // JSON texts
-  std::vector<std::string> isas;         // of the machine's levels, "v3", "v4": in rising order
+  std::string in_spec, out_spec;  // JSON texts
+  std::vector<std::string> isas;  // of the machine's levels, "v3", "v4": in rising order
   uint64_t constants_hash = 0;
-  std::string tuned_isa;                 // the one that the plan's choices are for; the others follow their own rules
-  std::vector<bool> timed;               // for a tuner (see CoilTuning): which kernels it times. Empty: a package's program
-  bool watched = false;                  // a build that shows what each kernel wrote (see CoilWatch)
-  bool libraries = true;                 // kernels that are timed may be computed by a library of the machine
+  std::string tuned_isa;    // the one that the plan's choices are for; the others follow their own rules
+  std::vector<bool> timed;  // for a tuner (see CoilTuning): which kernels it times. Empty: a package's program
+  bool watched = false;     // a build that shows what each kernel wrote (see CoilWatch)
+  bool libraries = true;    // kernels that are timed may be computed by a library of the machine
 };
 
 std::string host_program_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options);

@@ -67,8 +67,9 @@ LaunchTable::Run LaunchTable::run(size_t begin, size_t end, const std::function<
     places += "\n";
   }
   Run out;
-  out.definitions = fmt::format("static const Launch kLaunches_{0}[] = {{\n{1}}};\nstatic const int64_t kPlaces_{0}[] = {{  // of each launch's pointers, and of its template's fields\n{2}  0}};\n\n",
-                                begin, launches, places);
+  out.definitions = fmt::format(
+      "static const Launch kLaunches_{0}[] = {{\n{1}}};\nstatic const int64_t kPlaces_{0}[] = {{  // of each launch's pointers, and of its template's fields\n{2}  0}};\n\n",
+      begin, launches, places);
   out.call = fmt::format("  launch_all(call, host, s, flags, kLaunches_{0}, {1}, kPlaces_{0});\n", begin, end - begin);
   return out;
 }
@@ -83,7 +84,8 @@ std::string LaunchTable::row(size_t kernel, int flag, std::string& places) {
   places += " ";
   for (BufferId id : launch.buffers) places += place_text(*fixed_place(plan_, id));
   if (const auto* t = std::get_if<TemplateKernel>(&k.def)) return template_row(kernel, *t, flag, places);
-  return fmt::format("{{{}, {}, {}, {}, {}, 0, 0, {}, {}}}", static_cast<int>(kLoop), kernel, launch.function, flag, launch.buffers.size(), launch.items->as_int(), launch.work->as_int());
+  return fmt::format("{{{}, {}, {}, {}, {}, 0, 0, {}, {}}}", static_cast<int>(kLoop), kernel, launch.function, flag, launch.buffers.size(),
+                     launch.items->as_int(), launch.work->as_int());
 }
 
 std::string LaunchTable::template_row(size_t kernel, const TemplateKernel& t, int flag, std::string& places) {
@@ -107,7 +109,8 @@ std::string LaunchTable::template_row(size_t kernel, const TemplateKernel& t, in
   const auto [form, added] = forms.numbers.try_emplace(fields_text(numbers), static_cast<int>(forms.texts.size()));
   if (added) forms.texts.push_back(form->first);
   const cpu::CpuLaunch& launch = program_.launches[kernel];
-  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, 0, 0}}", kFirstTemplate + kind, kernel, t.epilogue.empty() ? -1 : launch.function, flag, launch.buffers.size(), form->second, pointers);
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, 0, 0}}", kFirstTemplate + kind, kernel, t.epilogue.empty() ? -1 : launch.function, flag,
+                     launch.buffers.size(), form->second, pointers);
 }
 
 // The forms of a template are functions that run at compile time: so they are written like any call.
@@ -119,24 +122,28 @@ std::string LaunchTable::apply_function() const {
     for (const std::string& form : f.texts) text += fmt::format("  []() {{\n{}    return t;\n  }}(),\n", form);
     text += "};\n";
     const bool attention = f.type == "CoilAttention";  // has no epilogue
-    cases += fmt::format("    case {}: {{\n      {} t = {}_forms[l->form];\n      place = fill(call, &t, l->pointers, place);\n{}      {}[chosen](&t, host);\n      break;\n    }}\n",
-                         kFirstTemplate + kind, f.type, f.function,
-                         attention ? "" : "      if (l->function >= 0) t.epilogue = (CoilEpilogue)kFunctions[chosen][l->function], t.epilogue_context = &args;\n", f.function);
+    cases += fmt::format(
+        "    case {}: {{\n      {} t = {}_forms[l->form];\n      place = fill(call, &t, l->pointers, place);\n{}      {}[chosen](&t, host);\n      break;\n    }}\n",
+        kFirstTemplate + kind, f.type, f.function,
+        attention ? "" : "      if (l->function >= 0) t.epilogue = (CoilEpilogue)kFunctions[chosen][l->function], t.epilogue_context = &args;\n", f.function);
   }
   if (!forms_.empty()) {
-    text += "static inline const int64_t* fill(const cd::TracedCall* call, void* t, int32_t pointers, const int64_t* place) {\n"
-            "  for (; pointers > 0; --pointers, place += 3) {\n    void* const p = placed(call, place + 1);\n    memcpy((char*)t + place[0], &p, sizeof p);\n  }\n  return place;\n}\n";
+    text +=
+        "static inline const int64_t* fill(const cd::TracedCall* call, void* t, int32_t pointers, const int64_t* place) {\n"
+        "  for (; pointers > 0; --pointers, place += 3) {\n    void* const p = placed(call, place + 1);\n    memcpy((char*)t + place[0], &p, sizeof p);\n  }\n  return place;\n}\n";
   }
   return text +
          "static const int64_t* apply(const cd::TracedCall* call, const CoilHost* host, const Launch* l, void* const* p, coil_args& args, const int64_t* place) {\n  (void)p;\n  switch (l->kind) {\n" +
-         fmt::format("    case {}: launch(host, kFunctions[chosen][l->function], l->items, l->work, &args); break;\n    case {}: memcpy(p[0], p[1], (size_t)l->items); break;\n",
-                     static_cast<int>(kLoop), static_cast<int>(kCopy)) +
+         fmt::format(
+             "    case {}: launch(host, kFunctions[chosen][l->function], l->items, l->work, &args); break;\n    case {}: memcpy(p[0], p[1], (size_t)l->items); break;\n",
+             static_cast<int>(kLoop), static_cast<int>(kCopy)) +
          cases + "  }\n  return place;\n}\n";
 }
 
 std::string LaunchTable::support() const {
   if (!used_) return "";
-  return "struct Launch {\n  int32_t kind, kernel, function, flag, buffers, form, pointers;\n  int64_t items, work;\n};\n" + placed_function() + apply_function() +
+  return "struct Launch {\n  int32_t kind, kernel, function, flag, buffers, form, pointers;\n  int64_t items, work;\n};\n" + placed_function() +
+         apply_function() +
          fmt::format(
              "static void launch_all(const cd::TracedCall* call, const CoilHost* host, const long* s, int* flags, const Launch* l, int64_t n, const int64_t* place) {{\n"
              "  for (const Launch* const end = l + n; l != end; ++l) {{\n"

@@ -46,7 +46,7 @@ class LaunchTable {
 
   const KernelPlan& plan_;
   const cpu::CpuProgram& program_;
-  std::vector<Forms> forms_;  // of templates, by the row's `kind`
+  std::vector<Forms> forms_;                 // of templates, by the row's `kind`
   size_t plain_from_ = 0, plain_until_ = 0;  // kernels that are known to be plain
   bool used_ = false;
 };

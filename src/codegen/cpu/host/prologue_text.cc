@@ -31,13 +31,11 @@ bool asks_onednn(const KernelPlan& plan, const HostOptions& options, size_t k) {
 }
 
 std::string prologue_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options, int64_t chunk_work, bool tuning) {
-  std::string text =
-      std::string("#include \"host_support.h\"\n#include \"kernels.h\"\n") +
-      (options.machine->kernel_levels.empty() ? "" : fmt::format("#include \"{}\"\n", options.machine->kernel_levels)) + (uses_onednn(plan, options) ? "#include \"onednn.h\"\n" : "") +
-      (library_routines(plan).empty() ? "\n" : "#include \"library.h\"\n\n") +
-      "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n" +
-      index_functions() + offset_functions(plan) +
-      "extern \"C\" void* memcpy(void*, const void*, size_t);\n\n";
+  std::string text = std::string("#include \"host_support.h\"\n#include \"kernels.h\"\n") +
+                     (options.machine->kernel_levels.empty() ? "" : fmt::format("#include \"{}\"\n", options.machine->kernel_levels)) +
+                     (uses_onednn(plan, options) ? "#include \"onednn.h\"\n" : "") + (library_routines(plan).empty() ? "\n" : "#include \"library.h\"\n\n") +
+                     "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n" + index_functions() + offset_functions(plan) +
+                     "extern \"C\" void* memcpy(void*, const void*, size_t);\n\n";
   text += fmt::format(
       "// Small work stays on the calling thread; `work` is in vector operations an item.\n"
       "static inline void launch(const CoilHost* host, CoilChunkFn f, int64_t items, int64_t work, void* args{}) {{\n"
@@ -48,10 +46,12 @@ std::string prologue_text(const KernelPlan& plan, const cpu::CpuProgram& program
   for (const std::string& routine : library_routines(plan)) text += fmt::format("COIL_LIBRARY_ROUTINE({});\n", routine);
   text += "// The kernels, one row an instruction set.\n";
   for (const std::string& isa : options.isas) {
-    for (const auto& f : program.functions) text += fmt::format("extern \"C\" __attribute__((visibility(\"hidden\"))) void {}_{}(void*, int64_t, int64_t, int32_t);\n", f.name, isa);
+    for (const auto& f : program.functions)
+      text += fmt::format("extern \"C\" __attribute__((visibility(\"hidden\"))) void {}_{}(void*, int64_t, int64_t, int32_t);\n", f.name, isa);
   }
-  text += "typedef void (*Gemm)(const CoilGemm*, const CoilHost*);\ntypedef void (*Conv2d)(const CoilConv2d*, const CoilHost*);\n"
-          "typedef void (*Attention)(const CoilAttention*, const CoilHost*);\n";
+  text +=
+      "typedef void (*Gemm)(const CoilGemm*, const CoilHost*);\ntypedef void (*Conv2d)(const CoilConv2d*, const CoilHost*);\n"
+      "typedef void (*Attention)(const CoilAttention*, const CoilHost*);\n";
   const size_t n = std::max<size_t>(program.functions.size(), 1);
   text += fmt::format("static const CoilChunkFn kFunctions[{}][{}] = {{\n", options.isas.size(), n);
   for (const std::string& isa : options.isas) {
@@ -68,10 +68,13 @@ std::string prologue_text(const KernelPlan& plan, const cpu::CpuProgram& program
   }
   text += "static const int32_t kLevels[] = {";
   for (const std::string& isa : options.isas) text += fmt::format("{}, ", options.machine->level(isa)->number);
-  text += "};\nstatic int32_t chosen;\n"
-          "static int32_t select(const char** name, CoilError* error) {\n"
-          "  const int32_t row = cd::select_isa(kLevels, " + std::to_string(options.isas.size()) + ", name, error);\n"
-          "  if (row >= 0) chosen = row;\n  return row < 0;\n}\n\n";
+  text +=
+      "};\nstatic int32_t chosen;\n"
+      "static int32_t select(const char** name, CoilError* error) {\n"
+      "  const int32_t row = cd::select_isa(kLevels, " +
+      std::to_string(options.isas.size()) +
+      ", name, error);\n"
+      "  if (row >= 0) chosen = row;\n  return row < 0;\n}\n\n";
   return text;
 }
 

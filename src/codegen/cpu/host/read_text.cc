@@ -55,10 +55,12 @@ std::string AfterReads::text(const ReadKernel& read, const Kernel& kernel) const
   const Due& due = found == due_.end() ? kNothing : found->second;
   std::string text = conditions(due, read) + range(read, kernel);
   for (Expr e : due.sizes) {
-    text += fmt::format("    if ({0} < 0) return cd::fail(error, {1}, \"a size that depends on data, '%s', is %ld\", {2}, (long){0});\n", host_index(e), kAssert, message_literal(size_text(e)));
+    text += fmt::format("    if ({0} < 0) return cd::fail(error, {1}, \"a size that depends on data, '%s', is %ld\", {2}, (long){0});\n", host_index(e),
+                        kAssert, message_literal(size_text(e)));
   }
   for (const SizeLimit* limit : due.limits) {
-    text += fmt::format("    if ({} >= cd::kMostAmount) return cd::fail(error, {}, \"%s\", {});\n", measure_text(plan_, limit->amount), static_cast<int>(ErrorCode::out_of_memory),
+    text += fmt::format("    if ({} >= cd::kMostAmount) return cd::fail(error, {}, \"%s\", {});\n", measure_text(plan_, limit->amount),
+                        static_cast<int>(ErrorCode::out_of_memory),
                         message_literal("the data asks for more than there are numbers for: " + limit->what + " is " + size_text(limit->amount)));
   }
   for (const int output : due.outputs) text += fmt::format("    if (call->allocate(call->owner, {0}, 0, s, &made[{0}], error)) return 1;\n", output);
@@ -72,10 +74,11 @@ std::string AfterReads::text(const ReadKernel& read, const Kernel& kernel) const
 std::string AfterReads::conditions(const Due& due, const ReadKernel& read) const {
   std::string text;
   for (const SizeCheck* c : due.checks) {
-    const std::string message = (c->message.empty() ? "sizes that the program reads from data must satisfy " : "assertion failed: " + c->message + (c->where.empty() ? "" : " (" + c->where + ")") + ": ") +
+    const std::string message = (c->message.empty() ? "sizes that the program reads from data must satisfy "
+                                                    : "assertion failed: " + c->message + (c->where.empty() ? "" : " (" + c->where + ")") + ": ") +
                                 to_string(c->condition);
-    text += fmt::format("    if (!({})) return cd::fail(error, {}, \"%s%s%ld\", {}, {}, s[{}]);\n", host_index(holds(*plan_.pool, c->condition)), kAssert, message_literal(message),
-                        message_literal(fmt::format(", '{}' is ", plan_.pool->symbol_info(read.symbol).label)), read.symbol.index);
+    text += fmt::format("    if (!({})) return cd::fail(error, {}, \"%s%s%ld\", {}, {}, s[{}]);\n", host_index(holds(*plan_.pool, c->condition)), kAssert,
+                        message_literal(message), message_literal(fmt::format(", '{}' is ", plan_.pool->symbol_info(read.symbol).label)), read.symbol.index);
   }
   return text;
 }
@@ -86,8 +89,8 @@ std::string AfterReads::range(const ReadKernel& read, const Kernel& kernel) cons
   const std::string value = fmt::format("s[{}]", read.symbol.index);
   std::string most = std::to_string(s.max) + "L";
   if (read.limit) most = fmt::format("least({}, {})", most, host_index(read.limit));
-  return fmt::format("    if ({0} < {1}L || {0} > {2}) return cd::fail(error, {3}, \"%s is %ld, not in %ld..%ld\", {4}, {0}, {1}L, {2});\n", value, s.min, most, kAssert,
-                     message_literal("the size '" + s.label + "' that the program reads from data" + at));
+  return fmt::format("    if ({0} < {1}L || {0} > {2}) return cd::fail(error, {3}, \"%s is %ld, not in %ld..%ld\", {4}, {0}, {1}L, {2});\n", value, s.min, most,
+                     kAssert, message_literal("the size '" + s.label + "' that the program reads from data" + at));
 }
 
 bool reads_sizes(const KernelPlan& plan) {
@@ -95,9 +98,8 @@ bool reads_sizes(const KernelPlan& plan) {
 }
 
 bool has_late_outputs(const KernelPlan& plan) {
-  return std::any_of(plan.outputs.begin(), plan.outputs.end(), [&](const LoopOutput& o) {
-    return o.kind == LoopOutput::Kind::user && last_data_symbol(plan, plan.buffer(o.source).info.sizes).valid();
-  });
+  return std::any_of(plan.outputs.begin(), plan.outputs.end(),
+                     [&](const LoopOutput& o) { return o.kind == LoopOutput::Kind::user && last_data_symbol(plan, plan.buffer(o.source).info.sizes).valid(); });
 }
 
 std::string late_declarations(const KernelPlan& plan) {

@@ -129,10 +129,16 @@ class FieldsWriter {
  private:
   ExprPool& pool() const { return *plan_.pool; }
 
-  void add(const std::string& name, Expr value) { call_.fields.push_back({.name = name, .value = host_index(value), .number = value->is_constant(), .place = {}}); }
+  void add(const std::string& name, Expr value) {
+    call_.fields.push_back({.name = name, .value = host_index(value), .number = value->is_constant(), .place = {}});
+  }
   void add(const std::string& name, int64_t value) { call_.fields.push_back({.name = name, .value = std::to_string(value), .number = true, .place = {}}); }
-  void pointer(const std::string& name, BufferId id, const char* cast = "") { call_.fields.push_back({.name = name, .value = cast + buffer_address(plan_, id), .place = fixed_place(plan_, id)}); }
-  void element(const std::string& name, const PlanOperand& x, int vars) { call_.fields.push_back({.name = name, .value = element_address(plan_, x, vars), .place = fixed_element(plan_, x, vars)}); }
+  void pointer(const std::string& name, BufferId id, const char* cast = "") {
+    call_.fields.push_back({.name = name, .value = cast + buffer_address(plan_, id), .place = fixed_place(plan_, id)});
+  }
+  void element(const std::string& name, const PlanOperand& x, int vars) {
+    call_.fields.push_back({.name = name, .value = element_address(plan_, x, vars), .place = fixed_element(plan_, x, vars)});
+  }
 
   // Where an attention's operand begins, and its strides.
   void rows(const std::string& name, const PlanOperand& x) {

@@ -17,8 +17,7 @@ constexpr int32_t kAttentionRows = 56, kAttentionTasks = 16;  // of device/kerne
 std::vector<std::pair<int32_t, int32_t>> attention_blocks(double units, double queries, double keys, const Machine& machine) {
   const int32_t tile_rows = machine.lanes == 16 ? 14 : 6, most = kAttentionRows / tile_rows,
                 tiles = static_cast<int32_t>(std::min<double>(most, std::ceil(queries / tile_rows)));
-  const bool own =
-      tiles <= 2 || units * std::ceil(queries / (most * tile_rows)) >= kAttentionTasks;  // all tiles are the own rule
+  const bool own = tiles <= 2 || units * std::ceil(queries / (most * tile_rows)) >= kAttentionTasks;  // all tiles are the own rule
   std::vector<std::pair<int32_t, int32_t>> out;
   for (const int32_t panels : {4, 2}) {
     if (keys > panels * COIL_PANEL) out.emplace_back(0, panels);
@@ -35,9 +34,8 @@ std::vector<std::pair<int32_t, int32_t>> attention_blocks(double units, double q
 
 std::string problem(const TemplateUse& use, const Attention& a) {
   const auto& past = use.kernel.past;
-  return fmt::format("attention {} {}{}{}", name(use.info(0).dtype),
-                     size_texts({a.batch, a.heads, a.kv_heads, a.q_len, a.kv_len, a.dim, a.v_dim}), a.causal ? " causal" : "",
-                     past ? fmt::format(" past {}", size_text(past->rows)) : "");
+  return fmt::format("attention {} {}{}{}", name(use.info(0).dtype), size_texts({a.batch, a.heads, a.kv_heads, a.q_len, a.kv_len, a.dim, a.v_dim}),
+                     a.causal ? " causal" : "", past ? fmt::format(" past {}", size_text(past->rows)) : "");
 }
 
 Expr key(const TemplateUse&, const Attention& a) { return a.q_len * a.batch; }
@@ -50,8 +48,7 @@ OneDnnWeight onednn_weight(const TemplateUse&, const Attention&) { return {}; }
 std::vector<Choice> candidates(const TemplateUse&, const Attention& a, const Sought& sought) {
   const auto value = [&](Expr e) { return sought.value(e); };
   std::vector<Choice> first;
-  for (const auto& [tiles, panels] :
-       attention_blocks(value(a.batch) * value(a.heads), value(a.q_len), value(a.kv_len), sought.machine)) {
+  for (const auto& [tiles, panels] : attention_blocks(value(a.batch) * value(a.heads), value(a.q_len), value(a.kv_len), sought.machine)) {
     first.push_back(choice_of(AttentionChoice{.block_tiles = tiles, .block_panels = panels}));
   }
   const double products = value(a.batch) * value(a.heads) * value(a.q_len) * value(a.kv_len) * value(a.dim);
@@ -61,8 +58,6 @@ std::vector<Choice> candidates(const TemplateUse&, const Attention& a, const Sou
 
 std::string hint(const TemplateUse&, const Attention&) { return ""; }
 
-Expr scratch(const TemplateUse& use, const Attention&) {
-  return use.pool().symbol(use.plan.workers) * COIL_ATTENTION_WORKER_BYTES;
-}
+Expr scratch(const TemplateUse& use, const Attention&) { return use.pool().symbol(use.plan.workers) * COIL_ATTENTION_WORKER_BYTES; }
 
 }  // namespace coil::cpu

@@ -30,10 +30,9 @@ const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& k, in
 std::string conv_problem_text(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
   std::vector<Expr> strides;
   for (int v = 0; v < 4; ++v) strides.push_back(as_affine(x_offset, v)->coefficient);
-  return fmt::format("conv2d x {} strides {}, weight {} {}, result {}, stride {}x{} padding {}x{} dilation {}x{} groups {}",
-                     size_texts(c.x_sizes), size_texts(strides), name(weight.dtype), size_texts(weight.sizes),
-                     size_texts(result_sizes), c.stride[0], c.stride[1], c.padding[0], c.padding[1], c.dilation[0],
-                     c.dilation[1], c.groups);
+  return fmt::format("conv2d x {} strides {}, weight {} {}, result {}, stride {}x{} padding {}x{} dilation {}x{} groups {}", size_texts(c.x_sizes),
+                     size_texts(strides), name(weight.dtype), size_texts(weight.sizes), size_texts(result_sizes), c.stride[0], c.stride[1], c.padding[0],
+                     c.padding[1], c.dilation[0], c.dilation[1], c.groups);
 }
 
 std::string problem(const TemplateUse& use, const Conv2d& c) {
@@ -52,9 +51,7 @@ std::string method_text(const Conv2d&, int32_t method) {
   return static_cast<size_t>(method) < std::size(kMethods) ? kMethods[method] : "unknown";
 }
 
-bool has_method(const TemplateUse& use, const Conv2d&, int32_t method) {
-  return weight_of(use.plan, use.kernel, method) != nullptr;
-}
+bool has_method(const TemplateUse& use, const Conv2d&, int32_t method) { return weight_of(use.plan, use.kernel, method) != nullptr; }
 
 OneDnnWeight onednn_weight(const TemplateUse& use, const Conv2d&) {
   const DType dtype = use.info(0).dtype;
@@ -68,15 +65,14 @@ std::vector<Choice> candidates(const TemplateUse& use, const Conv2d& c, const So
   const auto& [plan, t] = use;
   const bool onednn = sought.machine.onednn && onednn_weight(use, c).operand;
   const Packing own = use.packing(1);
-  if (own == Packing::depthwise_weight || own == Packing::narrow_groups_weight || own == Packing::few_outputs_weight ||
-      own == Packing::conv_weight_integer) {
+  if (own == Packing::depthwise_weight || own == Packing::narrow_groups_weight || own == Packing::few_outputs_weight || own == Packing::conv_weight_integer) {
     return ordered(onednn ? std::vector<Choice>{by(kOneDnn)} : std::vector<Choice>{}, {}, sought.most);
   }
   const std::vector<Expr>&w = use.info(1).sizes, &r = t.result_sizes;
   const auto value = [&](Expr e) { return sought.value(e); };
   const auto groups = static_cast<double>(c.groups);
-  const Blocked p = {groups, value(r[0]) * value(r[2]) * value(r[3]), value(w[0]) / groups,
-                     value(w[1]) * value(w[2]) * value(w[3]), use.info(0).dtype == DType::f64 ? 8 : 4};
+  const Blocked p = {groups, value(r[0]) * value(r[2]) * value(r[3]), value(w[0]) / groups, value(w[1]) * value(w[2]) * value(w[3]),
+                     use.info(0).dtype == DType::f64 ? 8 : 4};
   std::vector<Choice> first;
   const bool own_winograd = winograd_tile(own) != 0;
   if (!own_winograd && weight_of(plan, t, kWinograd)) first.push_back(by(kWinograd));
@@ -99,23 +95,18 @@ std::string hint(const TemplateUse& use, const Conv2d& c) {
   const BufferInfo& w = plan.buffer(t.operands[1].buffer).info;
   if (!w.sizes[0]->is_constant() || !w.sizes[1]->is_constant() || is_depthwise(c, w.sizes)) return "";
   const int64_t oc = w.sizes[0]->as_int() / c.groups, ic = w.sizes[1]->as_int();
-  if (typical(t.result_sizes[0]) * typical(t.result_sizes[2]) * typical(t.result_sizes[3]) * oc * ic * c.kernel[0] *
-          c.kernel[1] <
-      kWorthSaying)
-    return "";
-  const bool winograd_shape = c.kernel == std::array<int64_t, 2>{3, 3} && c.stride == std::array<int64_t, 2>{1, 1} &&
-                              c.dilation == std::array<int64_t, 2>{1, 1} && c.groups == 1;
+  if (typical(t.result_sizes[0]) * typical(t.result_sizes[2]) * typical(t.result_sizes[3]) * oc * ic * c.kernel[0] * c.kernel[1] < kWorthSaying) return "";
+  const bool winograd_shape =
+      c.kernel == std::array<int64_t, 2>{3, 3} && c.stride == std::array<int64_t, 2>{1, 1} && c.dilation == std::array<int64_t, 2>{1, 1} && c.groups == 1;
   if (winograd_shape && ic > kWinogradChannels && ic % kWinogradChannels != 0) {
     return fmt::format("{} input channels are no multiple of {}: no Winograd filtering", ic, kWinogradChannels);
   }
   const PlanConstant* packed = packed_constant(plan, t.operands[1].buffer);
-  if (packed && (packed->packing == PlanConstant::Packing::narrow_groups_weight ||
-                 packed->packing == PlanConstant::Packing::few_outputs_weight))
-    return "";
+  if (packed && (packed->packing == PlanConstant::Packing::narrow_groups_weight || packed->packing == PlanConstant::Packing::few_outputs_weight)) return "";
   const int64_t step = column_step(w.dtype);
   if (padding_percent(oc, step) > kMostPadding) {
-    return fmt::format("{} output channels{} are no multiple of {}: {} % of the sums are padding", oc,
-                       c.groups > 1 ? " of a group" : "", step, padding_percent(oc, step));
+    return fmt::format("{} output channels{} are no multiple of {}: {} % of the sums are padding", oc, c.groups > 1 ? " of a group" : "", step,
+                       padding_percent(oc, step));
   }
   return "";
 }

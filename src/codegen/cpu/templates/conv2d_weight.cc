@@ -14,10 +14,9 @@ namespace {
 // tile: it pays where there are pixels enough. Nanoseconds of one thread with 512-bit vectors (those with 256 bits are slower
 // at both); weights come from memory, while it computes.
 constexpr double kFlops = 100, kWeightBytes = 20, kTransform = 5.0 / 36;  // a place of a tile, by channel
-constexpr double kDotFlops =
-    2 * kFlops;  // of bfloat16, which only the implicit product computes by dot products (where the machine has them)
-constexpr double kGain = 0.8;       // at most this part of the implicit product's time
-constexpr double kMostRatio = 1.8;  // up to here a tuner may find it otherwise
+constexpr double kDotFlops = 2 * kFlops;  // of bfloat16, which only the implicit product computes by dot products (where the machine has them)
+constexpr double kGain = 0.8;             // at most this part of the implicit product's time
+constexpr double kMostRatio = 1.8;        // up to here a tuner may find it otherwise
 
 // The most channels of a group for which panels that run over the groups are faster: windows of any kind, 3 columns that slide,
 // and those of few images (several with small maps have a kernel that is as fast), of bfloat16, which has dot products.
@@ -30,9 +29,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // A constant weight of floats, for an input whose channels lie side by side.
 bool has_float_panels(Expr x_offset, const BufferInfo& weight) {
-  if (weight.kind != BufferInfo::Kind::constant ||
-      (weight.dtype != DType::f32 && weight.dtype != DType::f16 && weight.dtype != DType::bf16))
-    return false;
+  if (weight.kind != BufferInfo::Kind::constant || (weight.dtype != DType::f32 && weight.dtype != DType::f16 && weight.dtype != DType::bf16)) return false;
   return as_affine(x_offset, 1)->coefficient == weight.sizes[0]->pool->index(1);
 }
 
@@ -48,23 +45,20 @@ Filtering best_filtering(const Conv2d& c, Expr x_offset, const std::vector<Expr>
   if (!has_float_panels(x_offset, weight)) return {};
   if (c.groups != 1 || c.kernel != Pair{3, 3} || c.stride != Pair{1, 1} || c.dilation != Pair{1, 1}) return {};
   if (!result_sizes[2]->is_constant() || !result_sizes[3]->is_constant()) return {};
-  const int64_t oc = weight.sizes[0]->as_int(), ic = weight.sizes[1]->as_int(), oh = result_sizes[2]->as_int(),
-                ow = result_sizes[3]->as_int();
+  const int64_t oc = weight.sizes[0]->as_int(), ic = weight.sizes[1]->as_int(), oh = result_sizes[2]->as_int(), ow = result_sizes[3]->as_int();
   if (ic % 16 != 0) return {};
   const auto images = static_cast<double>(std::max<int64_t>(lower_bound(result_sizes[0]).value_or(1), 1));
   const auto pairs = static_cast<double>(ic * ((oc + COIL_PANEL - 1) / COIL_PANEL * COIL_PANEL));
   const auto bytes = static_cast<double>(byte_size(weight.dtype));
   const double direct =
-      std::max(images * static_cast<double>(oh * ow) * 18 * pairs / (weight.dtype == DType::bf16 ? kDotFlops : kFlops),
-               9 * bytes * pairs / kWeightBytes);
+      std::max(images * static_cast<double>(oh * ow) * 18 * pairs / (weight.dtype == DType::bf16 ? kDotFlops : kFlops), 9 * bytes * pairs / kWeightBytes);
   Filtering best;
   for (const Packing packing : {Packing::winograd_4x4_weight, Packing::winograd_2x2_weight}) {
     const int64_t tile = winograd_tile(packing);
     const auto places = static_cast<double>((tile + 2) * (tile + 2));
     const double windows = images * static_cast<double>(((oh + tile - 1) / tile) * ((ow + tile - 1) / tile));
     const double transforms = windows * places * kTransform * static_cast<double>(ic + oc);
-    const double ratio =
-        (transforms + std::max(windows * 2 * places * pairs / kFlops, 4 * places * pairs / kWeightBytes)) / direct;
+    const double ratio = (transforms + std::max(windows * 2 * places * pairs / kFlops, 4 * places * pairs / kWeightBytes)) / direct;
     if (ratio < best.ratio) best = {packing, ratio};
   }
   return best;
@@ -83,15 +77,13 @@ bool has_narrow_groups(const Conv2d& c, Expr x_offset, const std::vector<Expr>& 
   const int64_t oc = weight.sizes[0]->as_int(), width = weight.sizes[1]->as_int();
   if (oc != c.groups * width || (width != 2 && width != 4 && width % 8 != 0)) return false;
   if (width > most_narrow(c, result_sizes, weight.dtype)) return false;
-  return (weight.dtype == DType::f32 && oc % 16 == 0) ||
-         COIL_NARROW_GROUPS_FIT(c.kernel[0], c.kernel[1], c.stride[1], c.dilation[1], width);
+  return (weight.dtype == DType::f32 && oc % 16 == 0) || COIL_NARROW_GROUPS_FIT(c.kernel[0], c.kernel[1], c.stride[1], c.dilation[1], width);
 }
 
 // Whether device/kernels/few_outputs.cc is faster than the implicit product, most of whose columns would be padding.
 bool has_few_outputs(const Conv2d& c, Expr x_offset, const BufferInfo& weight) {
   if (c.groups != 1 || !has_float_panels(x_offset, weight)) return false;
-  return weight.sizes[0]->as_int() <= (weight.dtype == DType::bf16 ? kFewBFloat16 : COIL_FEW_OUTPUTS) &&
-         weight.sizes[1]->as_int() >= kLeastInputs;
+  return weight.sizes[0]->as_int() <= (weight.dtype == DType::bf16 ? kFewBFloat16 : COIL_FEW_OUTPUTS) && weight.sizes[1]->as_int() >= kLeastInputs;
 }
 
 // As device/kernels.h states it.
@@ -137,8 +129,8 @@ Expr conv_scratch(const KernelPlan& plan, const TemplateKernel& k, BufferId weig
 
 }  // namespace
 
-std::vector<PlanConstant::Packing> conv_packings(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes,
-                                                 const BufferInfo& weight, bool winograd) {
+std::vector<PlanConstant::Packing> conv_packings(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight,
+                                                 bool winograd) {
   using Packing = PlanConstant::Packing;
   if (has_narrow_groups(c, x_offset, result_sizes, weight)) return {Packing::narrow_groups_weight};
   if (has_few_outputs(c, x_offset, weight)) return {Packing::few_outputs_weight};

@@ -12,20 +12,18 @@ using Packing = PlanConstant::Packing;
 std::string problem(const TemplateUse& use, const Gemm& g) {
   const auto& [plan, t] = use;
   ExprPool& pool = use.pool();
-  const int m0 = static_cast<int>(g.batch.size()), n0 = m0 + static_cast<int>(g.m.size()),
-            k0 = n0 + static_cast<int>(g.n.size());
+  const int m0 = static_cast<int>(g.batch.size()), n0 = m0 + static_cast<int>(g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
   const auto stride = [&](Expr offset, int first, const std::vector<Expr>& sizes) {
     const auto s = merged_stride(offset, first, sizes);
     return s ? size_text(*s) : std::string("?");
   };
   const Expr a = t.operands[0].offset, b = t.operands[1].offset;
-  const std::string b_text = use.packing(1) == Packing::gemm_b ? "packed"
-                                                               : fmt::format("strides {}, {}, {}", stride(b, 0, g.batch),
-                                                                             stride(b, k0, g.k), stride(b, n0, g.n));
+  const std::string b_text =
+      use.packing(1) == Packing::gemm_b ? "packed" : fmt::format("strides {}, {}, {}", stride(b, 0, g.batch), stride(b, k0, g.k), stride(b, n0, g.n));
   const std::string quantised = g.quantised ? fmt::format(" quantised by {}", g.quantised->group) : "";
   return fmt::format("gemm {}, a {} strides {}, {}, {}, b {}{}",
-                     size_texts({product(pool, g.batch), product(pool, g.m), product(pool, g.n), product(pool, g.k)}),
-                     name(use.info(0).dtype), stride(a, 0, g.batch), stride(a, m0, g.m), stride(a, k0, g.k), b_text, quantised);
+                     size_texts({product(pool, g.batch), product(pool, g.m), product(pool, g.n), product(pool, g.k)}), name(use.info(0).dtype),
+                     stride(a, 0, g.batch), stride(a, m0, g.m), stride(a, k0, g.k), b_text, quantised);
 }
 
 Expr key(const TemplateUse& use, const Gemm& g) { return product(use.pool(), g.batch) * product(use.pool(), g.m); }
@@ -57,19 +55,15 @@ std::vector<Choice> candidates(const TemplateUse& use, const Gemm& g, const Soug
 
 std::string hint(const TemplateUse& use, const Gemm& g) {
   const auto& [plan, t] = use;
-  const Expr n = product(use.pool(), g.n), k = product(use.pool(), g.k), m = product(use.pool(), g.m),
-             batch = product(use.pool(), g.batch);
+  const Expr n = product(use.pool(), g.n), k = product(use.pool(), g.k), m = product(use.pool(), g.m), batch = product(use.pool(), g.batch);
   if (typical(batch) * typical(m) * typical(n) * typical(k) < kWorthSaying) return "";
   const PlanBuffer& b = plan.buffer(t.operands[1].buffer);
   const int64_t step = column_step(b.info.dtype);
   if (n->is_constant() && padding_percent(n->as_int(), step) > kMostPadding) {
-    return fmt::format("{} columns are no multiple of {}: {} % of the product is padding", n->as_int(), step,
-                       padding_percent(n->as_int(), step));
+    return fmt::format("{} columns are no multiple of {}: {} % of the product is padding", n->as_int(), step, padding_percent(n->as_int(), step));
   }
   if (b.placement.kind != Placement::Kind::constant && b.info.kind == BufferInfo::Kind::input) {
-    return fmt::format(
-        "the second factor is the input '{}': it is packed in each call; a parameter is packed when the program is compiled",
-        b.info.name);
+    return fmt::format("the second factor is the input '{}': it is packed in each call; a parameter is packed when the program is compiled", b.info.name);
   }
   return "";
 }

@@ -23,12 +23,11 @@ double panel_columns(const Blocked& p) { return COIL_PANEL_COLUMNS(p.bytes); }
 
 double predicted(const Blocked& p, int64_t block_tiles, int64_t block_panels, int64_t tile_rows, const Machine& machine) {
   const double tiles = std::ceil(p.rows / static_cast<double>(tile_rows)), panels = std::ceil(p.columns / panel_columns(p));
-  const double row_blocks = std::ceil(tiles / static_cast<double>(block_tiles)),
-               panel_blocks = std::ceil(panels / static_cast<double>(block_panels));
+  const double row_blocks = std::ceil(tiles / static_cast<double>(block_tiles)), panel_blocks = std::ceil(panels / static_cast<double>(block_panels));
   const double tasks = p.batch * row_blocks * panel_blocks, threads = machine.threads;
   const double waves = std::ceil(tasks / threads) * threads / std::max(tasks, 1.0);
-  const double compute = p.batch * p.rows * panels * COIL_PANEL * p.depth /
-                         (kMultiplyAdds * machine.lanes / 16);  // (a panel of doubles takes as long as one of floats)
+  const double compute =
+      p.batch * p.rows * panels * COIL_PANEL * p.depth / (kMultiplyAdds * machine.lanes / 16);  // (a panel of doubles takes as long as one of floats)
   const double copies = p.batch * p.rows * p.depth * panel_blocks * kCopiedElement;
   const double reads = p.batch * panels * COIL_PANEL * 4 * p.depth * row_blocks * kByteOfB;
   return (compute + copies + reads + tasks * kTask) / threads * waves + (threads > 1 ? kWake : 0);
@@ -38,8 +37,7 @@ double predicted(const Blocked& p, int64_t block_tiles, int64_t block_panels, in
 
 PlanConstant::Packing packing_of(const KernelPlan& plan, BufferId id) {
   const Placement& p = plan.buffer(id).placement;
-  return p.kind == Placement::Kind::constant ? plan.constants[static_cast<size_t>(p.index)].packing
-                                             : PlanConstant::Packing::plain;
+  return p.kind == Placement::Kind::constant ? plan.constants[static_cast<size_t>(p.index)].packing : PlanConstant::Packing::plain;
 }
 
 PlanConstant::Packing TemplateUse::packing(size_t operand) const { return packing_of(plan, kernel.operands[operand].buffer); }
@@ -54,8 +52,7 @@ void add_blocks(const Blocked& p, int32_t method, const Machine& machine, Priced
   const int64_t tile_rows = machine.lanes == 16 ? 14 : 6;
   const auto tiles = static_cast<int64_t>(std::ceil(p.rows / static_cast<double>(tile_rows))),
              panels = static_cast<int64_t>(std::ceil(p.columns / panel_columns(p)));
-  for (int64_t block_tiles = 1; block_tiles <= std::min(tiles, kBlockRows / tile_rows);
-       block_tiles += block_tiles < 4 ? 1 : 2) {
+  for (int64_t block_tiles = 1; block_tiles <= std::min(tiles, kBlockRows / tile_rows); block_tiles += block_tiles < 4 ? 1 : 2) {
     for (int64_t block_panels = 1; block_panels <= std::min(panels, kMostPanels); block_panels *= 2) {
       const ProductChoice c = {method, static_cast<int32_t>(block_tiles), static_cast<int32_t>(block_panels)};
       out.emplace_back(predicted(p, block_tiles, block_panels, tile_rows, machine), choice_of(c));

@@ -77,7 +77,9 @@ std::string CallForms::table(size_t begin, size_t count) {
   return fmt::format("static const int64_t kCalls_{}[] = {{  // form, kernel, how many functions and addresses, and these\n{}  -1}};\n\n", begin, rows);
 }
 
-std::string CallForms::statement(size_t begin) { return fmt::format("  if (const int32_t failed = call_all(call, s, error, kCalls_{})) return failed;\n", begin); }
+std::string CallForms::statement(size_t begin) {
+  return fmt::format("  if (const int32_t failed = call_all(call, s, error, kCalls_{})) return failed;\n", begin);
+}
 
 std::string CallForms::functions() const {
   if (!asked_) return "";
@@ -89,18 +91,21 @@ std::string CallForms::functions() const {
     most_places = std::max(most_places, row.values.places.size());
   }
   for (size_t i = 0; i < texts_.size(); ++i) {
-    if (uses_[i] >= kLeastUses) text += fmt::format("static int32_t form_{}{} {{\n  (void)call, (void)s, (void)error, (void)kernel, (void)f, (void)a;\n{}  return 0;\n}}\n", i, parameters, *texts_[i]);
+    if (uses_[i] >= kLeastUses)
+      text += fmt::format("static int32_t form_{}{} {{\n  (void)call, (void)s, (void)error, (void)kernel, (void)f, (void)a;\n{}  return 0;\n}}\n", i,
+                          parameters, *texts_[i]);
     list += uses_[i] >= kLeastUses ? fmt::format("form_{}, ", i) : "nullptr, ";
   }
   return text + fmt::format("static int32_t (*const kForms[]){} = {{{}nullptr}};\n", parameters, list) +
-         fmt::format("static int32_t call_all(const cd::CudaCall* call, const int64_t* s, CoilError* error, const int64_t* row) {{\n"
-                     "  while (row[0] >= 0) {{\n"
-                     "    const int64_t form = row[0], kernel = row[1], functions = row[2], addresses = row[3];\n"
-                     "    int32_t f[{}];\n    void* a[{}];\n    row += 4;\n"
-                     "    for (int64_t i = 0; i < functions; ++i) f[i] = (int32_t)*row++;\n"
-                     "    for (int64_t i = 0; i < addresses; ++i, row += 2) a[i] = placed(call, row);\n"
-                     "    if (const int32_t failed = kForms[form](call, s, error, (int32_t)kernel, f, a)) return failed;\n  }}\n  return 0;\n}}\n\n",
-                     most_functions, most_places);
+         fmt::format(
+             "static int32_t call_all(const cd::CudaCall* call, const int64_t* s, CoilError* error, const int64_t* row) {{\n"
+             "  while (row[0] >= 0) {{\n"
+             "    const int64_t form = row[0], kernel = row[1], functions = row[2], addresses = row[3];\n"
+             "    int32_t f[{}];\n    void* a[{}];\n    row += 4;\n"
+             "    for (int64_t i = 0; i < functions; ++i) f[i] = (int32_t)*row++;\n"
+             "    for (int64_t i = 0; i < addresses; ++i, row += 2) a[i] = placed(call, row);\n"
+             "    if (const int32_t failed = kForms[form](call, s, error, (int32_t)kernel, f, a)) return failed;\n  }}\n  return 0;\n}}\n\n",
+             most_functions, most_places);
 }
 
 }  // namespace coil::cuda

@@ -19,11 +19,11 @@
 namespace coil::cuda {
 namespace {
 
-constexpr size_t kFewLaunches = 2;       // with which a call may do without a graph
+constexpr size_t kFewLaunches = 2;            // with which a call may do without a graph
 constexpr int64_t kBytesOfLaunch = 16 << 20;  // what the fastest memory moves (4.8 TB/s) while a kernel is launched (3.3 us)
 constexpr int64_t kProductsOfByte = 100;      // multiply-adds of the fastest tensor cores (500 T/s) in the time of a byte
-constexpr size_t kCallsOfAFunction = 256;  // longer programs are several functions: clang's time grows faster than a function beyond that
-constexpr size_t kOptimisedCalls = 8;  // programs of more kernels get a `run` that is not optimised: it would cost more than it gains
+constexpr size_t kCallsOfAFunction = 256;     // longer programs are several functions: clang's time grows faster than a function beyond that
+constexpr size_t kOptimisedCalls = 8;         // programs of more kernels get a `run` that is not optimised: it would cost more than it gains
 
 class HostWriter {
  public:
@@ -32,7 +32,8 @@ class HostWriter {
   std::string run() {
     std::string calls, functions, open;
     size_t count = 0, number = 0;
-    CallForms forms(options_.watched || !options_.timed.empty() ? 0 : plan_.kernels.size(), [this](size_t k, CallValues& values) { return call_form(k, values); });
+    CallForms forms(options_.watched || !options_.timed.empty() ? 0 : plan_.kernels.size(),
+                    [this](size_t k, CallValues& values) { return call_form(k, values); });
     for (size_t k = 0; k < plan_.kernels.size(); ++k) {
       if (const size_t n = k < together_until_ ? 0 : forms.run_length(k)) {
         functions += forms.table(k, n);
@@ -47,13 +48,15 @@ class HostWriter {
       open.clear();
       count = 0;
     }
-    return prologue() + tuning() + (options_.watched ? watch_table() : "") + tables() + interface_text(plan_, true, grid_limits(plan_, program_)) + forms.functions() + functions + run_function(calls + open) + model();
+    return prologue() + tuning() + (options_.watched ? watch_table() : "") + tables() + interface_text(plan_, true, grid_limits(plan_, program_)) +
+           forms.functions() + functions + run_function(calls + open) + model();
   }
 
  private:
   static std::string call_function(size_t number, const std::string& calls) {
-    return fmt::format("__attribute__((noinline, optnone)) static int32_t calls_{}(const cd::CudaCall* call, const int64_t* s, CoilError* error) {{\n  (void)call, (void)s, (void)error;\n{}  return 0;\n}}\n\n",
-                       number, calls);
+    return fmt::format(
+        "__attribute__((noinline, optnone)) static int32_t calls_{}(const cd::CudaCall* call, const int64_t* s, CoilError* error) {{\n  (void)call, (void)s, (void)error;\n{}  return 0;\n}}\n\n",
+        number, calls);
   }
 
   std::string prologue() const {
@@ -70,7 +73,9 @@ class HostWriter {
   }
   std::string hook(size_t k, bool after) const {
     if (!timed(k)) return "";
-    if (!after) return fmt::format("    const int32_t* way = coil_tuning.choices[{0}];\n    if (coil_tuning.hook) coil_tuning.hook(coil_tuning.owner, {0}, nullptr);\n", k);
+    if (!after)
+      return fmt::format("    const int32_t* way = coil_tuning.choices[{0}];\n    if (coil_tuning.hook) coil_tuning.hook(coil_tuning.owner, {0}, nullptr);\n",
+                         k);
     std::string results;
     for (BufferId id : written_buffers(plan_.kernels[k])) results += address(id) + ", ";
     return fmt::format("    void* const results[] = {{{}nullptr}};\n    if (coil_tuning.hook) coil_tuning.hook(coil_tuning.owner, {}, results);\n", results, k);
@@ -83,7 +88,8 @@ class HostWriter {
     for (size_t j = k; j == k || (j < plan_.kernels.size() && program_.calls[j].joined); ++j) {
       std::string results;
       for (BufferId id : results_of(plan_, j)) results += address(id) + ", ";
-      text += fmt::format("  if (coil_watch.hook) {{\n    void* const results[] = {{{}nullptr}};\n    coil_watch.hook(coil_watch.owner, {}, results, s);\n  }}\n", results, j);
+      text += fmt::format(
+          "  if (coil_watch.hook) {{\n    void* const results[] = {{{}nullptr}};\n    coil_watch.hook(coil_watch.owner, {}, results, s);\n  }}\n", results, j);
     }
     return text;
   }
@@ -96,8 +102,8 @@ class HostWriter {
     }
     text += "static const CudaImage kImages[] = {\n" + rows + "    {}};\nstatic const CudaKernel kKernels[] = {\n";
     for (size_t f = 0; f < program_.functions.size(); ++f) text += kernel_row(f);
-    return text + fmt::format("    {{}}}};\nstatic const CudaCode kCode = {{kImages, {}, kKernels, {}, {}}};\n\n", options_.images.size(), program_.functions.size(),
-                              c_string(options_.architectures));
+    return text + fmt::format("    {{}}}};\nstatic const CudaCode kCode = {{kImages, {}, kKernels, {}, {}}};\n\n", options_.images.size(),
+                              program_.functions.size(), c_string(options_.architectures));
   }
 
   std::string kernel_row(size_t number) const {
@@ -148,9 +154,10 @@ class HostWriter {
       members += fmt::format("{} m{}; ", args_type(l.args[i]), i);
       values += fmt::format("        {{{}}},\n", args_value(l.args[i], static_cast<size_t>(l.args[i].kernel)));
     }
-    return call_comment(plan_.kernels[k]) + l.setup + fmt::format("    if (!together && cd::cuda_has(call, {}) && {}) {{\n", l.function, l.condition) + trace_begin_text(k) +
-           fmt::format("      const struct {{ {}}} args = {{\n{}      }};\n", members, values) +
-           "      const cd::CudaParam params[] = {{&t, sizeof t}, {&args, sizeof args}};\n" + enqueue(l, l.grid_x, 2, "      ") + trace_end_text(k) + "      together = true;\n    }\n  }\n";
+    return call_comment(plan_.kernels[k]) + l.setup + fmt::format("    if (!together && cd::cuda_has(call, {}) && {}) {{\n", l.function, l.condition) +
+           trace_begin_text(k) + fmt::format("      const struct {{ {}}} args = {{\n{}      }};\n", members, values) +
+           "      const cd::CudaParam params[] = {{&t, sizeof t}, {&args, sizeof args}};\n" + enqueue(l, l.grid_x, 2, "      ") + trace_end_text(k) +
+           "      together = true;\n    }\n  }\n";
   }
 
   static std::string no_code(const Kernel& kernel, const std::string& indent) {
@@ -159,7 +166,8 @@ class HostWriter {
   }
 
   static std::string no_code_of_form() {
-    return fmt::format("      return cd::fail(error, {}, \"the package has no code for this device's architecture for %s\", kKernels[f[0]].label);\n", static_cast<int>(ErrorCode::wrong_machine));
+    return fmt::format("      return cd::fail(error, {}, \"the package has no code for this device's architecture for %s\", kKernels[f[0]].label);\n",
+                       static_cast<int>(ErrorCode::wrong_machine));
   }
 
   std::string own_call(size_t k) {
@@ -169,8 +177,10 @@ class HostWriter {
     std::string text = values_ ? "  {\n" : call_comment(kernel);
     if (const auto* copy = std::get_if<CopyKernel>(&kernel.def); copy && call.launches.empty()) {
       const BufferInfo& b = plan_.buffer(copy->to).info;
-      return text + begins(k) + fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, {}, (uint64_t){}, error)) return failed;\n", address(copy->to),
-                                address(copy->from), host_index(product(*plan_.pool, b.sizes) * byte_size(b.dtype))) + ends(k) + "  }\n";
+      return text + begins(k) +
+             fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, {}, (uint64_t){}, error)) return failed;\n", address(copy->to),
+                         address(copy->from), host_index(product(*plan_.pool, b.sizes) * byte_size(b.dtype))) +
+             ends(k) + "  }\n";
     }
     if (const auto* user = std::get_if<UserCallKernel>(&kernel.def)) {
       if (!user->def.kernel->cuda->images.empty()) text += image_checks(*user, program_.functions[static_cast<size_t>(call.launches[0].function)].label);
@@ -180,11 +190,13 @@ class HostWriter {
     if (t) text += template_params(plan_, *t, [this](BufferId id) { return address(id); });
     const bool only_params = t && !takes_epilogue(t->def);
     text += hook(k, false) + begins(k);
-    if (call.launches.size() == 1 && call.launches[0].condition.empty()) return text + launch(call.launches[0], k, t != nullptr, only_params, "    ") + ends(k) + hook(k, true) + "  }\n";
+    if (call.launches.size() == 1 && call.launches[0].condition.empty())
+      return text + launch(call.launches[0], k, t != nullptr, only_params, "    ") + ends(k) + hook(k, true) + "  }\n";
     text += "    ";
     for (const CudaLaunch& l : call.launches) {
       const std::string has = fmt::format("cd::cuda_has(call, {})", function(l.function));
-      text += fmt::format("if ({}{}) {{\n{}    }} else ", has, l.condition.empty() ? "" : " && (" + l.condition + ")", launch(l, k, t != nullptr, only_params, "      "));
+      text += fmt::format("if ({}{}) {{\n{}    }} else ", has, l.condition.empty() ? "" : " && (" + l.condition + ")",
+                          launch(l, k, t != nullptr, only_params, "      "));
     }
     text += "{\n" + (values_ ? no_code_of_form() : no_code(kernel, "      ")) + "    }\n";
     return text + ends(k) + hook(k, true) + "  }\n";
@@ -195,8 +207,8 @@ class HostWriter {
     const PlanOperand& o = user.operands[argument];
     const int64_t bytes = byte_size(plan_.buffer(o.buffer).info.dtype);
     const Expr begin = substitute_vars(o.offset, std::vector<Expr>(t.sizes.size(), plan_.pool->index(0)));
-    return fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, (char*)({}) + {}, (uint64_t){}, error)) return failed;\n", address(result), address(o.buffer),
-                       host_index(begin * bytes), host_index(product(*plan_.pool, t.sizes) * bytes));
+    return fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, (char*)({}) + {}, (uint64_t){}, error)) return failed;\n", address(result),
+                       address(o.buffer), host_index(begin * bytes), host_index(product(*plan_.pool, t.sizes) * bytes));
   }
 
   // What a user's kernel changes in place is put there first.
@@ -218,7 +230,8 @@ class HostWriter {
   }
 
   std::string args_type(const CudaArgs& a) const {
-    return fmt::format("struct {{ void* p[{}]; int64_t s[{}]; int32_t* flag; int32_t kernel, wide; }}", std::max<size_t>(a.buffers.size(), 1), program_.arg_symbols);
+    return fmt::format("struct {{ void* p[{}]; int64_t s[{}]; int32_t* flag; int32_t kernel, wide; }}", std::max<size_t>(a.buffers.size(), 1),
+                       program_.arg_symbols);
   }
 
   std::string args_value(const CudaArgs& a, size_t k) const {
@@ -227,13 +240,15 @@ class HostWriter {
     for (const auto& [buffer, bytes] : a.aligned) wide += fmt::format("aligned({}, {}) && ", address(buffer), bytes);
     for (const std::string& e : a.divisible) wide += fmt::format("({}) == 0 && ", e);
     for (size_t i = 0; i + 1 < plan_.pool->num_symbols(); ++i) sizes += fmt::format("s[{}], ", i);
-    return fmt::format("{{{}}}, {{{}}}, call->flag, {}, {}true", pointers, sizes, values_ ? fmt::format("kernel + {}", k + 1 - form_kernel_) : std::to_string(k + 1), wide);
+    return fmt::format("{{{}}}, {{{}}}, call->flag, {}, {}true", pointers, sizes,
+                       values_ ? fmt::format("kernel + {}", k + 1 - form_kernel_) : std::to_string(k + 1), wide);
   }
 
   // Of several kernels (device/cuda/beside.h): `grid` becomes the blocks of all.
   std::string joined_args(const CudaLaunch& l, size_t k, const std::string& indent, std::string& grid) const {
     const size_t n = l.args.size();
-    std::string text = fmt::format("{}const uint32_t blocks[] = {{", indent), turns = fmt::format("{}uint32_t turns = blocks[0];\n", indent), members, values, ends, end;
+    std::string text = fmt::format("{}const uint32_t blocks[] = {{", indent), turns = fmt::format("{}uint32_t turns = blocks[0];\n", indent), members, values,
+                ends, end;
     for (size_t i = 0; i < n; ++i) {
       text += fmt::format("{}(uint32_t)({})", i ? ", " : "", l.args[i].blocks);
       if (i) turns += fmt::format("{0}if (blocks[{1}] < turns) turns = blocks[{1}];\n", indent, i);
@@ -243,7 +258,8 @@ class HostWriter {
       if (i + 1 < n) ends += end + ", ";
     }
     grid = fmt::format("{} * turns + {}", n, end);
-    return text + "};\n" + turns + fmt::format("{0}struct {{ {1}uint32_t turns, end[{2}]; }} args = {{\n{3}{0}    turns, {{{4}}}}};\n", indent, members, n - 1, values, ends);
+    return text + "};\n" + turns +
+           fmt::format("{0}struct {{ {1}uint32_t turns, end[{2}]; }} args = {{\n{3}{0}    turns, {{{4}}}}};\n", indent, members, n - 1, values, ends);
   }
 
   std::string launch(const CudaLaunch& l, size_t k, bool is_template, bool only_params, const std::string& indent) {
@@ -260,22 +276,28 @@ class HostWriter {
     if (!l.setup.empty()) text += indent + l.setup + "\n";
     const size_t num_params = is_template && !only_params ? 2 : 1;
     text += fmt::format("{}const cd::CudaParam params[] = {{{}{}}};\n", indent, is_template ? "{&t, sizeof t}" : "",
-                        only_params ? "" : is_template ? ", {&args, sizeof args}" : "{&args, sizeof args}");
+                        only_params   ? ""
+                        : is_template ? ", {&args, sizeof args}"
+                                      : "{&args, sizeof args}");
     return text + enqueue(l, grid_x, num_params, indent);
   }
 
   std::string enqueue(const CudaLaunch& l, const std::string& grid_x, size_t num_params, const std::string& indent) const {
-    return fmt::format("{}if (const int32_t failed = cd::cuda_launch(call, {}, {}, {}, {}, params, {}, error)) return failed;\n", indent, function(l.function), grid_x, l.grid_y, l.grid_z, num_params);
+    return fmt::format("{}if (const int32_t failed = cd::cuda_launch(call, {}, {}, {}, {}, params, {}, error)) return failed;\n", indent, function(l.function),
+                       grid_x, l.grid_y, l.grid_z, num_params);
   }
 
   std::string run_function(const std::string& calls) const {
     const size_t n = plan_.pool->num_symbols();
     std::string text = fmt::format(
         "static int64_t arena_bytes(const int64_t* symbols, int32_t) {{\n  int64_t s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = symbols[i];\n  s[{}] = 1;\n"
-        "  (void)s;\n  return {};\n}}\n\n", n, n - 1, n - 1, host_index(plan_.arena_bytes));
+        "  (void)s;\n  return {};\n}}\n\n",
+        n, n - 1, n - 1, host_index(plan_.arena_bytes));
     const bool long_program = plan_.kernels.size() > kOptimisedCalls;
-    text += fmt::format("{}static int32_t enqueue(const cd::CudaCall* call, CoilError* error) {{\n  int64_t s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = call->symbols[i];\n"
-                        "  s[{}] = 1;\n  (void)s, (void)error;\n", long_program ? "__attribute__((noinline, optnone)) " : "", n, n - 1, n - 1);
+    text += fmt::format(
+        "{}static int32_t enqueue(const cd::CudaCall* call, CoilError* error) {{\n  int64_t s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = call->symbols[i];\n"
+        "  s[{}] = 1;\n  (void)s, (void)error;\n",
+        long_program ? "__attribute__((noinline, optnone)) " : "", n, n - 1, n - 1);
     text += calls + "  return 0;\n}\n\n";
     // Clang's time grows faster than the cases of a switch: one of many is not optimised.
     const auto cases = static_cast<size_t>(std::count_if(program_.calls.begin(), program_.calls.end(), [](const CudaCall& c) { return c.checks_index; }));
@@ -292,8 +314,10 @@ class HostWriter {
       const std::string where = kernel.origins.empty() || kernel.origins[0].source.empty() ? "" : " (" + kernel.origins[0].source + ")";
       text += fmt::format("    case {}:\n      at = {};\n      break;\n", k + 1, message_literal(kernel.name + where));
     }
-    return text + fmt::format("  }}\n  cd::fail(error, {}, \"an index is out of range in %s: the data that selects rows is negative or too large; check the ids "
-                              "against the table's size\", at);\n}}\n\n", static_cast<int>(ErrorCode::input_value));
+    return text + fmt::format(
+                      "  }}\n  cd::fail(error, {}, \"an index is out of range in %s: the data that selects rows is negative or too large; check the ids "
+                      "against the table's size\", at);\n}}\n\n",
+                      static_cast<int>(ErrorCode::input_value));
   }
 
   // Graphs of few launches: what they save is the host's time, and their first kernel starts late (cuda_graph.h).
@@ -311,30 +335,33 @@ class HostWriter {
       const auto size = [&](const std::vector<Expr>& sizes) { return product(*plan_.pool, sizes); };
       bytes = bytes + floor_div(size(g->batch) * size(g->m) * size(g->n) * size(g->k), plan_.pool->index(kProductsOfByte));
     }
-    return fmt::format("static bool outlasts(const int64_t* symbols) {{\n  int64_t s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = symbols[i];\n  s[{}] = 1;\n"
-                       "  (void)s;\n  return {} > {};\n}}\n\n", n, n - 1, n - 1, host_index(bytes), static_cast<int64_t>(launches) * kBytesOfLaunch);
+    return fmt::format(
+        "static bool outlasts(const int64_t* symbols) {{\n  int64_t s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = symbols[i];\n  s[{}] = 1;\n"
+        "  (void)s;\n  return {} > {};\n}}\n\n",
+        n, n - 1, n - 1, host_index(bytes), static_cast<int64_t>(launches) * kBytesOfLaunch);
   }
 
   std::string model() const {
     const std::string bytes = outlasts();
     size_t outputs = 0;
     for (const LoopOutput& o : plan_.outputs) outputs += o.kind == LoopOutput::Kind::user;
-    return bytes + fmt::format(
-        "static const cd::CudaProgram kProgram = {{enqueue, {2}, {0}, {1}, {9}, {10}}};\n"
-        "static int32_t run(const CoilCall* call, CoilError* error) {{ return cd::cuda_run(kProgram, call, error); }}\n"
-        "static int32_t run_traced(const CoilCall* call, const CoilTrace* trace, CoilError* error) {{ return cd::cuda_run_traced(kProgram, call, trace, error); }}\n"
-        "static int32_t load_device(int32_t ordinal, void** device, CoilError* error) {{ return cd::cuda_load(kCode, ordinal, device, error); }}\n"
-        "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {0}, {1}, {2}, COIL_CUDA, kInputDescs, kOutputDescs,\n    {3},\n    {4},\n"
-        "    {5}UL, 0x{6:016x}UL, {7}UL, {8}UL, cd::select_cuda, bind, output_shape, arena_bytes, run, load_device, cd::cuda_unload, flag_error, cd::cuda_count_graphs, 0, nullptr, run_traced}};\n"
-        "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
-        plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
-        options_.constants_hash, plan_.state_offset, plan_.state_bytes, options_.graphs, bytes.empty() ? "nullptr" : "outlasts");
+    return bytes +
+           fmt::format(
+               "static const cd::CudaProgram kProgram = {{enqueue, {2}, {0}, {1}, {9}, {10}}};\n"
+               "static int32_t run(const CoilCall* call, CoilError* error) {{ return cd::cuda_run(kProgram, call, error); }}\n"
+               "static int32_t run_traced(const CoilCall* call, const CoilTrace* trace, CoilError* error) {{ return cd::cuda_run_traced(kProgram, call, trace, error); }}\n"
+               "static int32_t load_device(int32_t ordinal, void** device, CoilError* error) {{ return cd::cuda_load(kCode, ordinal, device, error); }}\n"
+               "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {0}, {1}, {2}, COIL_CUDA, kInputDescs, kOutputDescs,\n    {3},\n    {4},\n"
+               "    {5}UL, 0x{6:016x}UL, {7}UL, {8}UL, cd::select_cuda, bind, output_shape, arena_bytes, run, load_device, cd::cuda_unload, flag_error, cd::cuda_count_graphs, 0, nullptr, run_traced}};\n"
+               "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
+               plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
+               options_.constants_hash, plan_.state_offset, plan_.state_bytes, options_.graphs, bytes.empty() ? "nullptr" : "outlasts");
   }
 
   const KernelPlan& plan_;
   const CudaProgram& program_;
   const HostOptions& options_;
-  size_t together_until_ = 0;  // kernels before this one are in a call that is written
+  size_t together_until_ = 0;       // kernels before this one are in a call that is written
   size_t together_form_until_ = 0;  // the same while forms are found
   size_t form_kernel_ = 0;
   CallValues* values_ = nullptr;  // of the call that is written as one of many

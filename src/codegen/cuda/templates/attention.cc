@@ -41,16 +41,13 @@ CudaAttentionFacts facts(const TemplateUse& use, const Attention& a) {
 
 std::string problem(const TemplateUse& use, const Attention& a) {
   const CudaAttentionFacts f = facts(use, a);
-  return fmt::format("attention {} [{}]{}{}, scale {} at {}", name(f.dtype),
-                     size_texts({a.batch, a.heads, a.kv_heads, a.q_len, a.kv_len, a.dim, a.v_dim}), a.causal ? " causal" : "",
-                     a.mask ? fmt::format(" masked by {}", name(f.mask_dtype)) : "", a.scale > 0 ? "> 0" : "<= 0", f.alignment);
+  return fmt::format("attention {} [{}]{}{}, scale {} at {}", name(f.dtype), size_texts({a.batch, a.heads, a.kv_heads, a.q_len, a.kv_len, a.dim, a.v_dim}),
+                     a.causal ? " causal" : "", a.mask ? fmt::format(" masked by {}", name(f.mask_dtype)) : "", a.scale > 0 ? "> 0" : "<= 0", f.alignment);
 }
 
 Expr key(const TemplateUse&, const Attention& a) { return a.batch * a.q_len * a.kv_len; }
 
-std::vector<CudaVariant> variants(const TemplateUse& use, const Attention& a, int sm, bool) {
-  return templates::cuda_attention_variants(facts(use, a), sm);
-}
+std::vector<CudaVariant> variants(const TemplateUse& use, const Attention& a, int sm, bool) { return templates::cuda_attention_variants(facts(use, a), sm); }
 
 std::optional<CudaVariant> variant(const TemplateUse& use, const Attention& a, int sm, const CudaWay& way) {
   return templates::cuda_attention_variant(facts(use, a), sm, way);
@@ -64,8 +61,7 @@ const char* params_type(const TemplateUse&, const Attention&) { return "CudaAtte
 
 void fill_params(Params& p, const TemplateUse& use, const Attention& a) {
   const TemplateKernel& k = use.kernel;
-  p.set("batch", a.batch), p.set("heads", a.heads), p.set("kv_heads", a.kv_heads), p.set("q_len", a.q_len),
-      p.set("kv_len", a.kv_len);
+  p.set("batch", a.batch), p.set("heads", a.heads), p.set("kv_heads", a.kv_heads), p.set("q_len", a.q_len), p.set("kv_len", a.kv_len);
   p.set("dim", a.dim), p.set("v_dim", a.v_dim);
   const char* names[] = {"q", "k", "v", "mask"};
   for (size_t i = 0; i < k.operands.size(); ++i) {
@@ -77,8 +73,7 @@ void fill_params(Params& p, const TemplateUse& use, const Attention& a) {
     if (i == 3) p.set("mask_col", coefficient(k.operands[i].offset, 3));
   }
   p.set("o", p.address(k.result));
-  p.set("o_batch", coefficient(k.result_offset, 0)), p.set("o_head", coefficient(k.result_offset, 1)),
-      p.set("o_row", coefficient(k.result_offset, 2));
+  p.set("o_batch", coefficient(k.result_offset, 0)), p.set("o_head", coefficient(k.result_offset, 1)), p.set("o_row", coefficient(k.result_offset, 2));
   p.set("scale", fmt::format("(float){:.17g}", a.scale));
   p.set("split", std::string("1"));
 }

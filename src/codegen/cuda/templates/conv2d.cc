@@ -22,8 +22,7 @@ CudaConvFacts facts(const TemplateUse& use, const Conv2d& def) {
   f.tf32 = use.plan.tf32.convolutions && f.dtype == DType::f32;
   f.def = def;
   f.result_sizes = use.kernel.result_sizes;
-  f.x_n = coefficient(x.offset, 0), f.x_c = coefficient(x.offset, 1), f.x_h = coefficient(x.offset, 2),
-  f.x_w = coefficient(x.offset, 3);
+  f.x_n = coefficient(x.offset, 0), f.x_c = coefficient(x.offset, 1), f.x_h = coefficient(x.offset, 2), f.x_w = coefficient(x.offset, 3);
   f.x_alignment = alignment_of(use.plan, x);
   return f;
 }
@@ -56,11 +55,10 @@ std::optional<CudaGemmFacts> as_product(const TemplateUse& use, const Conv2d& c)
 std::string problem(const TemplateUse& use, const Conv2d& def) {
   if (const auto product = as_product(use, def)) return product_problem(*product);
   const CudaConvFacts f = facts(use, def);
-  return fmt::format(
-      "conv2d {} x [{}] strides [{}] at {}, result [{}], kernel {}x{} stride {}x{} padding {}x{} dilation {}x{} groups {}",
-      f.tf32 ? "tf32" : name(f.dtype), size_texts(def.x_sizes), size_texts({f.x_n, f.x_c, f.x_h, f.x_w}), f.x_alignment,
-      size_texts(f.result_sizes), def.kernel[0], def.kernel[1], def.stride[0], def.stride[1], def.padding[0], def.padding[1],
-      def.dilation[0], def.dilation[1], def.groups);
+  return fmt::format("conv2d {} x [{}] strides [{}] at {}, result [{}], kernel {}x{} stride {}x{} padding {}x{} dilation {}x{} groups {}",
+                     f.tf32 ? "tf32" : name(f.dtype), size_texts(def.x_sizes), size_texts({f.x_n, f.x_c, f.x_h, f.x_w}), f.x_alignment,
+                     size_texts(f.result_sizes), def.kernel[0], def.kernel[1], def.stride[0], def.stride[1], def.padding[0], def.padding[1], def.dilation[0],
+                     def.dilation[1], def.groups);
 }
 
 Expr key(const TemplateUse& use, const Conv2d& def) {
@@ -81,8 +79,7 @@ std::vector<CudaVariant> variants(const TemplateUse& use, const Conv2d& def, int
 std::optional<CudaVariant> variant(const TemplateUse& use, const Conv2d& def, int sm, const CudaWay& way) {
   if (const auto product = as_product(use, def)) return product_variant(*product, sm, way);
   const CudaConvFacts f = facts(use, def);
-  return way == CudaWay{.kind = templates::kLibraryCall} ? templates::cuda_conv_library(f, sm, true)
-                                                         : templates::cuda_conv_variant(f, sm, way);
+  return way == CudaWay{.kind = templates::kLibraryCall} ? templates::cuda_conv_library(f, sm, true) : templates::cuda_conv_variant(f, sm, way);
 }
 
 std::vector<CudaCandidate> ranked(const TemplateUse& use, const Conv2d& def, int sm, const SizeOf& sizes) {

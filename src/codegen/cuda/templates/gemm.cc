@@ -24,8 +24,7 @@ Expr merged(Expr offset, int first, const std::vector<Expr>& sizes) {
 
 templates::CudaGemmFacts gemm_facts(const KernelPlan& plan, const TemplateKernel& k, const Gemm& g) {
   ExprPool& pool = *plan.pool;
-  const int m0 = static_cast<int>(g.batch.size()), n0 = m0 + static_cast<int>(g.m.size()),
-            k0 = n0 + static_cast<int>(g.n.size());
+  const int m0 = static_cast<int>(g.batch.size()), n0 = m0 + static_cast<int>(g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
   const Expr a = k.operands[0].offset, b = k.operands[1].offset;
   templates::CudaGemmFacts f;
   f.dtype = plan.buffer(k.operands[0].buffer).info.dtype;
@@ -44,9 +43,8 @@ templates::CudaGemmFacts gemm_facts(const KernelPlan& plan, const TemplateKernel
 }
 
 std::string product_problem(const CudaGemmFacts& f) {
-  return fmt::format("gemm {} [{}], a strides [{}] at {}, b strides [{}] at {}", f.tf32 ? "tf32" : name(f.dtype),
-                     size_texts({f.batch, f.m, f.n, f.k}), size_texts({f.a_batch, f.a_row, f.a_col}), f.a_alignment,
-                     size_texts({f.b_batch, f.b_row, f.b_col}), f.b_alignment);
+  return fmt::format("gemm {} [{}], a strides [{}] at {}, b strides [{}] at {}", f.tf32 ? "tf32" : name(f.dtype), size_texts({f.batch, f.m, f.n, f.k}),
+                     size_texts({f.a_batch, f.a_row, f.a_col}), f.a_alignment, size_texts({f.b_batch, f.b_row, f.b_col}), f.b_alignment);
 }
 
 std::vector<CudaVariant> product_variants(const CudaGemmFacts& facts, int sm, bool libraries) {
@@ -57,8 +55,7 @@ std::vector<CudaVariant> product_variants(const CudaGemmFacts& facts, int sm, bo
 }
 
 std::optional<CudaVariant> product_variant(const CudaGemmFacts& facts, int sm, const CudaWay& way) {
-  return way == CudaWay{.kind = templates::kLibraryCall} ? templates::cuda_gemm_library(facts, sm, true)
-                                                         : templates::cuda_gemm_variant(facts, sm, way);
+  return way == CudaWay{.kind = templates::kLibraryCall} ? templates::cuda_gemm_library(facts, sm, true) : templates::cuda_gemm_variant(facts, sm, way);
 }
 
 void product_params(Params& p, const TemplateUse& use, const CudaGemmFacts& f) {
@@ -88,8 +85,6 @@ std::vector<CudaCandidate> ranked(const TemplateUse& use, const Gemm& def, int s
 
 const char* params_type(const TemplateUse&, const Gemm&) { return "CudaGemm"; }
 
-void fill_params(Params& p, const TemplateUse& use, const Gemm& def) {
-  product_params(p, use, gemm_facts(use.plan, use.kernel, def));
-}
+void fill_params(Params& p, const TemplateUse& use, const Gemm& def) { product_params(p, use, gemm_facts(use.plan, use.kernel, def)); }
 
 }  // namespace coil::cuda

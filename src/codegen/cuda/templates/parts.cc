@@ -11,9 +11,7 @@
 
 namespace coil::cuda {
 
-Expr base_of(const KernelPlan& plan, const PlanOperand& o) {
-  return substitute_vars(o.offset, std::vector<Expr>(64, plan.pool->index(0)));
-}
+Expr base_of(const KernelPlan& plan, const PlanOperand& o) { return substitute_vars(o.offset, std::vector<Expr>(64, plan.pool->index(0))); }
 
 Expr coefficient(Expr offset, int var) {
   const auto a = as_affine(offset, var);
@@ -24,8 +22,7 @@ Expr coefficient(Expr offset, int var) {
 int64_t alignment_of(const KernelPlan& plan, const PlanOperand& o) {
   const BufferInfo& b = plan.buffer(o.buffer).info;
   const int64_t item = byte_size(b.dtype);
-  const bool output =
-      std::any_of(plan.outputs.begin(), plan.outputs.end(), [&](const LoopOutput& out) { return out.source == o.buffer; });
+  const bool output = std::any_of(plan.outputs.begin(), plan.outputs.end(), [&](const LoopOutput& out) { return out.source == o.buffer; });
   if (b.kind == BufferInfo::Kind::input || output) return item;
   const Expr base = base_of(plan, o);
   if (!base->is_constant()) return item;
@@ -46,8 +43,7 @@ void Params::operand(const std::string& field, const PlanOperand& o) {
   const Expr base = base_of(use_.plan, o);
   const std::string start = address_(o.buffer);
   const int64_t item = byte_size(use_.plan.buffer(o.buffer).info.dtype);
-  set(field,
-      base == use_.pool().index(0) ? start : fmt::format("(void*)((char*)({}) + {} * {})", start, host_index(base), item));
+  set(field, base == use_.pool().index(0) ? start : fmt::format("(void*)((char*)({}) + {} * {})", start, host_index(base), item));
 }
 
 }  // namespace coil::cuda

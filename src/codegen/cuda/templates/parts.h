@@ -60,8 +60,7 @@ class Params {
 // --- of products, which 1x1 convolutions are too
 std::string product_problem(const templates::CudaGemmFacts& facts);
 std::vector<templates::CudaVariant> product_variants(const templates::CudaGemmFacts& facts, int sm, bool libraries);
-std::optional<templates::CudaVariant> product_variant(const templates::CudaGemmFacts& facts, int sm,
-                                                      const templates::CudaWay& way);
+std::optional<templates::CudaVariant> product_variant(const templates::CudaGemmFacts& facts, int sm, const templates::CudaWay& way);
 void product_params(Params& params, const TemplateUse& use, const templates::CudaGemmFacts& facts);
 
 // --- of each template
@@ -86,11 +85,9 @@ std::vector<templates::CudaVariant> variants(const TemplateUse& use, const Atten
 
 // The variant of a choice, kLibraryCall among them. nullopt: there is no such one.
 std::optional<templates::CudaVariant> variant(const TemplateUse& use, const Gemm& def, int sm, const templates::CudaWay& way);
-std::optional<templates::CudaVariant> variant(const TemplateUse& use, const GroupedGemm& def, int sm,
-                                              const templates::CudaWay& way);
+std::optional<templates::CudaVariant> variant(const TemplateUse& use, const GroupedGemm& def, int sm, const templates::CudaWay& way);
 std::optional<templates::CudaVariant> variant(const TemplateUse& use, const Conv2d& def, int sm, const templates::CudaWay& way);
-std::optional<templates::CudaVariant> variant(const TemplateUse& use, const Attention& def, int sm,
-                                              const templates::CudaWay& way);
+std::optional<templates::CudaVariant> variant(const TemplateUse& use, const Attention& def, int sm, const templates::CudaWay& way);
 
 // What a tuner may time, the cheapest by the cost model first; the library's call is not among them.
 std::vector<templates::CudaCandidate> ranked(const TemplateUse& use, const Gemm& def, int sm, const SizeOf& sizes);
