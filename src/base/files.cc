@@ -14,15 +14,25 @@
 namespace coil {
 namespace {
 
+constexpr int kNoFile = -1;  // no error of the system: what is there is neither a file nor a folder
+
 Error read_error(const std::string& path, int error) {
   const bool absent = error == ENOENT || error == ENOTDIR;
   if (error == ENOMEM || error == EAGAIN) return {ErrorCode::out_of_memory, fmt::format("no memory to map or read '{}'", path), "", ""};
+  if (error == EISDIR) return {ErrorCode::file_unreadable, fmt::format("'{}' is a folder, not a file", path), "", "name the file in it"};
+  if (error == kNoFile)
+    return {ErrorCode::file_unreadable, fmt::format("'{}' is a pipe, a socket or a device, not a file", path), "",
+            "save what it gives as a file, and name that"};
   return {absent ? ErrorCode::file_not_found : ErrorCode::file_unreadable,
           absent ? fmt::format("'{}' does not exist", path) : fmt::format("cannot read '{}': {}", path, std::strerror(error)), "",
           absent ? "check the path" : "check the file's permissions"};
 }
 
 Error write_error(const std::string& path, int error) {
+  if (error == EISDIR) return {ErrorCode::file_unwritable, fmt::format("cannot write '{}': it is a folder", path), "", "name a file in it"};
+  if (error == kNoFile)
+    return {ErrorCode::file_unwritable, fmt::format("cannot write '{}': it is a pipe, a socket or a device", path), "",
+            "name a file: it is written beside that name and renamed, so that it is there whole or not at all"};
   const char* hint = "";
   if (error == ENOSPC || error == EDQUOT) hint = "free some disk space, or write elsewhere";
   if (error == EACCES || error == EPERM || error == EROFS) hint = "choose a folder that you may write to";
@@ -42,7 +52,7 @@ Result<int> open_regular(const std::string& path, uint64_t* size) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return read_error(path, errno);
   struct stat info;
-  const int failed = ::fstat(fd, &info) != 0 ? errno : S_ISDIR(info.st_mode) ? EISDIR : !S_ISREG(info.st_mode) ? EINVAL : 0;
+  const int failed = ::fstat(fd, &info) != 0 ? errno : S_ISDIR(info.st_mode) ? EISDIR : !S_ISREG(info.st_mode) ? kNoFile : 0;
   if (failed != 0) {
     ::close(fd);
     return read_error(path, failed);
@@ -141,7 +151,7 @@ Status AtomicFile::find_output() {
   }
   if (::stat(path_.c_str(), &info) != 0) return ok_status();
   // Replacing a device or a folder by a file is never what the user means.
-  if (!S_ISREG(info.st_mode)) return write_error(named, S_ISDIR(info.st_mode) ? EISDIR : EINVAL);
+  if (!S_ISREG(info.st_mode)) return write_error(named, S_ISDIR(info.st_mode) ? EISDIR : kNoFile);
   if (::faccessat(AT_FDCWD, path_.c_str(), W_OK, AT_EACCESS) != 0) return write_error(named, errno);
   former_ = Former{info.st_mode & 0777, info.st_uid, info.st_gid};
   return ok_status();

@@ -289,7 +289,7 @@ def test_torch_compile_is_recorded(fresh_compiles):
 def test_wrong_use(layers, tmp_path):
     with pytest.raises(coil.OptionError, match="not started"):
         layers.profile().save(tmp_path / "x.json")
-    with pytest.raises(coil.OptionError, match="calls is -1"):
+    with pytest.raises(coil.OptionError, match="'calls' is -1"):
         layers.profile(calls=-1).start()
     with layers.profile() as p:
         pass
