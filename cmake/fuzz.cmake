@@ -20,7 +20,7 @@ foreach(source IN LISTS fuzz_sources)
   set_target_properties(fuzz_${stem} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
 endforeach()
 # What `coil inspect` makes of a package.
-target_sources(fuzz_package PRIVATE tools/coil/inspect_package.cc tools/coil/decisions.cc tools/coil/archive_kind.cc tools/coil/shapes.cc tools/coil/sizes.cc tools/coil/terminal.cc)
+target_sources(fuzz_package PRIVATE $<TARGET_OBJECTS:coil_inspection>)
 # The texts that are generated for programs whose names are anything, and for foreign kernels.
 foreach(target IN ITEMS fuzz_text fuzz_images fuzz_plan)
   target_link_libraries(${target} PRIVATE coil_codegen coil_templates coil_schedule coil_lower coil_loop coil_expr)

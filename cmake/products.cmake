@@ -7,8 +7,16 @@ else()
   list(FILTER tool_sources EXCLUDE REGEX "no_compiler")
   set(tool_libraries coil_compiler coil_report)
 endif()
+# What `coil inspect` makes of a package, for a fuzz target too.
+set(inspection_sources ${CMAKE_SOURCE_DIR}/tools/coil/inspect_package.cc ${CMAKE_SOURCE_DIR}/tools/coil/decisions.cc
+  ${CMAKE_SOURCE_DIR}/tools/coil/archive_kind.cc ${CMAKE_SOURCE_DIR}/tools/coil/shapes.cc ${CMAKE_SOURCE_DIR}/tools/coil/sizes.cc
+  ${CMAKE_SOURCE_DIR}/tools/coil/terminal.cc)
 if(tool_sources)
-  add_executable(coil ${tool_sources})
+  list(REMOVE_ITEM tool_sources ${inspection_sources})
+  add_library(coil_inspection OBJECT ${inspection_sources})
+  target_link_libraries(coil_inspection PRIVATE ${tool_libraries} coil_runtime_objects coil_options)
+  coil_standard_headers(coil_inspection)
+  add_executable(coil ${tool_sources} $<TARGET_OBJECTS:coil_inspection>)
   target_link_libraries(coil PRIVATE ${tool_libraries} coil_runtime_objects coil_options)
   if(COIL_PRECOMPILE)
     target_precompile_headers(coil PRIVATE ${COIL_STANDARD_HEADERS})

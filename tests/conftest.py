@@ -1,6 +1,6 @@
 """What `make test` asks of pytest: which part of the tests, and until when. Without these options everything that is named runs.
 
---part sample: of each test function the first two cases and one in eight of the others; --part rest: what that leaves out. The order of the cases is
+--part sample: of each test function the first two cases and one in twelve of the others; --part rest: what that leaves out. The order of the cases is
 that of a hash of their names, so that the sample is the same everywhere and changes little when a case is added. --until: a test that would begin later
 is skipped, and counted as not tried.
 """
@@ -12,7 +12,7 @@ import zlib
 import pytest
 
 FIRST = 2
-SHARE = 8
+SHARE = 12
 TIME_IS_UP = "not tried: the time was up"
 
 

@@ -393,6 +393,18 @@ def test_the_command_gives_json(digits):
     assert "limits" not in harness.coil_json("profile", digits / "digits.coil.pt2", "--calls", 1, "--no-limits")
 
 
+def test_bench_has_the_table_too(digits):
+    package = digits / "digits.coil.pt2"
+    text = harness.coil_ok("bench", package, "--seconds", 0.05, "--kernels", "--top", 1).stdout
+    assert "of the roof" in text and " GFLOP/s" in text and "--top" in text.splitlines()[-1]
+    assert "of the roof" not in harness.coil_ok("bench", package, "--seconds", 0.05).stdout
+    found = harness.coil_json("bench", package, "--seconds", 0.05, "--kernels")
+    rows = found["kernels"]
+    assert rows == sorted(rows, key=lambda row: -row["us"]) and rows[0]["us"] > 0 and found["limits"]["memory_gb_s"] > 0
+    assert found["host_us"] + sum(row["us"] for row in rows) < 100 * found["call_us"]["median"]
+    assert "kernels" not in harness.coil_json("bench", package, "--seconds", 0.05)
+
+
 def test_the_roof_is_not_beaten_by_much(tmp_path):
     """A product that the processor computes well comes near the limit and does not leave it behind."""
     x = torch.randn(512, 512)

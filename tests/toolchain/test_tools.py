@@ -95,15 +95,15 @@ def test_a_report_cut_short_is_a_failure(run_tests, tmp_path, capsys, text):
 
 def test_files_that_cannot_be_read_end_the_run_first(run_tests, monkeypatch, tmp_path, capsys):
     (tmp_path / "test_good.py").write_text("def test_good():\n    pass\n")
-    assert run_tests.collection_failure(BUILD, [], tmp_path) is None
+    assert run_tests.collect(BUILD, [], tmp_path) == (None, 1)
     (tmp_path / "test_gone.py").write_text("from json import a_name_that_is_gone\n\n\ndef test_gone():\n    pass\n")
-    failure = run_tests.collection_failure(BUILD, [], tmp_path)
-    assert "test_gone.py" in failure and "a_name_that_is_gone" in failure and "test_good" not in failure
+    failure, cases = run_tests.collect(BUILD, [], tmp_path)
+    assert "test_gone.py" in failure and "a_name_that_is_gone" in failure and "test_good" not in failure and cases == 0
 
     def no_run(*args):
         raise AssertionError("tests were started")
 
-    monkeypatch.setattr(run_tests, "collection_failure", lambda build, args: failure)
+    monkeypatch.setattr(run_tests, "collect", lambda build, args: (failure, 0))
     for name in ("make_programs", "run_layer_check", "run_ctest", "run_pytest", "run_fuzz"):
         monkeypatch.setattr(run_tests, name, no_run)
     monkeypatch.setattr(sys, "argv", ["run_tests.py", "--build", str(tmp_path / "build")])
@@ -126,15 +126,25 @@ def parts(folder, *options):
 def test_parts_are_all_tests_together(tmp_path):
     sample, rest = parts(tmp_path, "--part", "sample"), parts(tmp_path, "--part", "rest")
     assert not set(sample) & set(rest) and len(sample | rest) == len(parts(tmp_path)) == 30
-    assert len(sample) == 2 + 5  # places 0, 1, 8, 16 and 24
+    assert len(sample) == 2 + 4  # places 0, 1, 12 and 24
     assert {name: outcome for name, outcome in sample.items() if outcome} == {"test_other": "failure"} and not any(rest.values())
 
 
 def test_what_no_time_is_left_for_is_skipped_and_counted(run_tests, tmp_path):
     assert not any("skipped" in outcome for outcome in parts(tmp_path, "--until", str(time.time() + 600)).values())
-    assert run_tests.not_tried(tmp_path / "report.xml") == 0
+    assert run_tests.cases_of(tmp_path / "report.xml") == (30, 0)
     assert set(parts(tmp_path, "--until", str(time.time() - 1)).values()) == {"skipped"}
-    assert run_tests.not_tried(tmp_path / "report.xml") == 30 and run_tests.count_report(tmp_path / "report.xml") == (0, 0)
+    assert run_tests.cases_of(tmp_path / "report.xml") == (30, 30) and run_tests.count_report(tmp_path / "report.xml") == (0, 0)
+
+
+def test_a_part_that_no_time_is_left_for_is_not_started(run_tests, monkeypatch, tmp_path, capsys):
+    monkeypatch.delenv("COIL_TEST_ALL", raising=False)
+    started = []
+    monkeypatch.setattr(run_tests, "run_part", lambda build, reports, args, part, until: started.append(part) or (7, 1, 9))
+    assert run_tests.run_pytest(BUILD, tmp_path, [], time.time() - 60 * run_tests.MINUTES["rest"] + 30, 30) == (7, 1) and started == ["sample"]
+    assert capsys.readouterr().out.startswith("21 of 30 pytest cases were not tried")
+    assert run_tests.run_pytest(BUILD, tmp_path, [], time.time(), 18) == (14, 2) and started == ["sample", "sample", "rest"]
+    assert capsys.readouterr().out == ""
 
 
 def test_temporary_files_are_removed(run_tests, monkeypatch, tmp_path):

@@ -1,7 +1,6 @@
 // coil bench: load, first call, steady calls, memory; on random inputs of given sizes or on real ones.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstring>
 #include <fstream>
@@ -12,8 +11,10 @@
 #include "command.h"
 #include "device_arrays.h"
 #include "example_call.h"
+#include "kernel_table.h"
 #include "load_model.h"
 #include "runtime/context.h"
+#include "runtime/profile.h"
 #include "shapes.h"
 #include "terminal.h"
 
@@ -25,8 +26,9 @@ struct Arguments {
   std::vector<std::string> inputs, shapes;
   CompileArguments compile;
   int threads = 0, repeat = 0, warmup = 3;
+  int top = 30;
   double seconds = 1;
-  bool json = false;
+  bool json = false, kernels = false;
 };
 
 // Calls shorter than this are timed several at a time: reading the clock takes 20-30 ns.
@@ -53,6 +55,12 @@ struct Timing {
   Samples latency;  // CUDA: one call and the wait for it
   size_t calls = 0;
   CoilGraphCounts graphs{};  // CUDA: of all calls
+};
+
+// What `--kernels` records, in calls of its own after the measured ones.
+struct KernelTimes {
+  Json model;  // of Profile::table_json; null: not asked for
+  report::Limits limits;
 };
 
 // Anonymous resident memory of this process: what it allocated and touched.
@@ -143,6 +151,21 @@ Result<Timing> measure(const Arguments& a, Caller& caller, Timing timing) {
   return timing;
 }
 
+// As many calls as 20, or fewer where those would take longer than the measurement may.
+Result<KernelTimes> measure_kernels(const Arguments& a, const LoadedModel& loaded, Caller& caller, double call) {
+  KernelTimes times;
+  times.limits = report::measure_limits(*loaded.model);
+  const int calls = static_cast<int>(std::clamp(a.seconds / std::max(call, 1e-9), 3.0, 20.0));
+  const auto recorded = runtime::Profile::start(loaded.model.get(), {});
+  for (int i = 0; i < calls; ++i) TRY_STATUS(caller.call());
+  TRY_STATUS(caller.synchronise());
+  recorded->stop();
+  const Json all = Json::parse(recorded->table_json());
+  if (all.at("models").empty()) return Error{ErrorCode::internal, "no call was recorded", "", ""};
+  times.model = all["models"][0];
+  return times;
+}
+
 struct Memory {
   MemoryNeed formula;
   int64_t arena = 0, outputs = 0;  // what the runtime asked for
@@ -157,7 +180,7 @@ std::string spread_text(const Samples& s) {
   return fmt::format("min {}, 10 % {}, 90 % {}", seconds_text(s.min()), seconds_text(s.quantile(0.1)), seconds_text(s.quantile(0.9)));
 }
 
-Json to_json(const Arguments& a, const LoadedModel& loaded, const Json& sizes, const Timing& t, const Memory& memory) {
+Json to_json(const Arguments& a, const LoadedModel& loaded, const Json& sizes, const Timing& t, const Memory& memory, const KernelTimes& kernels) {
   Json json = {{"model", a.model},
                {"device", loaded.model->device().text()},
                {"target", loaded.model->isa()},
@@ -181,10 +204,15 @@ Json to_json(const Arguments& a, const LoadedModel& loaded, const Json& sizes, c
                     {"constants_bytes", memory.formula.constants},
                     {"state_bytes", memory.formula.state},
                     {"resident_grown_bytes", memory.grown}};
+  if (a.kernels) {
+    json["kernels"] = kernels.model.at("kernels");
+    json["host_us"] = kernels.model.at("host_us");
+    json["limits"] = Json::parse(report::limits_json(kernels.limits));
+  }
   return json;
 }
 
-std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& sizes, const Timing& t, const Memory& memory) {
+std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& sizes, const Timing& t, const Memory& memory, const KernelTimes& kernels) {
   const Style style;
   std::string where;
   for (const auto& [name, value] : sizes.items()) where += fmt::format("{}{}={}", where.empty() ? "" : " ", shown(name), value.get<int64_t>());
@@ -207,7 +235,8 @@ std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& s
              fmt::format("by the formula {}", bytes_text(static_cast<uint64_t>(memory.formula.outputs)))});
   table.add({"weights", bytes_text(static_cast<uint64_t>(memory.formula.constants))});
   table.add({"resident", bytes_text(memory.grown), "that the first call added, without the mapped weights"});
-  return text + table.text();
+  if (a.kernels && kernels.limits.memory_gb_s > 0) table.add(limits_row(kernels.limits));
+  return text + table.text() + (a.kernels ? kernels_text(kernels.model, kernels.limits, a.top, style) : "");
 }
 
 Result<int> bench(const Arguments& a) {
@@ -240,31 +269,37 @@ Result<int> bench(const Arguments& a) {
   } else {
     TRY(timing, measure(a, caller, std::move(timing)));
   }
-  put(a.json ? json_text(to_json(a, loaded, used, timing, memory)) : to_text(a, loaded, used, timing, memory));
+  KernelTimes kernels;
+  if (a.kernels) {
+    TRY(kernels, measure_kernels(a, loaded, caller, timing.call.quantile(0.5)));
+  }
+  put(a.json ? json_text(to_json(a, loaded, used, timing, memory, kernels)) : to_text(a, loaded, used, timing, memory, kernels));
   return 0;
 }
 
 }  // namespace
 
-Action add_bench(CLI::App& app) {
+Action add_bench(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
-  app.add_option("model", a->model, "package, or exported program (compiled in memory first)")->required()->type_name("MODEL");
-  app.add_option("--shape", a->shapes, "size of a dynamic dimension; default: 8, or the nearest size in range")->allow_extra_args(false)->type_name("DIM=SIZE");
-  app.add_option("-i,--input", a->inputs, "real inputs instead of random ones, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
-  app.add_option("--seconds", a->seconds, "how long to measure")->check(CLI::Range(0.0, 3600.0))->type_name("S");
-  app.add_option("--repeat", a->repeat, "measure this many calls instead")->check(CLI::Range(1, 1'000'000'000))->type_name("N");
-  app.add_option("--warmup", a->warmup, "calls before the measurement")->check(CLI::Range(0, 1'000'000))->type_name("N");
+  app.add_option("model", a->model, "package, or exported program (compiled in memory first)").required().type_name("MODEL");
+  app.add_option("--shape", a->shapes, "size of a dynamic dimension; default: 8, or the nearest size in range").one_each().type_name("DIM=SIZE");
+  app.add_option("-i,--input", a->inputs, "real inputs instead of random ones, as for `coil run`").one_each().type_name("FILE");
+  app.add_option("--seconds", a->seconds, "how long to measure").within(0.0, 3600.0).type_name("S");
+  app.add_option("--repeat", a->repeat, "measure this many calls instead").within(1, 1'000'000'000).type_name("N");
+  app.add_option("--warmup", a->warmup, "calls before the measurement").within(0, 1'000'000).type_name("N");
   add_device_option(app, a->device);
   add_program_option(app, a->compile.program);
   add_threads_option(app, a->threads, "threads of a call; default: all that this process may use");
-  add_compile_options(app, a->compile);
+  app.add_flag("--kernels", a->kernels, "the kernels, the busiest first, beside what the machine can do (`coil profile` shows and records more)");
+  app.add_option("--top", a->top, "kernels in that table; default: 30").within(1, 1'000'000).type_name("N");
+  add_compile_options(app, a->compile, "--user-kernels");
   app.add_flag("--json", a->json, "print the numbers as JSON");
   app.footer(
       "Examples:\n"
       "  coil bench model.coil.pt2 --shape batch=8 --shape seq=128\n"
       "  coil bench model.coil.pt2 --input inputs.npz --threads 1 --seconds 5\n"
       "  coil bench model.pt2 --json\n"
-      "  coil bench model.coil.pt2 --device cuda:0\n"
+      "  coil bench model.coil.pt2 --device cuda:0 --kernels\n"
       "Random integers are 0 or 1: any table can be indexed with them. Use --input where values matter.");
   return [a] { return of_manifest(a->model, [&] { return bench(*a); }); };
 }

@@ -1,7 +1,6 @@
 // coil bisect: which option of the compile makes a program wrong or slow.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "archive_option.h"
@@ -189,16 +188,14 @@ Result<int> bisect(const Arguments& a) {
 
 }  // namespace
 
-Action add_bisect(CLI::App& app) {
+Action add_bisect(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
-  app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)")->required()->type_name("MODEL.pt2");
-  app.add_option("-i,--input", a->inputs, "inputs of the call, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
+  app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)").required().type_name("MODEL.pt2");
+  app.add_option("-i,--input", a->inputs, "inputs of the call, as for `coil run`").one_each().type_name("FILE");
   app.add_flag("--wrong", a->wrong, "what makes a result wrong, or a kernel (the default)");
   app.add_flag("--slow", a->slow, "what makes a call slow");
-  app.add_option("--limit", a->limit_ms, "--slow: milliseconds that a call may take; default: 10 % less than it does")
-      ->check(CLI::PositiveNumber)
-      ->type_name("MS");
-  app.add_option("--tolerance", a->tolerance, "as for `coil diff`")->check(CLI::Range(1e-15, 1e3))->type_name("X");
+  app.add_option("--limit", a->limit_ms, "--slow: milliseconds that a call may take; default: 10 % less than it does").positive().type_name("MS");
+  app.add_option("--tolerance", a->tolerance, "as for `coil diff`").within(1e-15, 1e3).type_name("X");
   add_threads_option(app, a->threads, "threads of the calls; default: all that this process may use");
   add_archive_option(app, a->compile.program);
   add_compile_options(app, a->compile);

@@ -1,7 +1,6 @@
 // coil cache: what earlier compiles kept, for other machines, and why a compile did not find it.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
@@ -123,24 +122,24 @@ Result<int> explain(Arguments& a) {
 
 }  // namespace
 
-Action add_cache(CLI::App& app) {
+Action add_cache(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
   const auto sub = [&](const char* name, const char* help) {
-    CLI::App* s = app.add_subcommand(name, help);
-    s->add_flag("--json", a->json, "print JSON");
+    CommandLine s = app.add_command(name, help);
+    s.add_flag("--json", a->json, "print JSON");
     return s;
   };
-  CLI::App* packs = sub("pack", "write all entries to one file, for another machine");
-  packs->add_option("file", a->file, "the file")->required()->type_name("FILE.zip");
-  CLI::App* unpacks = sub("unpack", "add the entries of a file that `pack` wrote");
-  unpacks->add_option("file", a->file, "the file")->required()->type_name("FILE.zip");
-  unpacks->add_flag("--trust", a->trust, "without a key: the file comes from someone who may run code on this machine");
-  CLI::App* explains = sub("explain", "which results a compile would find, and the field by which the others differ");
-  explains->add_option("model", a->model, "exported program")->required()->type_name("MODEL.pt2");
-  add_compile_options(*explains, a->compile);
-  CLI::App* clears = sub("clear", "remove all entries");
-  CLI::App* shows = sub("show", "where the cache is and how much it holds");
-  app.require_subcommand(1, 1);
+  CommandLine packs = sub("pack", "write all entries to one file, for another machine");
+  packs.add_option("file", a->file, "the file").required().type_name("FILE.zip");
+  CommandLine unpacks = sub("unpack", "add the entries of a file that `pack` wrote");
+  unpacks.add_option("file", a->file, "the file").required().type_name("FILE.zip");
+  unpacks.add_flag("--trust", a->trust, "without a key: the file comes from someone who may run code on this machine");
+  CommandLine explains = sub("explain", "which results a compile would find, and the field by which the others differ");
+  explains.add_option("model", a->model, "exported program").required().type_name("MODEL.pt2");
+  add_compile_options(explains, a->compile);
+  CommandLine clears = sub("clear", "remove all entries");
+  CommandLine shows = sub("show", "where the cache is and how much it holds");
+  app.require_command();
   app.footer(
       "The cache is $COIL_CACHE: a folder (default: ~/.cache/coil/results), redis://[user:password@]host:port[/database], rediss:// for TLS, or off.\n"
       "Its entries run as code in later compiles and packages. A folder that others own or can write to is therefore refused, and so is a server\n"
@@ -152,11 +151,11 @@ Action add_cache(CLI::App& app) {
       "  coil cache pack results.zip\n"
       "  COIL_CACHE=rediss://coil:password@cache-server:6379 COIL_CACHE_KEY=file:key coil compile model.pt2 --tune max");
   return [=]() -> Result<int> {
-    if (packs->parsed()) return pack(*a);
-    if (unpacks->parsed()) return unpack(*a);
-    if (explains->parsed()) return explain(*a);
-    if (clears->parsed()) return clear(*a);
-    CHECK(shows->parsed());
+    if (packs.given()) return pack(*a);
+    if (unpacks.given()) return unpack(*a);
+    if (explains.given()) return explain(*a);
+    if (clears.given()) return clear(*a);
+    CHECK(shows.given());
     return show(*a);
   };
 }

@@ -1,7 +1,6 @@
 // coil check: every operator of a program as native or missing, before anything is compiled.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "archive_option.h"
@@ -76,14 +75,11 @@ Result<int> check(const Arguments& a) {
 
 }  // namespace
 
-Action add_check(CLI::App& app) {
+Action add_check(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
-  app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)")->type_name("MODEL.pt2");
-  app.add_option("--target", a->compile.target, "targets to check for, as for `coil compile`: cpu (the default), cuda:sm_90, cpu,cuda:sm_90")
-      ->type_name("LIST");
-  app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")
-      ->allow_extra_args(false)
-      ->type_name("NAME=WHICH");
+  app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)").type_name("MODEL.pt2");
+  app.add_option("--target", a->compile.target, "targets to check for, as for `coil compile`: cpu (the default), cuda:sm_90, cpu,cuda:sm_90").type_name("LIST");
+  app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)").one_each().type_name("NAME=WHICH");
   add_archive_option(app, a->compile.program);
   add_kernels_option(app, a->compile);
   app.add_flag("--json", a->json, "print the rows as JSON");

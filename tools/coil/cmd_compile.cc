@@ -1,7 +1,6 @@
 // coil compile: an exported program in, a package out.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -311,19 +310,19 @@ Result<int> compile(Arguments& a) {
 
 }  // namespace
 
-Action add_compile(CLI::App& app) {
+Action add_compile(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->models,
                  "exported program (.pt2 of torch.export.save); several, or NAME=MODEL.pt2: programs of one package, which have their weights in common")
-      ->required()
-      ->type_name("MODEL.pt2");
-  app.add_option("-o,--output", a->output, "package to write; default: MODEL.coil.pt2 beside the program")->type_name("FILE");
+      .required()
+      .type_name("MODEL.pt2");
+  app.add_option("-o,--output", a->output, "package to write; default: MODEL.coil.pt2 beside the program").type_name("FILE");
   add_compile_options(app, a->compile);
-  app.add_option("--tune-log", a->tune_log, "write what the tuner timed, a table for each problem")->type_name("FILE");
+  app.add_option("--tune-log", a->tune_log, "write what the tuner timed, a table for each problem").type_name("FILE");
   app.add_option("--triton", a->triton,
                  "Python file or module that defines the program's operators with Triton kernels, which COIL_TORCH (python3) compiles (docs/triton.md)")
-      ->allow_extra_args(false)
-      ->type_name("MODULE.py");
+      .one_each()
+      .type_name("MODULE.py");
   add_threads_option(app, a->compile.threads, "threads of the compiler; default: all that this process may use");
   app.add_flag(
       "--debug-info", a->debug_info,
@@ -331,15 +330,15 @@ Action add_compile(CLI::App& app) {
   app.add_option(
          "--require", a->requirements,
          "what has to hold of the package, such as \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"peak <= 2GB\" (at --shape); exit code 1 where it does not")
-      ->allow_extra_args(false)
-      ->type_name("CONDITION");
+      .one_each()
+      .type_name("CONDITION");
   app.add_option("--program", a->program,
                  "which program of an archive of several is compiled; of a package of several, which one --require is about (default: the first one)")
-      ->type_name("NAME");
+      .type_name("NAME");
   app.add_option("--time-record", a->record.path, "the record that \"time <= 1.2 * record\" compares with; default: MODEL.coil.times.json beside the package")
-      ->type_name("FILE");
+      .type_name("FILE");
   app.add_flag("--update-times", a->record.update, "write the times that --require measures into that record");
-  app.add_option("--shape", a->shapes, "size of a dynamic dimension for --require")->allow_extra_args(false)->type_name("DIM=SIZE");
+  app.add_option("--shape", a->shapes, "size of a dynamic dimension for --require").one_each().type_name("DIM=SIZE");
   app.add_flag("--json", a->json, "print the summary as JSON");
   app.add_flag("-q,--quiet", a->quiet, "print nothing but errors");
   app.footer(

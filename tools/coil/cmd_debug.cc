@@ -1,7 +1,6 @@
 // coil debug: the stages of a compilation, one after the other, and each kernel as a program of its own.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -168,14 +167,14 @@ Result<int> debug(const Arguments& a) {
 
 }  // namespace
 
-Action add_debug(CLI::App& app) {
+Action add_debug(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
-  app.add_option("path", a->path, "folder of COIL_DUMP, or exported program")->required()->type_name("DIR|MODEL.pt2");
-  app.add_option("-o,--output", a->output, "of a program: the folder to write")->type_name("DIR");
+  app.add_option("path", a->path, "folder of COIL_DUMP, or exported program").required().type_name("DIR|MODEL.pt2");
+  app.add_option("-o,--output", a->output, "of a program: the folder to write").type_name("DIR");
   app.add_option("-i,--input", a->inputs, "of a program: inputs of a call, as for `coil run`; each kernel becomes a program of its own in DIR/kernels")
-      ->allow_extra_args(false)
-      ->type_name("FILE");
-  app.add_option("--stage", a->stage, "print one stage, by its name or number, and what it changed")->type_name("NAME");
+      .one_each()
+      .type_name("FILE");
+  app.add_option("--stage", a->stage, "print one stage, by its name or number, and what it changed").type_name("NAME");
   app.add_flag("--changes", a->changes, "print what each stage changed");
   add_archive_option(app, a->compile.program);
   add_compile_options(app, a->compile);

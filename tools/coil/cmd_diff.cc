@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -183,28 +182,28 @@ Result<int> diff(const Arguments& a) {
 
 }  // namespace
 
-Action add_diff(CLI::App& app) {
+Action add_diff(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
-  app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)")->required()->type_name("MODEL.pt2");
-  app.add_option("-i,--input", a->inputs, "inputs of the call, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
+  app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)").required().type_name("MODEL.pt2");
+  app.add_option("-i,--input", a->inputs, "inputs of the call, as for `coil run`").one_each().type_name("FILE");
   app.add_flag("--whole", a->whole, "compare the results of the whole program only");
   app.add_flag("--kernels-only", a->kernels, "compare the kernels only");
   app.add_flag("--all", a->all, "go on after the first kernel that is wrong");
   app.add_option("--against", a->against,
                  "compare the results with those of another package on the same inputs; or compile for another level of the CPU (cpu:x86-64-v3)")
-      ->type_name("PACKAGE|TARGET");
+      .type_name("PACKAGE|TARGET");
   app.add_flag("--torch", a->torch, "compare the results with eager PyTorch's (COIL_TORCH or python3, which needs PyTorch)");
   app.add_option("--program", a->compile.program,
                  "which program, of an archive or of the package of --against that holds several; default: the one of the model's file name")
-      ->type_name("NAME");
+      .type_name("NAME");
   app.add_option("--save", a->save,
                  "write the part of the program that the wrong kernel computes, and what it was given: FOLDER/program.pt2 and FOLDER/inputs.npz")
-      ->type_name("FOLDER");
+      .type_name("FOLDER");
   app.add_option(
          "--tolerance", a->tolerance,
          "how far results of the whole program may be off, as a part of their largest number; default: 1e-3 (float32), 5e-2 (16-bit types), 1e-9 (float64), and 1e-2 beside the reference, whose bound is tighter")
-      ->check(CLI::Range(1e-15, 1e3))
-      ->type_name("X");
+      .within(1e-15, 1e3)
+      .type_name("X");
   add_threads_option(app, a->threads, "threads of the calls; default: all that this process may use");
   add_compile_options(app, a->compile);
   app.add_flag("--json", a->json, "print what was found as JSON");

@@ -1,7 +1,6 @@
 // coil env: what coil is, the machine that it finds itself on, and the variables that it reads.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "archive_kind.h"
@@ -89,7 +88,7 @@ std::string to_text(const Json& info) {
 
 }  // namespace
 
-Action add_env(CLI::App& app) {
+Action add_env(CommandLine& app) {
   auto json = std::make_shared<bool>(false);
   app.add_flag("--json", *json, "print it as JSON");
   app.footer(

@@ -1,7 +1,6 @@
 // coil explain: what a compilation decided and why, in sentences.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "base/text.h"
@@ -96,24 +95,24 @@ Result<int> explain(const Arguments& a) {
 
 }  // namespace
 
-Action add_explain(CLI::App& app) {
+Action add_explain(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
-  app.add_option("model", a->model, "package, or exported program (compiled in memory first)")->required()->type_name("MODEL");
-  app.add_option("--fusion", a->fusion, "why two operators are one kernel, or are not: names of operators, modules or kernels")->expected(2)->type_name("A B");
-  app.add_option("--choice", a->choices, "how a kernel is run, and who decided it")->allow_extra_args(false)->type_name("KERNEL");
-  app.add_option("--size", a->shapes, "what a call of this size needs, and how it is run: batch=64")->allow_extra_args(false)->type_name("DIM=SIZE");
+  app.add_option("model", a->model, "package, or exported program (compiled in memory first)").required().type_name("MODEL");
+  app.add_option("--fusion", a->fusion, "why two operators are one kernel, or are not: names of operators, modules or kernels").values(2, 2).type_name("A B");
+  app.add_option("--choice", a->choices, "how a kernel is run, and who decided it").one_each().type_name("KERNEL");
+  app.add_option("--size", a->shapes, "what a call of this size needs, and how it is run: batch=64").one_each().type_name("DIM=SIZE");
   app.add_flag("--memory", a->memory, "what the memory of a call holds");
   app.add_option("--require", a->requirements,
                  "what has to hold, such as \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"peak <= 2GB\"; exit code 1 where it does not")
-      ->allow_extra_args(false)
-      ->type_name("CONDITION");
+      .one_each()
+      .type_name("CONDITION");
   app.add_flag(
       "--why-slow", a->why_slow,
       "what a call's time is made of, and what bounds the busiest kernels: of calls that are made here (with --input or --size, random inputs otherwise)");
-  app.add_option("-i,--input", a->measure.inputs, "inputs of the calls, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
-  app.add_option("--times", a->measure.record, "a tuning record (--record of `coil compile`): what the variants of each kernel took")->type_name("FILE");
+  app.add_option("-i,--input", a->measure.inputs, "inputs of the calls, as for `coil run`").one_each().type_name("FILE");
+  app.add_option("--times", a->measure.record, "a tuning record (--record of `coil compile`): what the variants of each kernel took").type_name("FILE");
   app.add_option("--time-record", a->record.path, "the record that \"time <= 1.2 * record\" compares with; default: MODEL.times.json beside the model")
-      ->type_name("FILE");
+      .type_name("FILE");
   app.add_flag("--update-times", a->record.update, "write the times that are measured into that record");
   add_device_option(app, a->measure.device);
   add_program_option(app, a->measure.compile.program);

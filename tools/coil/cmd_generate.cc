@@ -1,7 +1,6 @@
 // coil generate: text from a language model's package, token by token.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -133,25 +132,24 @@ Result<int> generate(const Arguments& a) {
 
 }  // namespace
 
-Action add_generate(CLI::App& app) {
+Action add_generate(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
-  app.add_option("model", a->model, "package of a language model, or exported program (compiled in memory first)")->required()->type_name("MODEL");
-  app.add_option("--ids", a->ids, "the prompt's tokens, by their numbers: 1,15043,29892")->type_name("LIST");
-  app.add_option("--prompt", a->prompt, "the prompt as text, with --bytes")->type_name("TEXT");
-  app.add_option("--source", a->source, "what the encoder reads, for models that have one: the numbers of tokens, with --bytes text")->type_name("LIST");
+  app.add_option("model", a->model, "package of a language model, or exported program (compiled in memory first)").required().type_name("MODEL");
+  app.add_option("--ids", a->ids, "the prompt's tokens, by their numbers: 1,15043,29892").type_name("LIST");
+  app.add_option("--prompt", a->prompt, "the prompt as text, with --bytes").type_name("TEXT");
+  app.add_option("--source", a->source, "what the encoder reads, for models that have one: the numbers of tokens, with --bytes text").type_name("LIST");
   app.add_flag("--bytes", a->bytes, "the model's tokens are bytes: text goes in and out");
-  app.add_option("-n,--tokens", a->tokens, "how many new tokens at most; default: 100")->check(CLI::Range(int64_t{1}, int64_t{1} << 40))->type_name("N");
-  app.add_option("--stop", a->stop, "tokens to stop at, by their numbers")->delimiter(',')->type_name("LIST");
-  app.add_option("--temperature", a->sampling.temperature, "0: always the most likely token (the default); 1: by the model's own probabilities")
-      ->type_name("T");
-  app.add_option("--top-k", a->sampling.top_k, "choose among the k most likely tokens; default: all")->type_name("K");
-  app.add_option("--top-p", a->sampling.top_p, "choose among the fewest most likely tokens that have this share together")->type_name("P");
-  app.add_option("--min-p", a->sampling.min_p, "choose among tokens with at least this share of the most likely one's probability")->type_name("P");
-  app.add_option("--repetition-penalty", a->sampling.repetition_penalty, "make tokens that were there less likely; 1: no")->type_name("X");
-  app.add_option("--seed", a->sampling.seed, "the same seed gives the same text; default: 0")->type_name("N");
+  app.add_option("-n,--tokens", a->tokens, "how many new tokens at most; default: 100").within(int64_t{1}, int64_t{1} << 40).type_name("N");
+  app.add_option("--stop", a->stop, "tokens to stop at, by their numbers").delimiter(',').type_name("LIST");
+  app.add_option("--temperature", a->sampling.temperature, "0: always the most likely token (the default); 1: by the model's own probabilities").type_name("T");
+  app.add_option("--top-k", a->sampling.top_k, "choose among the k most likely tokens; default: all").type_name("K");
+  app.add_option("--top-p", a->sampling.top_p, "choose among the fewest most likely tokens that have this share together").type_name("P");
+  app.add_option("--min-p", a->sampling.min_p, "choose among tokens with at least this share of the most likely one's probability").type_name("P");
+  app.add_option("--repetition-penalty", a->sampling.repetition_penalty, "make tokens that were there less likely; 1: no").type_name("X");
+  app.add_option("--seed", a->sampling.seed, "the same seed gives the same text; default: 0").type_name("N");
   app.add_option("--draft", a->draft, "try so many tokens of an earlier repetition in one step: the same text in fewer steps; default: 0")
-      ->check(CLI::Range(0, 256))
-      ->type_name("N");
+      .within(0, 256)
+      .type_name("N");
   add_device_option(app, a->device);
   add_program_option(app, a->compile.program);
   add_threads_option(app, a->threads, "threads of a step; default: all that this process may use");

@@ -1,7 +1,6 @@
 // coil import-gguf: a model of llama.cpp's format as a package. Python reads the file and writes the programs (python/coil/gguf).
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdio>
 #include <memory>
@@ -51,17 +50,15 @@ Result<int> import_gguf(const Arguments& a) {
 
 }  // namespace
 
-Action add_import_gguf(CLI::App& app) {
+Action add_import_gguf(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
-  app.add_option("model", a->model, "a GGUF file")->required()->type_name("MODEL.gguf");
-  app.add_option("-o,--output", a->output, "the package to write; a tokenizer.json is written beside it, where the file has one")
-      ->required()
-      ->type_name("FILE");
+  app.add_option("model", a->model, "a GGUF file").required().type_name("MODEL.gguf");
+  app.add_option("-o,--output", a->output, "the package to write; a tokenizer.json is written beside it, where the file has one").required().type_name("FILE");
   app.add_option("--context", a->context, "tokens that a conversation may have; default: what the model was trained for, at most 4096")
-      ->check(CLI::Range(int64_t{2}, int64_t{1} << 30))
-      ->type_name("N");
-  app.add_option("--target", a->target, "what to compile for: cpu (the default), cuda:sm_90, several with commas")->type_name("LIST");
-  app.add_option("-O", a->opt_level, "optimisation level, 0 to 3; default: 2")->check(CLI::Range(0, 3))->type_name("N");
+      .within(int64_t{2}, int64_t{1} << 30)
+      .type_name("N");
+  app.add_option("--target", a->target, "what to compile for: cpu (the default), cuda:sm_90, several with commas").type_name("LIST");
+  app.add_option("-O", a->opt_level, "optimisation level, 0 to 3; default: 2").within(0, 3).type_name("N");
   app.footer(
       "Examples:\n"
       "  coil import-gguf llama-q4_k_m.gguf -o llama.coil.pt2\n"

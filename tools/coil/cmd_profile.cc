@@ -1,7 +1,6 @@
 // coil profile: the times of a model's kernels, as a table beside what the machine can do, and as a trace.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,7 +8,7 @@
 #include "base/files.h"
 #include "command.h"
 #include "example_call.h"
-#include "report/limits.h"
+#include "kernel_table.h"
 #include "runtime/profile.h"
 #include "terminal.h"
 
@@ -23,49 +22,6 @@ struct Arguments {
   int threads = 0, calls = 20, warmup = 3, top = 30;
   bool json = false, counters = false, no_limits = false;
 };
-
-std::string rate_text(const Json& row, const char* key) {
-  return row.contains(key) && row[key].is_number() && row[key].get<double>() > 0 ? fmt::format("{:.3g}", row[key].get<double>()) : "";
-}
-
-// "43 % memory": the least time that the machine needs for it, of the time that it took.
-std::string roof_text(const report::Limits& limits, const Json& k) {
-  if (!k.contains("bytes") || !k.contains("flops")) return "";
-  const double launches = std::max(k.at("launches").get<double>(), 1e-9);
-  const report::Roof roof = report::roof_of(limits, k["bytes"].get<double>() / launches, k["flops"].get<double>() / launches);
-  const double us = k.at("us").get<double>() / launches;
-  return roof.us > 0 && us > 0 ? fmt::format("{:.0f} % {}", 100 * roof.us / us, roof.bound) : "";
-}
-
-// Where it comes from: "layers.0.attention (model.py:12)".
-std::string place_text(const Json& k) {
-  const std::string module = k.value("module", ""), source = k.value("source", "");
-  if (module.empty()) return source;
-  return source.empty() ? module : fmt::format("{} ({})", module, source.substr(0, source.find(" in ")));
-}
-
-std::string kernels_text(const Json& model, const report::Limits& limits, int top, const Style& style) {
-  Table table(2, {0, 1, 2, 3, 4});
-  table.add({style.dim("share"), "time", "launches", "GB/s", "GFLOP/s", "of the roof", "kernel", "from"});
-  int rows = 0;
-  double rest = 0;
-  for (const Json& k : model.at("kernels")) {
-    if (rows++ >= top) {
-      rest += k.at("us").get<double>();
-      continue;
-    }
-    std::string name = k.at("name").get<std::string>();
-    if (name.size() > 48) name = name.substr(0, 45) + "...";
-    table.add({fmt::format("{:.1f} %", 100 * k.at("share").get<double>()), seconds_text(k.at("us").get<double>() * 1e-6),
-               fmt::format("{:.4g}", k.at("launches").get<double>()), rate_text(k, "gb_s"), rate_text(k, "gflop_s"), roof_text(limits, k), style.bold(name),
-               style.dim(place_text(k))});
-  }
-  std::string text = table.text();
-  if (rows > top)
-    text +=
-        fmt::format("  and {} of {} together; --top {} shows them\n", count_text(static_cast<size_t>(rows - top), "kernel"), seconds_text(rest * 1e-6), rows);
-  return text;
-}
 
 std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& all, const report::Limits& limits) {
   const Style style;
@@ -84,10 +40,7 @@ std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& a
                          time("most_us"))});
   table.add({"kernels", time("kernels_us"), share("kernels_us")});
   table.add({"host", time("host_us"), share("host_us") + ": checks of inputs, memory for outputs, between kernels"});
-  if (limits.memory_gb_s > 0)
-    table.add({"roof", fmt::format("{:.3g} GB/s", limits.memory_gb_s),
-               fmt::format("from memory{}, {:.4g} GFLOP/s; {}", limits.cache_gb_s > 0 ? fmt::format(", {:.3g} from caches", limits.cache_gb_s) : "",
-                           limits.gflop_s, limits.how)});
+  if (limits.memory_gb_s > 0) table.add(limits_row(limits));
   text += table.text() + kernels_text(m, limits, a.top, style);
   if (all.contains("counters")) text += fmt::format("  {}\n", all["counters"].get<std::string>());
   if (m.at("kernels").empty()) text += "  the package tells nothing of its kernels: it has none, or is of an older coil; compile the program again\n";
@@ -127,15 +80,15 @@ Result<int> profile(const Arguments& a) {
 
 }  // namespace
 
-Action add_profile(CLI::App& app) {
+Action add_profile(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
-  app.add_option("model", a->model, "package, or exported program (compiled in memory first)")->required()->type_name("MODEL");
-  app.add_option("-o,--output", a->output, "write a trace of the calls, in the format of ui.perfetto.dev and chrome://tracing")->type_name("FILE");
-  app.add_option("--shape", a->shapes, "size of a dynamic dimension; default: 8, or the nearest size in range")->allow_extra_args(false)->type_name("DIM=SIZE");
-  app.add_option("-i,--input", a->inputs, "real inputs instead of random ones, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
-  app.add_option("--calls", a->calls, "how many calls are recorded")->check(CLI::Range(1, 1'000'000))->type_name("N");
-  app.add_option("--warmup", a->warmup, "calls before those")->check(CLI::Range(0, 1'000'000))->type_name("N");
-  app.add_option("--top", a->top, "kernels in the table")->check(CLI::Range(1, 1'000'000))->type_name("N");
+  app.add_option("model", a->model, "package, or exported program (compiled in memory first)").required().type_name("MODEL");
+  app.add_option("-o,--output", a->output, "write a trace of the calls, in the format of ui.perfetto.dev and chrome://tracing").type_name("FILE");
+  app.add_option("--shape", a->shapes, "size of a dynamic dimension; default: 8, or the nearest size in range").one_each().type_name("DIM=SIZE");
+  app.add_option("-i,--input", a->inputs, "real inputs instead of random ones, as for `coil run`").one_each().type_name("FILE");
+  app.add_option("--calls", a->calls, "how many calls are recorded").within(1, 1'000'000).type_name("N");
+  app.add_option("--warmup", a->warmup, "calls before those").within(0, 1'000'000).type_name("N");
+  app.add_option("--top", a->top, "kernels in the table").within(1, 1'000'000).type_name("N");
   app.add_flag("--counters", a->counters,
                "the processor's cycles, instructions and cache misses too (in the trace and with --json), where the system gives them");
   app.add_flag("--no-limits", a->no_limits, "do not measure what the machine can do");

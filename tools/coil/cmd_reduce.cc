@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -186,26 +185,24 @@ Result<int> reduce(const Arguments& a) {
 
 }  // namespace
 
-Action add_reduce(CLI::App& app) {
+Action add_reduce(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
-  app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)")->required()->type_name("MODEL.pt2");
-  app.add_option("-i,--input", a->inputs, "inputs of the call, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
-  app.add_option("-o,--output", a->output, "folder to write: program.pt2 and inputs.npz")->required()->type_name("FOLDER");
-  app.add_option("--test", a->test, "shell command that ends with 0 where the program $1 with the inputs $2 fails")->type_name("COMMAND");
+  app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)").required().type_name("MODEL.pt2");
+  app.add_option("-i,--input", a->inputs, "inputs of the call, as for `coil run`").one_each().type_name("FILE");
+  app.add_option("-o,--output", a->output, "folder to write: program.pt2 and inputs.npz").required().type_name("FOLDER");
+  app.add_option("--test", a->test, "shell command that ends with 0 where the program $1 with the inputs $2 fails").type_name("COMMAND");
   app.add_flag("--wrong", a->wrong, "fails: `coil diff` finds a difference");
   app.add_flag("--crash", a->crash, "fails: `coil run` is ended by a signal, or by a bug in coil (exit code 70)");
-  app.add_option("--with", a->with, "options for the command of --wrong and --crash, separated by spaces")->type_name("OPTIONS");
+  app.add_option("--with", a->with, "options for the command of --wrong and --crash, separated by spaces").type_name("OPTIONS");
   app.add_flag("--anonymous", a->anonymous, "other weights of the same mean and deviation, and no source lines, if it still fails with them");
-  app.add_option("--most", a->most, "so many tests at most; default: 400")->check(CLI::Range(1, 100000))->type_name("N");
-  app.add_option("--timeout", a->timeout, "seconds that a test may take; default: 60")->check(CLI::Range(0.1, 86400.0))->type_name("SECONDS");
+  app.add_option("--most", a->most, "so many tests at most; default: 400").within(1, 100000).type_name("N");
+  app.add_option("--timeout", a->timeout, "seconds that a test may take; default: 60").within(0.1, 86400.0).type_name("SECONDS");
   app.add_option("--memory", a->memory, "memory that a test may take: 8GB; default: as much as the machine has (no limit where --with names a GPU)")
-      ->type_name("BYTES");
+      .type_name("BYTES");
   app.add_flag("--keep-sizes", a->keep_sizes, "leave sizes as they are: only operators are left out");
   add_archive_option(app, a->compile.program);
   add_kernels_option(app, a->compile);
-  app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)")
-      ->allow_extra_args(false)
-      ->type_name("NAME=WHICH");
+  app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)").one_each().type_name("NAME=WHICH");
   app.add_flag("--json", a->json, "print the summary as JSON");
   app.footer(
       "Examples:\n"

@@ -1,7 +1,6 @@
 // coil report: one page about a model, or about two side by side.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -131,22 +130,20 @@ Result<int> report(const Arguments& a) {
 
 }  // namespace
 
-Action add_report(CLI::App& app) {
+Action add_report(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->models, "package, or exported program (compiled in memory first); two are shown side by side")
-      ->required()
-      ->expected(1, 2)
-      ->type_name("MODEL");
-  app.add_option("-o,--output", a->output, "the page; default: report.html")->type_name("FILE");
-  app.add_option("--shape", a->measure.shapes, "size of a dynamic dimension; default: 8, or the nearest size in range")
-      ->allow_extra_args(false)
-      ->type_name("DIM=SIZE");
-  app.add_option("-i,--input", a->measure.inputs, "real inputs instead of random ones, as for `coil run`")->allow_extra_args(false)->type_name("FILE");
+      .required()
+      .values(1, 2)
+      .type_name("MODEL");
+  app.add_option("-o,--output", a->output, "the page; default: report.html").type_name("FILE");
+  app.add_option("--shape", a->measure.shapes, "size of a dynamic dimension; default: 8, or the nearest size in range").one_each().type_name("DIM=SIZE");
+  app.add_option("-i,--input", a->measure.inputs, "real inputs instead of random ones, as for `coil run`").one_each().type_name("FILE");
   app.add_option("--calls", a->measure.calls, "how many calls are measured; default: 20, or as many as fit into two seconds (3 at least)")
-      ->check(CLI::Range(1, 1'000'000))
-      ->type_name("N");
-  app.add_option("--warmup", a->measure.warmup, "calls before those")->check(CLI::Range(0, 1'000'000))->type_name("N");
-  app.add_option("--times", a->measure.record, "a tuning record (--record of `coil compile`): what the variants of each kernel took")->type_name("FILE");
+      .within(1, 1'000'000)
+      .type_name("N");
+  app.add_option("--warmup", a->measure.warmup, "calls before those").within(0, 1'000'000).type_name("N");
+  app.add_option("--times", a->measure.record, "a tuning record (--record of `coil compile`): what the variants of each kernel took").type_name("FILE");
   add_device_option(app, a->measure.device);
   add_program_option(app, a->measure.compile.program);
   add_threads_option(app, a->measure.threads, "threads of a call; default: all that this process may use");

@@ -1,7 +1,6 @@
 // coil run: one call of a model on arrays from files.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -150,14 +149,12 @@ Result<int> run(const Arguments& a) {
 
 }  // namespace
 
-Action add_run(CLI::App& app) {
+Action add_run(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
-  app.add_option("model", a->model, "package, or exported program (compiled in memory first)")->required()->type_name("MODEL");
-  app.add_option("-i,--input", a->inputs, "x.npy, name=x.npy, or an archive a.npz with keys in_0, in_1, ... or names of inputs")
-      ->allow_extra_args(false)
-      ->type_name("FILE");
+  app.add_option("model", a->model, "package, or exported program (compiled in memory first)").required().type_name("MODEL");
+  app.add_option("-i,--input", a->inputs, "x.npy, name=x.npy, or an archive a.npz with keys in_0, in_1, ... or names of inputs").one_each().type_name("FILE");
   app.add_option("-o,--output", a->output, "archive to write: out_0, out_1, ..., flattened in the program's order; None results have no entry")
-      ->type_name("FILE.npz");
+      .type_name("FILE.npz");
   add_device_option(app, a->device);
   add_program_option(app, a->compile.program);
   add_threads_option(app, a->threads, "threads of the call; default: all that this process may use");

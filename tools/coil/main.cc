@@ -1,7 +1,7 @@
 // The command `coil`: parses the command line, runs one command, turns errors into messages and exit codes.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -46,60 +46,50 @@ int flush_output(int code) {
 }
 
 // What is wrong with the command line. `command`: what it asks for, null: nothing that there is.
-Error line_error(const CLI::ParseError& e, const CLI::App& app, const CLI::App* command, const std::vector<std::string>& words) {
+Error line_error(const std::string& problem, const CommandLine& app, const CommandLine* command, const std::vector<std::string>& words) {
   const auto meant = [](const std::string& word) { return word.empty() ? std::string() : fmt::format("did you mean {}? ", word); };
-  const std::string help = command ? fmt::format("see `coil {} --help`", command->get_name()) : "see `coil --help`";
-  std::vector<std::string> known;
-  if (!command) {
+  const std::string help = command ? fmt::format("see `coil {} --help`", command->name()) : "see `coil --help`";
+  if (!command && !words.empty() && words[0][0] != '-') {
+    std::vector<std::string> known;
     for (const CommandRow& row : commands()) known.emplace_back(row.name);
-    if (!words.empty() && words[0][0] != '-')
-      return {ErrorCode::bad_option, fmt::format("there is no command '{}'", shown(words[0])), "", meant(nearest(words[0], known)) + help};
-    known.clear();
+    return {ErrorCode::bad_option, fmt::format("there is no command '{}'", shown(words[0])), "", meant(nearest(words[0], known)) + help};
   }
-  for (const CLI::Option* option : (command ? command : &app)->get_options()) {
-    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) known.push_back("-" + name);
-  }
-  if (const auto unknown = unknown_option(words, known)) {
-    return {ErrorCode::bad_option, fmt::format("{} has no option {}", command ? "coil " + command->get_name() : "coil", shown(unknown->word)), "",
+  if (const auto unknown = unknown_option(words, (command ? command : &app)->option_names())) {
+    return {ErrorCode::bad_option, fmt::format("{} has no option {}", command ? "coil " + command->name() : "coil", shown(unknown->word)), "",
             meant(unknown->meant) + help};
   }
-  return {ErrorCode::bad_option, e.what(), "", help};
+  return {ErrorCode::bad_option, problem, "", help};
 }
 
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  coil compile model.pt2 -o model.coil.pt2\n"
+    "  coil run model.coil.pt2 --input inputs.npz --output outputs.npz\n"
+    "  coil bench model.coil.pt2 --shape batch=8\n"
+    "`coil COMMAND --help` tells more.";
+
 int run_tool(int argc, char** argv, bool json) {
-  CLI::App app{"coil compiles PyTorch programs (torch.export) to packages that run without PyTorch."};
-  app.name("coil");
-  app.set_version_flag("--version", "coil " COIL_VERSION);
-  app.footer(
-      "Examples:\n"
-      "  coil compile model.pt2 -o model.coil.pt2\n"
-      "  coil run model.coil.pt2 --input inputs.npz --output outputs.npz\n"
-      "  coil bench model.coil.pt2 --shape batch=8\n"
-      "`coil COMMAND --help` tells more.");
-  std::vector<std::pair<CLI::App*, Action>> added;
-  for (const CommandRow& row : commands()) {
-    CLI::App* sub = app.add_subcommand(row.name, row.help);
-    added.emplace_back(sub, row.add(*sub));
-  }
-  app.require_subcommand(0, 1);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
-    const CLI::App* command = nullptr;
-    for (const auto& [sub, action] : added) {
-      if (sub->parsed()) command = sub;
+  std::vector<std::pair<CommandLine, Action>> added;
+  const auto declare = [&](CommandLine& app) {
+    app.footer(kExamples);
+    for (const CommandRow& row : commands()) {
+      CommandLine command = app.add_command(row.name, row.help);
+      added.emplace_back(command, row.add(command));
     }
-    return report(line_error(e, app, command, {argv + 1, argv + argc}), json);
-  }
-  for (const auto& [sub, action] : added) {
-    if (!sub->parsed()) continue;
-    const Result<int> result = action();
+  };
+  const auto act = [&](CommandLine& app, const ParseOutcome& outcome) {
+    const auto asked = std::find_if(added.begin(), added.end(), [](const auto& row) { return row.first.given(); });
+    switch (outcome.kind) {
+      case ParseOutcome::Kind::text: put(outcome.text); return flush_output(0);
+      case ParseOutcome::Kind::nothing: std::fputs(outcome.text.c_str(), stderr); return exit_code(ErrorCode::bad_option);
+      case ParseOutcome::Kind::wrong:
+        return report(line_error(outcome.text, app, asked == added.end() ? nullptr : &asked->first, {argv + 1, argv + argc}), json);
+      case ParseOutcome::Kind::parsed: break;
+    }
+    const Result<int> result = asked->second();
     return flush_output(result.ok() ? result.value() : report(result.error(), json));
-  }
-  std::fputs(app.help().c_str(), stderr);
-  return exit_code(ErrorCode::bad_option);
+  };
+  return parse_command_line(argc, argv, "coil compiles PyTorch programs (torch.export) to packages that run without PyTorch.", declare, act);
 }
 
 }  // namespace

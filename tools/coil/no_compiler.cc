@@ -1,5 +1,4 @@
 // The command on machines that only run packages (`make aarch64`): it runs, measures and shows what `coil compile` made elsewhere.
-#include <CLI/CLI.hpp>
 
 #include "base/host_machine.h"
 #include "command.h"
@@ -9,9 +8,9 @@ namespace coil::tool {
 namespace {
 
 // What only a compiler can do is refused by name, whatever its options are.
-Action add_refused(CLI::App& app) {
-  app.prefix_command();
-  return [name = app.get_name()]() -> Result<int> {
+Action add_refused(CommandLine& app) {
+  app.take_anything();
+  return [name = app.name()]() -> Result<int> {
     return Error{ErrorCode::bad_option, "this coil has no compiler, which `coil " + name + "` needs", "", "run it where coil was built with one"};
   };
 }

@@ -7,10 +7,7 @@
 
 #include "base/progress.h"
 #include "compiler/options.h"
-
-namespace CLI {
-class App;
-}
+#include "command_line.h"
 
 namespace coil::tool {
 
@@ -21,11 +18,13 @@ struct CompileArguments : CompileSettings {
   std::string program;               // of a package of several
 };
 
-void add_compile_options(CLI::App& app, CompileArguments& arguments);
-void add_kernels_option(CLI::App& app, CompileArguments& arguments);
-void add_device_option(CLI::App& app, std::string& device);
-void add_program_option(CLI::App& app, std::string& program);
-void add_threads_option(CLI::App& app, int& threads, const char* help);
+// Where a command has another meaning of --kernels, user kernels have the other name alone.
+inline constexpr const char* kUserKernelsOption = "--kernels,--user-kernels";
+void add_compile_options(CommandLine& app, CompileArguments& arguments, const char* user_kernels = kUserKernelsOption);
+void add_kernels_option(CommandLine& app, CompileArguments& arguments, const char* name = kUserKernelsOption);
+void add_device_option(CommandLine& app, std::string& device);
+void add_program_option(CommandLine& app, std::string& program);
+void add_threads_option(CommandLine& app, int& threads, const char* help);
 
 // With COIL_DEBUG, COIL_DUMP, COIL_SKIP and COIL_THREADS; the progress line is `progress`, which must outlive the options.
 Result<CompileOptions> compile_options(const CompileArguments& arguments, Progress& progress);
