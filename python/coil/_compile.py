@@ -12,6 +12,7 @@ from typing import Any, Mapping
 from . import _runtime
 from ._arguments import buffer_of, flag_of, mapping_of, number_of, path_of, said, text_of, texts_of
 from ._errors import option_error
+from ._memory import with_free_memory
 from ._model import Model, _device_text
 from ._registry import registrations
 
@@ -128,8 +129,8 @@ def compile(  # noqa: A001
     kwargs = None if kwargs is None else mapping_of(kwargs, "kwargs")
     package, report = _compile_any(program, output, args, kwargs, dynamic_shapes, settings)
     if output is not None:
-        return Model(_runtime.Model.open(output, device, num_threads), path=output, report=report)
-    return Model(_runtime.Model.open_memory(package, device, num_threads), package=package, report=report)
+        return Model(with_free_memory(_runtime.Model.open, output, device, num_threads), path=output, report=report)
+    return Model(with_free_memory(_runtime.Model.open_memory, package, device, num_threads), package=package, report=report)
 
 
 def _own_gpu(program: Any, args: Any, kwargs: Any) -> str | None:

@@ -14,6 +14,7 @@ from ._arguments import flag_of, listed, mapping_of, path_of, said, text_of
 from ._bench import do_bench
 from ._compile import settings_of
 from ._errors import _shown, make_error, option_error
+from ._memory import with_free_memory
 from ._registry import kernels_by_name
 
 _KEPT_CALLS = 256  # compiled calls of one kernel outside of programs
@@ -312,7 +313,7 @@ def _compile_call(kernel: UserKernel, config: int | None, values: list) -> "_run
         settings["kernels"] = [kernel.with_config(config)]
     package, _ = importlib.import_module("coil._compiler").compile_json(text, {}, None, settings)
     place = "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
-    return _runtime.Model.open_memory(package, place, 1 if torch.get_num_threads() == 1 else 0)
+    return with_free_memory(_runtime.Model.open_memory, package, place, 1 if torch.get_num_threads() == 1 else 0)
 
 
 def _fake_results(torch: Any, kernel: UserKernel, values: list) -> list:

@@ -10,6 +10,7 @@ from . import _runtime
 from ._arguments import buffer_of, flag_of, listed, mapping_of, number_of, path_of, said, text_of
 from ._constants import read_constants
 from ._errors import InputError, make_error, option_error
+from ._memory import with_free_memory
 from ._profile import Profile
 from ._report import ModelReport
 from ._pytree import Spec
@@ -352,7 +353,7 @@ def load(path: str | os.PathLike, device: Any = None, *, num_threads: int = 0, v
     `program`: of a package of several, by its name; "": the first one. `model["decode"]` is another one of the same package.
     """
     path = path_of(path, "path")
-    runtime = _runtime.Model.open(path, _device_text(device), number_of(num_threads, "num_threads"), flag_of(verify, "verify"), text_of(program, "program"))
+    runtime = with_free_memory(_runtime.Model.open, path, _device_text(device), number_of(num_threads, "num_threads"), flag_of(verify, "verify"), text_of(program, "program"))
     return Model(runtime, path=path)
 
 

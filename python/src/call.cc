@@ -1,5 +1,6 @@
 #include "call.h"
 
+#include <cstdio>
 #include <cstring>
 
 #include "coil/coil.h"
@@ -27,12 +28,38 @@ bool in_rows(const CoilTensorView& view) {
 
 }  // namespace
 
-CallableModel::Call::Call(const std::shared_ptr<runtime::Model>& model)
-    : context(model),
-      inputs(new TensorIn[static_cast<size_t>(model->code().num_inputs)]),
-      in(static_cast<size_t>(model->code().num_inputs)),
-      out(static_cast<size_t>(model->code().num_outputs)),
+CallableModel::Call::Call(CallableModel& model)
+    : scratch(model),
+      context(model.model_),
+      inputs(new TensorIn[static_cast<size_t>(model.model_->code().num_inputs)]),
+      in(static_cast<size_t>(model.model_->code().num_inputs)),
+      out(static_cast<size_t>(model.model_->code().num_outputs)),
       owners(out.size()) {}
+
+uint8_t* CallableModel::TorchScratch::take(int64_t bytes, CoilError* reason) {
+  const nb::gil_scoped_acquire lock;
+  try {
+    const Torch& torch = *torch_or_null();
+    const nb::object tensor =
+        torch.empty(nb::make_tuple(bytes), nb::make_tuple(1), nb::arg("dtype") = torch.dtypes[COIL_UINT8], nb::arg("device") = model_.device());
+    tensors_.push_back(tensor);
+    DlTensor described;
+    if (!torch.exchange) return reinterpret_cast<uint8_t*>(nb::cast<uintptr_t>(tensor.attr("data_ptr")()));
+    if (torch.exchange->describe(tensor.ptr(), &described)) throw nb::python_error();
+    return static_cast<uint8_t*>(described.data) + described.byte_offset;
+  } catch (const nb::python_error& e) {  // torch.OutOfMemoryError says how much there is, and who has it
+    std::snprintf(reason->message, sizeof reason->message, "%s", e.what());
+  } catch (const std::bad_alloc&) {
+    std::snprintf(reason->message, sizeof reason->message, "no memory on the host");
+  }
+  reason->code = static_cast<int32_t>(ErrorCode::out_of_memory);
+  return nullptr;
+}
+
+const nb::object& CallableModel::device() {
+  if (!device_.is_valid()) device_ = torch_or_null()->device_class("cuda", model_->device().id().index);
+  return device_;
+}
 
 // Gives the call back to the idle ones, without the tensors of its last run.
 class CallableModel::Lease {
@@ -45,10 +72,11 @@ class CallableModel::Lease {
         model.idle_.pop_back();
       }
     }
-    if (!call_) call_ = std::make_unique<Call>(model.model_);
+    if (!call_) call_ = std::make_unique<Call>(model);
   }
   ~Lease() {
-    if (call_) (void)call_->context.use(nullptr);
+    (void)call_->context.use(nullptr);
+    call_->scratch.release();
     for (size_t i = 0; i < call_->in.size(); ++i) call_->inputs[i].release();
     for (nb::object& owner : call_->owners) owner.reset();
     std::lock_guard lock(model_.mutex_);
@@ -124,8 +152,7 @@ nb::object CallableModel::empty(size_t output, const Shape& shape, TensorKind ki
       if (!made) throw nb::python_error();
       return nb::steal(made);
     }
-    if (!device_.is_valid()) device_ = torch.device_class("cuda", model_->device().id().index);
-    return torch.empty(shape.sizes, shape.strides, nb::arg("dtype") = torch_dtype, nb::arg("device") = device_);
+    return torch.empty(shape.sizes, shape.strides, nb::arg("dtype") = torch_dtype, nb::arg("device") = device());
   }
   if (kind == TensorKind::numpy) return empty_numpy(output, shape);
   return nb::module_::import_("coil._arrays").attr("empty_like")(first, shape.sizes, shape.strides, dtype, model_->cuda() != nullptr);
@@ -211,7 +238,9 @@ nb::list CallableModel::run(nb::handle flat, const OwnedState* state) {
       call.out[i].strides = dims.data() + at + rank;
     }
   }
-  void* stream = model_->cuda() && kind == TensorKind::torch ? torch_stream(model_->device().id().index) : nullptr;
+  const bool with_torch = model_->cuda() && kind == TensorKind::torch;
+  void* stream = with_torch ? torch_stream(model_->device().id().index) : nullptr;
+  call.context.draw_from(with_torch ? &call.scratch : nullptr);
   CoilError error{};
   int32_t failed;
   {

@@ -41,8 +41,21 @@ class CallableModel {
   void reset_state();
 
  private:
+  // PyTorch's caching allocator, for a call whose tensors are PyTorch's: what it keeps free serves coil, and what coil needs for a call serves PyTorch
+  // after it. Memory that is given back while the call's kernels are under way goes to later work on the same stream only.
+  class TorchScratch : public runtime::ScratchPool {
+   public:
+    explicit TorchScratch(CallableModel& model) : model_(model) {}
+    uint8_t* take(int64_t bytes, CoilError* reason) override;
+    void release() { tensors_.clear(); }
+
+   private:
+    CallableModel& model_;
+    std::vector<nb::object> tensors_;
+  };
   struct Call {
-    explicit Call(const std::shared_ptr<runtime::Model>& model);
+    explicit Call(CallableModel& model);
+    TorchScratch scratch;
     runtime::Context context;
     std::unique_ptr<TensorIn[]> inputs;
     std::vector<CoilTensorView> in, out;
@@ -61,6 +74,7 @@ class CallableModel {
   bool is_late(size_t output) const;
   void copy_late(Call& call, TensorKind kind, const nb::object& first);
   nb::object empty_numpy(size_t output, const Shape& shape);
+  const nb::object& device();
 
   std::shared_ptr<runtime::Model> model_;
   nb::object memory_;

@@ -20,6 +20,8 @@ constexpr SchedulerStep kSteps[] = {
     {"images", "kernels run image by image", [](TargetTraits& t) { t.kept_bytes = 0; }},
     {"in_place", "states and inputs are written where they are", [](TargetTraits& t) { t.writes_in_place = false; }},
     {"split", "long reductions are done in two steps", [](TargetTraits& t) { t.parallel_points = 0; }},
+    {"small", "small products are loops, and products of few tiles and long sums are cut",
+     [](TargetTraits& t) { t.small_product = 0, t.product_units = nullptr; }},
     {"keys", "attention reads a cache and new keys where they are", [](TargetTraits& t) { t.joins_keys = false; }},
     {"select", "short concatenations are computed where they are read", [](TargetTraits& t) { t.select_pieces = 0; }},
     {"beside", "kernels that do not need each other are one launch", [](TargetTraits& t) { t.most_beside = 1; }},

@@ -148,7 +148,10 @@ class IndexPut {
     return sizes;
   }
 
-  bool many_writes() const { return !is_bool(out_.dtype) && many_rows(count(op_.pool, named_and_rest().first), count(op_.pool, put_.sizes)); }
+  bool many_writes() const {
+    const auto [named, rest] = named_and_rest();
+    return !is_bool(out_.dtype) && many_rows(op_, count(op_.pool, named), count(op_.pool, rest), count(op_.pool, put_.sizes));
+  }
 
   // Whether the rows of the table lie in x as they do in the table.
   bool leading() const { return put_.dims.back() + 1 == put_.dims.size(); }

@@ -179,10 +179,10 @@ Views embedding_backward(Op& op) {
     const auto one = [&](Coordinates, Expr) { return p.constant_int(1, DType::i64); };
     return summed_rows(op, {"embedding_backward.count", DType::i64, rows, p.index(1), {n}, named, one});
   };
-  View sum = many_rows(rows, n) ? summed_rows(op, {"embedding_backward.rows", type, rows, columns, {n}, row, value})
-                                : op.rec.reduce("embedding_backward.sum", ReduceOp::sum, type, out.sizes, {n}, [&](Coordinates c, Coordinates k) {
-                                    return masked(names(c[0], k[0]).e, value(k, c[1]), op.constant(0, type));
-                                  });
+  View sum = many_rows(op, rows, columns, n) ? summed_rows(op, {"embedding_backward.rows", type, rows, columns, {n}, row, value})
+                                             : op.rec.reduce("embedding_backward.sum", ReduceOp::sum, type, out.sizes, {n}, [&](Coordinates c, Coordinates k) {
+                                                 return masked(names(c[0], k[0]).e, value(k, c[1]), op.constant(0, type));
+                                               });
   if (!op.flag("scale_grad_by_freq")) return {converted(op, sum, out.dtype)};
   const View met = counts(row);
   return {op.rec.pointwise("embedding_backward", out.dtype, out.sizes, [&](Coordinates c) {

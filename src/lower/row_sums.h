@@ -30,6 +30,8 @@ ScalarOp pairwise(ReduceOp reduce);
 
 // Whether these sums are made quicker by summed_rows than by looking at each row of the matrix for each of the table.
 bool many_rows(Expr rows, Expr count);
+// The same of a table with so many columns, for this program's target.
+bool many_rows(const Op& op, Expr rows, Expr columns, Expr count);
 
 // The table [rows, columns]: `none` where no row is for it. The order of the additions depends on `row` alone, so that results are the same
 // each time.

@@ -119,9 +119,16 @@ RowSums rows_of(Op& op, RowSums sums, const Writes& w, const ElementWrites& elem
   return sums;
 }
 
+Expr columns_of(Op& op, const Writes& w, const SliceWrites& slices) {
+  Sizes others = w.sizes;
+  others.erase(others.begin() + static_cast<long>(slices.dim));
+  return count(op.pool, others);
+}
+
 bool many_elements(Op& op, const Writes& w) {
   const int64_t few = op.session.library ? 8 : 64;  // writes along the dimension, which each element can look at
-  return std::holds_alternative<ElementWrites>(w.way) && const_int(w.domain[0]).value_or(few + 1) > few && many_rows(count(op.pool, w.sizes), w.domain[0]);
+  return std::holds_alternative<ElementWrites>(w.way) && const_int(w.domain[0]).value_or(few + 1) > few &&
+         many_rows(op, count(op.pool, w.sizes), op.pool.index(1), w.domain[0]);
 }
 
 // For each element what reduce makes of value(c, k) of the writes k that reach it; `none` where there is no such write. Many elements may
@@ -129,7 +136,7 @@ bool many_elements(Op& op, const Writes& w) {
 View joined(Op& op, const std::string& name, ReduceOp reduce, DType type, const Writes& w, Expr none,
             const std::function<Expr(Coordinates, Coordinates)>& value, const std::optional<View>& before = {}) {
   const RowSums sums{name, type, {}, {}, {}, {}, {}, reduce, none, before};
-  if (const auto* slices = std::get_if<SliceWrites>(&w.way); slices && many_rows(w.sizes[slices->dim], w.domain[0])) {
+  if (const auto* slices = std::get_if<SliceWrites>(&w.way); slices && many_rows(op, w.sizes[slices->dim], columns_of(op, w, *slices), w.domain[0])) {
     return joined_slices(op, sums, w, *slices, [&](Coordinates c) { return as(value(c, c.subspan(slices->dim, 1)), type); });
   }
   if (many_elements(op, w)) {

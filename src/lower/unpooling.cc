@@ -31,7 +31,7 @@ View joined_at(Op& op, const std::string& name, ReduceOp reduce, DType type, con
                const std::function<Expr(Coordinates)>& value) {
   ExprPool& p = op.pool;
   const Expr n = indices.sizes.back(), all = count(p, sizes);
-  if (const_int(n).value_or(INT64_MAX) > 8 && many_rows(all, n)) {
+  if (const_int(n).value_or(INT64_MAX) > 8 && many_rows(op, all, p.index(1), n)) {
     RowSums sums{name, type, all, p.index(1), indices.sizes, {}, {}, reduce, none};
     sums.row = [&](Coordinates from) {
       Sizes image(from.begin(), from.end());

@@ -63,14 +63,18 @@ int32_t Context::check_written(const CoilTensorView* inputs, CoilError* error) c
 }
 
 int32_t Context::allocate_scratch(int64_t bytes, void** data, CoilError* error) {
-  if (num_late_ == late_.size()) late_.emplace_back(model_->device());
-  Buffer& buffer = late_[num_late_++];
   CoilError reason{};
-  if (!buffer.reserve(bytes, &reason))
+  if (pool_) {
+    *data = bytes ? pool_->take(bytes, &reason) : nullptr;
+  } else {
+    if (num_late_ == late_.size()) late_.emplace_back(model_->device());
+    Buffer& buffer = late_[num_late_++];
+    *data = buffer.reserve(bytes, &reason) ? buffer.data() : nullptr;
+  }
+  if (bytes && !*data)
     return fail(error, ErrorCode::out_of_memory, "no memory for scratch space of %lld bytes, which the data asks for: %s", static_cast<long long>(bytes),
                 reason.message);
   arena_bytes_ += bytes;
-  *data = buffer.data();
   return 0;
 }
 
@@ -93,7 +97,7 @@ int32_t Context::call_code(void* stream, CoilError* error) {
                          state_ ? state_->data() : nullptr,
                          input_data_.data(),
                          output_data_.data(),
-                         arena_.data(),
+                         arena_data_,
                          session_ ? nullptr : &host,
                          model_->loaded(),
                          stream,
@@ -142,7 +146,17 @@ int32_t Context::start(const CoilTensorView* inputs, CoilTensorView* outputs, Co
   if (int32_t code = place_outputs(error)) return code;
   arena_bytes_ = code_.arena_bytes(symbols_.data(), model_->host().num_workers);
   CoilError reason{};
-  return arena_bytes_ && !arena_.reserve(arena_bytes_, &reason) ? fail_arena(reason, error) : 0;
+  return reserve_arena(&reason) ? 0 : fail_arena(reason, error);
+}
+
+bool Context::reserve_arena(CoilError* reason) {
+  if (pool_) {
+    arena_data_ = arena_bytes_ ? pool_->take(arena_bytes_, reason) : nullptr;
+    return arena_data_ || !arena_bytes_;
+  }
+  const bool reserved = !arena_bytes_ || arena_.reserve(arena_bytes_, reason);
+  arena_data_ = arena_.data();
+  return reserved;
 }
 
 int32_t Context::run(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error, void* stream) {

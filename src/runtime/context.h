@@ -12,6 +12,15 @@
 
 namespace coil::runtime {
 
+// A caller's own pool of device memory (PyTorch's), from which calls take their scratch space instead of keeping some between calls.
+class ScratchPool {
+ public:
+  virtual ~ScratchPool() = default;
+  // `bytes` of the model's device, aligned to 256, that nothing else uses until the work of the call on its stream is over. Null: there is none, and
+  // `reason` says why. Called by the thread that runs the call, any number of times.
+  virtual uint8_t* take(int64_t bytes, CoilError* reason) = 0;
+};
+
 class Context {
  public:
   // Throws std::bad_alloc.
@@ -23,6 +32,9 @@ class Context {
 
   // Calls from now on read and change this state of the same model, which lives at least as long as it is used; null: the model's. COIL-E213.
   Status use(std::shared_ptr<State> state);
+
+  // Scratch space of calls from now on comes from there; it lives at least as long as it is used. Null: from memory of this context.
+  void draw_from(ScratchPool* pool) { pool_ = pool; }
 
   // Checks the inputs, computes, fills the outputs. An output without data gets memory of this context (valid until the next
   // run; an input of that run may still lie in it); one with data of this context counts as one without; one with data of the
@@ -89,6 +101,7 @@ class Context {
   // CoilCall.allocate.
   int32_t allocate(int32_t output, int64_t bytes, const int64_t* symbols, void** data, CoilError* error) noexcept;
   int32_t allocate_scratch(int64_t bytes, void** data, CoilError* error);
+  bool reserve_arena(CoilError* reason);
   void describe(int32_t i, bool ours, CoilTensorView* output) const;
 
   std::shared_ptr<const Model> model_;
@@ -101,6 +114,8 @@ class Context {
   std::vector<Output> outputs_;
   std::vector<int32_t> written_inputs_;
   Buffer arena_;
+  uint8_t* arena_data_ = nullptr;  // of the call under way: arena_'s, or the pool's
+  ScratchPool* pool_ = nullptr;
   std::vector<Buffer> late_;                      // scratch memory that the code asks for once it knows its size
   size_t num_late_ = 0;                           // of them in use
   const CoilTensorView* inputs_ = nullptr;        // the caller's, during a run

@@ -405,7 +405,7 @@ LoopProgram laid_out(LoopProgram program, const TargetTraits& target) {
     }
   }
   // How a reduction lies in memory decides what splitting brings: layouts come first.
-  return split_reductions(choose_layouts(std::move(program), target), target);
+  return split_reductions(choose_layouts(change_small_products(std::move(program), target), target), target);
 }
 
 Result<KernelPlan> schedule(LoopProgram program, const TargetTraits& target) {

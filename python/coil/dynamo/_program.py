@@ -23,6 +23,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from .. import _runtime
 from .._errors import Error, InputError, InternalError, make_error
+from .._memory import with_free_memory
 from .._stats import stats
 from .._program import weight_row
 from .._strides import run_with_copies
@@ -177,7 +178,7 @@ def _compiling(parts: _Parts, settings: dict, device: torch.device) -> Callable[
     def work() -> tuple["_runtime.Model | Error", dict | None]:
         try:
             package, report = compiler.compile_json(text, rows, None, settings)
-            return _runtime.Model.open_memory(package, place, threads), report
+            return with_free_memory(_runtime.Model.open_memory, package, place, threads), report
         except Error as error:
             return error, None
         finally:

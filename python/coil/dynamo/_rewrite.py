@@ -8,6 +8,7 @@ from typing import Any
 import sympy
 import torch
 from torch.fx import Graph, Node
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ._decompositions import draws
 from ._split import STRIDED, base_of, is_view, tensors_of
@@ -156,7 +157,9 @@ def numbers_on_the_gpu(graph: Graph, device: torch.device) -> None:
     for node in found:
         constant = _constant(node)
         if constant is not None:
-            node.target, node.args, node.kwargs = aten.scalar_tensor.default, (constant.item(),), {"dtype": constant.dtype}
+            with unset_fake_temporarily():  # a compiler of AOTAutograd's runs under its fake mode, which takes no tensor of a module
+                number = constant.item()
+            node.target, node.args, node.kwargs = aten.scalar_tensor.default, (number,), {"dtype": constant.dtype}
         if any(argument.name == "device" for argument in node.target._schema.arguments):  # type: ignore[union-attr]
             node.kwargs = {**{k: v for k, v in node.kwargs.items() if k != "pin_memory"}, "device": device}
         with node.meta["val"].fake_mode:

@@ -124,6 +124,12 @@ KernelText template_text(const KernelPlan& plan, const TemplateKernel& k, const 
   return t;
 }
 
+// Blocks of templates/cuda_gemm.cc: few rows have 16 columns a block, others tiles of 64 x 64 at least; up to eight parts of k, where they pay, make a cluster.
+static int64_t product_units(int64_t batch, int64_t m, int64_t n) {
+  const auto tiles = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
+  return m <= 16 ? batch * tiles(n, 16) * 8 : batch * tiles(m, 64) * tiles(n, 64) * 4;
+}
+
 TargetTraits traits(const CudaSettings& settings) {
   TargetTraits t;
   t.packs_constant_weights = false;
@@ -136,6 +142,8 @@ TargetTraits traits(const CudaSettings& settings) {
   for (const int sm : settings.sms)
     t.parallel_points = std::max<int64_t>(t.parallel_points, 2 * templates::cuda_machine(sm).multiprocessors);  // two blocks each
   t.product_row_bytes = 128;                                                                                    // a line of the L2 cache; TMA asks for 16
+  t.small_product = 64;
+  t.product_units = product_units;
   t.columns_of_a_unit = 32;  // codegen/cuda/reduction.cc: a block is 32 columns wide
   t.recompute_cost = 8;
   t.inline_cost = 12;
