@@ -117,6 +117,29 @@ CD_FN int class_row(int line) {
   return CLASSES == 1 ? line : line % (BM / CLASSES) * CLASSES + line / (BM / CLASSES);
 }
 
+// An epilogue may have kColumns, takes_columns() and columns(batch, row, col, acc): where takes_columns() is true, so many columns at once, from a multiple of
+// their number. It has them where rows of the result lie so that wider stores cannot be: neighbouring lanes then write neighbouring columns.
+template <class E>
+CD_FN constexpr int narrow_columns() {
+  if constexpr (requires { E::kColumns; }) return E::kColumns;
+  else return 0;
+}
+// `count` columns of a row by such an epilogue, `at(i)` the i-th one's value; COLUMNS is narrow_columns().
+template <int COLUMNS, int W, class R, class E, class At>
+CD_FN void finish_columns(const E& epilogue, i64 batch, int row, int col, int count, At at) {
+  if (count >= COLUMNS) {
+    R x[COLUMNS];
+#pragma unroll
+    for (int i = 0; i < COLUMNS; ++i) x[i] = at(i);
+    epilogue.columns(batch, row, col, x);
+  } else {
+    R x[W] = {};
+#pragma unroll
+    for (int i = 0; i < COLUMNS; ++i) x[i] = at(i);
+    epilogue(batch, row, col, x, count);
+  }
+}
+
 // Finishes a tile of BM x BN values, its lines staged as above: consecutive threads take consecutive columns. With SPLIT > 1 each of the SPLIT
 // blocks of the cluster holds a partial tile; together they add them up, always in the order of the blocks, and each block
 // finishes its share of the rows. A cluster has BESIDE such tiles, which differ fastest in its ranks. Begins with a barrier; ends with one if there are
@@ -134,6 +157,21 @@ CD_FN void finish_tile(R* stage, i64 batch, int row0, int col0, int m, int n, co
 #endif
   }
   if constexpr (SPLIT > 2) sum_parts<BM, BN, kRows, THREADS, SPLIT, BESIDE>(stage, first, own);
+  constexpr int kColumns = narrow_columns<E>();
+  if constexpr (kColumns > 0 && kColumns < W && SPLIT != 2) {
+    if (epilogue.takes_columns()) {
+#pragma unroll 4
+      for (int item = threadIdx.x; item < kRows * (BN / kColumns); item += THREADS) {
+        const int r = first + item / (BN / kColumns), c = item % (BN / kColumns) * kColumns, row = row0 + class_row<BM, CLASSES>(r);
+        if (r >= BM || row >= m || col0 + c >= n) continue;
+        finish_columns<kColumns, W, R>(epilogue, batch, row, col0 + c, n - col0 - c, [&](int i) { return stage[stage_index<R, BN>(r, c + i)]; });
+      }
+#if __CUDA_ARCH__ >= 900
+      if constexpr (SPLIT * BESIDE > 1) cluster_sync();
+#endif
+      return;
+    }
+  }
 #pragma unroll 1
   for (int item = threadIdx.x; item < kRows * kGroups; item += THREADS) {
     const int r = first + item / kGroups, c = item % kGroups * W, row = row0 + class_row<BM, CLASSES>(r);

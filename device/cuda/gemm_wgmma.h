@@ -69,8 +69,8 @@ struct WgmmaGemm : WgmmaPipeline<T, 128, BN, STAGES, A_K, B_K, CLASSES> {
       this->load(share, t, batch * batches.a, batch * batches.b, row0, col0, 0, steps);
     }
   }
-  // A warp's 16 lines of the tile. Where all of its rows are inside, straight from the registers; else kPiece columns at a time through the warp's own
-  // 16 x kPiece floats, in a loop of less code.
+  // A warp's 16 lines of the tile. Where all of its rows are inside and stores are wide, straight from the registers; else kPiece columns at a time through the
+  // warp's own 16 x kPiece floats, in a loop of less code.
   template <class E>
   __device__ __forceinline__ void finish(const float (&d)[BN / 2], float* buffer, int batch, int row0, int col0, const E& epilogue) const {
     const int lane = threadIdx.x % 32, first = (int)threadIdx.x / 32 * 16, m = (int)t.m, n = (int)t.n;
@@ -99,6 +99,19 @@ struct WgmmaGemm : WgmmaPipeline<T, 128, BN, STAGES, A_K, B_K, CLASSES> {
         if (at < BN / 2) *(float2*)(buffer + stage_index<float, kPiece>(line, col)) = make_float2(d[at], d[at + 1]);
       }
       __syncwarp();
+      constexpr int kColumns = narrow_columns<E>();
+      if constexpr (kColumns > 0) {
+        if (epilogue.takes_columns()) {
+          const int across = groups * (8 / kColumns);
+#pragma unroll 4
+          for (int item = lane; item < 16 * across; item += 32) {
+            const int line = item / across, row = row_of(line), at = item % across * kColumns, col = col0 + c * kPiece + at;
+            if (row >= m || col >= n) continue;
+            finish_columns<kColumns, 8, float>(epilogue, batch, row, col, n - col, [&](int i) { return buffer[stage_index<float, kPiece>(line, at + i)]; });
+          }
+          continue;
+        }
+      }
 #pragma unroll 1
       for (int item = lane; item < 16 * groups; item += 32) {
         const int line = item / groups, row = row_of(line), at = item % groups * 8, col = col0 + c * kPiece + at;

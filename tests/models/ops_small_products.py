@@ -46,3 +46,9 @@ op("few_rows_embedding", lambda g, i: torch.ops.aten.embedding_dense_backward(g,
 op("few_rows_index_add", lambda t, i, g: t.index_add(0, i, g), lambda: (rand(196, 6), positions(500), rand(500, 6)))
 op("few_elements_scatter", lambda t, i, g: (t.scatter_add(0, i, g), t.scatter_reduce(0, i, g, "amax")), lambda: (rand(196), positions(700), rand(700)))
 op("few_elements_counted", lambda i: torch.zeros(196, dtype=torch.int64).index_put((i,), torch.ones_like(i), accumulate=True), lambda: (positions(900),))
+# Results whose rows no wide store fits: logits of odd vocabularies.
+for columns in (33, 50, 91, 130, 202):
+    op(f"odd_columns_{columns}", lambda x, w, b: (F.linear(x, w), F.linear(x, w, b).relu()), lambda columns=columns: (rand(70, 64, dtype=BF16), rand(columns, 64, dtype=BF16), rand(columns, dtype=BF16)), tolerance=2e-2)
+op("odd_columns_f32", lambda x, w: x @ w, lambda: (rand(200, 40), rand(40, 77)))
+op("odd_columns_mixed", lambda x, w, y: (x @ w).float() + y, lambda: (rand(70, 64, dtype=F16), rand(64, 90, dtype=F16), rand(70, 90)), tolerance=2e-2)
+op("odd_columns_batches", lambda x, w: torch.bmm(x, w), lambda: (rand(2, 130, 64, dtype=BF16), rand(2, 64, 67, dtype=BF16)), tolerance=2e-2)

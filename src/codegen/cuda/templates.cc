@@ -41,6 +41,19 @@ std::string epilogue_statements(KernelContext& c, const std::vector<Stmt>& stmts
   return before + fmt::format("#pragma unroll\n{}for (int v = 0; v < {}; ++v) {{\n", indent, width) + body + indent + "}\n" + after;
 }
 
+// Columns of a row that one store can take, if they are fewer than `width`: rows of results whose length is odd, say. Lanes then take neighbouring columns,
+// or each would write a few bytes of a line of its own. 0: `width`, or columns do not lie side by side.
+int narrow_columns(KernelContext& c, const std::vector<Stmt>& stmts, int width) {
+  constexpr int kColumn = 2;  // the variable
+  int narrow = width;
+  for (const Stmt& s : stmts) {
+    const auto affine = as_affine(s.offset, kColumn);
+    if (!affine || !(affine->coefficient == s.offset->pool->index(1))) return 0;
+    while (narrow > 1 && access_kind(c, s.buffer, s.offset, kColumn, narrow, false) != AccessKind::wide) narrow /= 2;
+  }
+  return narrow < width ? narrow : 0;
+}
+
 // What a template stores, in its own coordinates: its epilogue, or the plain result. Its element is the temp of this number.
 std::vector<Stmt> stored_by(const KernelPlan& plan, const TemplateKernel& k, int number) {
   ExprPool& pool = *plan.pool;
@@ -85,16 +98,26 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k, const 
   const int width = epilogue_width(dtype);
   mark_read_only(c, stmts, written);
   const std::string wide = epilogue_statements(c, stmts, products, width, "    ");
+  const int narrow = second ? 0 : narrow_columns(c, stmts, width);
+  std::string columns;
+  if (narrow == 1) c.vars[2] = "col";
+  if (narrow > 0) columns = epilogue_statements(c, stmts, products, narrow, "    ");
   c.vars[2] = "(col + v)";
   const std::string single = epilogue_statements(c, stmts, products, 1, "      ");
   KernelText t = finish(c, "");
   const char* type = dtype == DType::f64 ? "double" : "float";
   const std::string frame = pointers(c, written);
+  if (narrow == 1) columns = "    constexpr int v = 0;\n" + columns;
   const auto elements = [&](const auto& count) {
     return fmt::format("const {} (&acc)[{}]", type, count) + (second ? fmt::format(", const {} (&other)[{}]", type, count) : "");
   };
   t.body = args_struct(c) + "struct @NAME@_epilogue {\n  const @NAME@_args& a;\n";
-  if (std::count(wide.begin(), wide.end(), '\n') <= kStraightLines) t.body += "  __device__ __forceinline__ bool straight() const { return a.wide; }\n";
+  if (narrow > 0) {
+    t.body += fmt::format(
+        "  static constexpr int kColumns = {};\n  __device__ __forceinline__ bool takes_columns() const {{ return {}; }}\n"
+        "  __device__ __forceinline__ void columns([[maybe_unused]] cd::i64 batch, int row, int col, {}) const {{\n{}{}  }}\n",
+        narrow, narrow > 1 ? "a.wide" : "true", elements(narrow), frame, columns);
+  } else if (std::count(wide.begin(), wide.end(), '\n') <= kStraightLines) t.body += "  __device__ __forceinline__ bool straight() const { return a.wide; }\n";
   t.body += fmt::format("  __device__ __forceinline__ void wide([[maybe_unused]] cd::i64 batch, int row, int col, {}) const {{\n{}{}  }}\n", elements(width),
                         frame, wide);
   t.body += fmt::format(
