@@ -282,7 +282,8 @@ def line_of(row):
     for peer in PEERS:
         if peer + "_ms" in row:
             kernels = f", kernels {row[peer + '_kernels_ms']:.3f}" if peer + "_kernels_ms" in row else ""
-            parts.append(f"{peer} {row[peer + '_ms']:.3f}{kernels}, first {row[peer + '_first_s']}")
+            peak = f", {row[peer + '_peak_MB']} MB" if peer + "_peak_MB" in row else ""
+            parts.append(f"{peer} {row[peer + '_ms']:.3f}{kernels}{peak}, first {row[peer + '_first_s']}")
         elif peer + "_failed" in row:
             parts.append(f"{peer} FAILED {row[peer + '_failed'][:160]}")
     if "failed" in row:
@@ -301,7 +302,7 @@ def geometric_mean(values):
 
 
 def summary(rows):
-    """A line for each direction, precision and mode: how many are right, coil's speed beside the peers', by time and by kernels."""
+    """A line for each direction, precision and mode: how many are right, coil beside the peers, by time, kernels, peak memory and first calls."""
     lines = []
     groups = sorted({(r["direction"], r["precision"], r["mode"]) for r in rows})
     for group in groups:
@@ -310,7 +311,7 @@ def summary(rows):
         text = f"{' '.join(group)}: {len(members)} models, {sum(j is True for j in judged)} right, {sum(j is False for j in judged)} wrong, " \
                f"{sum(j is None for j in judged)} not judged"
         for peer in ("eager", "inductor"):
-            for what in ("ms", "kernels_ms", "first_s"):
+            for what in ("ms", "kernels_ms", "peak_MB", "first_s"):
                 ratios = [r[f"{peer}_{what}"] / r[f"coil_{what}"] for r in members if r.get(f"{peer}_{what}") and r.get(f"coil_{what}")]
                 if ratios and not (peer == "eager" and what == "first_s"):
                     text += f"\n  {peer} / coil, {what}: geometric mean {geometric_mean(ratios):.2f}, least {min(ratios):.2f}, {len(ratios)} models"

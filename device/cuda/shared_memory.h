@@ -78,6 +78,7 @@ CD_CONTRACT conv_few_shared(long long ic, long long kh, long long kw, long long 
   return rounded_bytes(bn * (steps * 16 + 8) * 2 + steps * 64 + conv_few_patch(ic, kh, kw, stride), 128) + 8 * 16 * bn * 4;
 }
 CD_CONTRACT conv_depthwise_strip_shared(long long taps, long long channel_groups) { return taps * channel_groups * 16; }
+CD_CONTRACT conv_groups_shared(long long taps, long long ic_group, long long channel_groups) { return taps * ic_group * channel_groups * 16; }
 
 }  // namespace cd
 

@@ -64,8 +64,8 @@ class SmallProducts {
   };
   std::optional<Cut> cut_of(const Gemm& g) {
     if (!target_.product_units || target_.parallel_points == 0 || !is_known(g.k)) return std::nullopt;
-    const int64_t units = target_.product_units(size(g.batch), size(g.m), size(g.n));
-    const int64_t wanted = std::min(target_.parallel_points / std::max<int64_t>(units, 1), size(g.k) / target_.product_part);
+    const TargetTraits::ProductUnits units = target_.product_units(size(g.batch), size(g.m), size(g.n));
+    const int64_t wanted = std::min(target_.parallel_points / std::max<int64_t>(units.busy, 1), size(g.k) / units.shortest_part);
     if (wanted < 2) return std::nullopt;
     std::optional<Cut> best;
     int64_t inner = 1;

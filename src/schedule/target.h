@@ -23,10 +23,12 @@ struct TargetTraits {
   int64_t split_points = 1 << 15;
   int64_t split_parts = 256;  // at most, for one result
   int64_t small_product = 0;  // a product is a loop where two of its three sizes have at most so many pairs; 0: never
-  // Of parallel_points as many as the template for products keeps busy with so many results; a product that leaves more than half of them idle is cut into
-  // parts of its sum, each at least product_part long. Null: never.
-  std::function<int64_t(int64_t batch, int64_t m, int64_t n)> product_units;
-  int64_t product_part = 2048;
+  // Of parallel_points as many as the template for products keeps busy with so many results, and the shortest sum that it is worth a step of its own for;
+  // a product that leaves more than half of the points idle is cut into parts of its sum, each at least that long. Null: never.
+  struct ProductUnits {
+    int64_t busy, shortest_part;
+  };
+  std::function<ProductUnits(int64_t batch, int64_t m, int64_t n)> product_units;
   bool narrows_reductions = false;  // of a reduction over a range that data says (loop/reduced_span.h) it visits that range alone
   int64_t columns_of_a_unit = 1;    // a unit has one result, or so many that lie side by side where what is reduced does not
   int inline_cost = 6;              // a pointwise producer this cheap is recomputed in each of its consumers

@@ -1,4 +1,4 @@
-// Which CUDA convolution kernel serves a problem: depthwise, few input channels, implicit gemm on tensor cores (bf16, f16; by wgmma on
+// Which CUDA convolution kernel serves a problem: depthwise, groups of few channels, few input channels, implicit gemm on tensor cores (bf16, f16; by wgmma on
 // Hopper) or on CUDA cores (f32, f64), and with which tile. With known sizes one variant is chosen by a small model of the time; with
 // dynamic ones the host chooses.
 #include <algorithm>
@@ -122,20 +122,30 @@ CudaVariant depthwise(const CudaConvFacts& facts) {
   return v;
 }
 
+// Strips of a line for kernels of which a thread has 16 bytes of channels: long ones where there are enough threads without.
+int strip_length(const CudaConvFacts& facts, const Machine& machine, int64_t pieces) {
+  const int64_t n = known(facts.result_sizes[0]).value_or(8), lines = n * known(facts.result_sizes[2]).value_or(28),
+                ow = known(facts.result_sizes[3]).value_or(28);
+  int strip = 4;
+  while (strip > 1 && pieces * lines * ceil_div(ow, strip) < int64_t{machine.sms} * 512) strip /= 2;
+  return strip;
+}
+
+// Whether windows are as the kernels that walk along lines want them.
+bool is_regular(const Conv2d& def) {
+  return def.stride[0] == def.stride[1] && def.stride[0] <= 2 && def.dilation[0] == 1 && def.dilation[1] == 1 && def.kernel[1] <= 9 &&
+         def.kernel[0] * def.kernel[1] <= 81;
+}
+
 // Strips of a line where channels come 16 bytes at a time, else pixel by pixel.
 std::vector<CudaVariant> depthwise_variants(const CudaConvFacts& facts, const Machine& machine, int64_t channels) {
   const Conv2d& def = facts.def;
   const int64_t width = 16 / element_bytes(facts.dtype), groups = channels / width, taps = def.kernel[0] * def.kernel[1];
   const std::optional<std::string> fit = channel_vectors(facts);
-  const bool regular = def.stride[0] == def.stride[1] && def.stride[0] <= 2 && def.dilation[0] == 1 && def.dilation[1] == 1 && def.kernel[1] <= 9 && taps <= 81;
-  if (!fit || !regular || channels % width != 0) return {depthwise(facts)};
+  if (!fit || !is_regular(def) || channels % width != 0) return {depthwise(facts)};
   int cg = 1;
   while (cg < 32 && cg < groups) cg *= 2;
-  // Long strips where there are enough threads without.
-  const int64_t n = known(facts.result_sizes[0]).value_or(8), lines = n * known(facts.result_sizes[2]).value_or(28),
-                ow = known(facts.result_sizes[3]).value_or(28);
-  int strip = 4;
-  while (strip > 1 && groups * lines * ceil_div(ow, strip) < int64_t{machine.sms} * 512) strip /= 2;
+  const int strip = strip_length(facts, machine, groups);
   CudaVariant v;
   v.name = fmt::format("conv_depthwise_{}x{}_strip{}", def.kernel[0], def.kernel[1], strip);
   v.header = "cuda/conv_depthwise_strip.h";
@@ -148,6 +158,36 @@ std::vector<CudaVariant> depthwise_variants(const CudaConvFacts& facts, const Ma
   std::vector<CudaVariant> variants = {v};
   if (!fit->empty()) variants.push_back(depthwise(facts));
   return variants;
+}
+
+// Groups of so few channels that a tile of the implicit gemm would be mostly empty. Null: others serve them.
+std::optional<CudaVariant> few_channel_groups(const CudaConvFacts& facts, const Machine& machine) {
+  const Conv2d& def = facts.def;
+  const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
+  const std::optional<std::string> fit = channel_vectors(facts);
+  if (!ic || !oc || !fit || def.groups < 2 || !is_regular(def) || *ic < 1 || *oc < 1) return std::nullopt;
+  const int64_t width = 16 / element_bytes(facts.dtype), ic_g = *ic / def.groups, oc_g = *oc / def.groups, taps = def.kernel[0] * def.kernel[1];
+  const bool whole =
+      oc_g < width ? width % oc_g == 0 && ic_g % oc_g == 0 && ic_g <= 4 * oc_g && width / oc_g * ic_g % width == 0 : oc_g % width == 0 && ic_g % width == 0;
+  if (!whole || *oc % width != 0 || ic_g > (on_tensor_cores(facts) ? 16 : 32) || oc_g > 64) return std::nullopt;
+  const int64_t pieces = *oc / width;
+  int64_t cg = 1;
+  while (cg < 32 && cg < pieces) cg *= 2;
+  while (cg > 1 && cd::conv_groups_shared(taps, ic_g, cg) > 48 * 1024) cg /= 2;
+  if (cg < std::min<int64_t>(pieces, 4)) return std::nullopt;  // a warp would read too many lines
+  const int strip = strip_length(facts, machine, pieces);
+  CudaVariant v;
+  v.name = fmt::format("conv_groups_{}x{}_strip{}", ic_g, oc_g, strip);
+  v.header = "cuda/conv_groups.h";
+  v.call = fmt::format("cd::conv_groups<{}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", info(facts.dtype).c_name, ic_g, oc_g, def.kernel[0], def.kernel[1],
+                       def.stride[0], strip, cg);
+  v.min_blocks = 2;
+  v.shared_bytes = cd::conv_groups_shared(taps, ic_g, cg);
+  const int64_t parts = ceil_div(pieces, cg), most = std::max<int64_t>(1, 2 * machine.sms / parts);
+  const std::string strips = fmt::format("((t.n * t.oh * ((t.ow + {}) / {}) + {}) / {})", strip - 1, strip, 256 / cg - 1, 256 / cg);
+  v.grid_x = fmt::format("({0} < {1} ? {0} : {1}) * {2}", strips, most, parts);
+  v.condition = *fit;
+  return v;
 }
 
 // A network's first layer: 3 channels or so, for which a fragment is put together element by element.
@@ -289,11 +329,13 @@ std::vector<CudaVariant> cuda_conv_variants(const CudaConvFacts& facts, int sm) 
   const Machine machine = machine_of(sm, facts);
   if (ic && oc && *ic == *oc && def.groups == *ic && def.groups > 1) return depthwise_variants(facts, machine, *ic);
   std::vector<CudaVariant> variants;
-  if (is_half(facts.dtype)) {
+  if (auto groups = few_channel_groups(facts, machine)) {
+    variants.push_back(*groups);
+  } else if (is_half(facts.dtype)) {
     if (auto few = few_channels(facts, machine)) return {*few};
     variants = wgmma_variants(facts, machine, sm);
-    if (!variants.empty() && variants.back().condition.empty()) return variants;
   }
+  if (!variants.empty() && variants.back().condition.empty()) return variants;
 
   const std::span<const Tile> tiles = tiles_of(facts);
   const std::optional<int64_t> n = known(facts.result_sizes[0]), oh = known(facts.result_sizes[2]), ow = known(facts.result_sizes[3]);
@@ -330,12 +372,14 @@ struct Tiled {
   int64_t columns, k;  // of a group
 };
 
-// Null: depthwise, few channels, or channels that are not known.
+// Null: depthwise, few channels, groups of few, or channels that are not known.
 std::optional<Tiled> tiled(const CudaConvFacts& facts, int sm) {
   const Conv2d& def = facts.def;
   const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
   const Machine machine = machine_of(sm, facts);
-  if (!ic || !oc || (*ic == *oc && def.groups == *ic && def.groups > 1) || (is_half(facts.dtype) && few_channels(facts, machine))) return std::nullopt;
+  if (!ic || !oc || (*ic == *oc && def.groups == *ic && def.groups > 1) || (is_half(facts.dtype) && few_channels(facts, machine)) ||
+      few_channel_groups(facts, machine))
+    return std::nullopt;
   const std::span<const Tile> tiles = tiles_of(facts);
   Tiled t = {on_tensor_cores(facts),
              machine,

@@ -320,6 +320,7 @@ std::vector<NamedNet> template_nets() {
     r.push_back({"linear_one" + suffix, linear_gelu(dtype, one_row, 4096, 512)});
     r.push_back({"conv_first" + suffix, conv_relu(dtype, {3, 64, 112, 7, 2, 1})});
     r.push_back({"conv_depthwise" + suffix, conv_relu(dtype, {32, 32, 28, 3, 1, 32})});
+    r.push_back({"conv_groups" + suffix, conv_relu(dtype, {64, 64, 28, 3, 1, 16})});
     r.push_back({"attention" + suffix, attention(dtype, 64, false)});
   }
   r.push_back({"product_f16", product(DType::f16, false, 512, 384)});

@@ -272,9 +272,9 @@ TEST_F(CudaCompile, GroupedProducts) {
 
 // A new template belongs into this list, and its problem into template_nets().
 const std::set<std::string> kTemplates = {
-    "apply_epilogue",   "attention_decode", "attention_mma", "attention_simt", "attention_wgmma", "conv_depthwise", "conv_depthwise_strip",
-    "conv_few",         "conv_mma",         "conv_simt",     "conv_wgmma",     "gemm_mma",        "gemm_simt",      "gemm_wgmma",
-    "gemm_wgmma_split", "gemv_axpy",        "gemv_dot",      "gemv_mma"};
+    "apply_epilogue", "attention_decode", "attention_mma", "attention_simt", "attention_wgmma", "conv_depthwise", "conv_depthwise_strip",
+    "conv_few",       "conv_groups",      "conv_mma",      "conv_simt",      "conv_wgmma",      "gemm_mma",       "gemm_simt",
+    "gemm_wgmma",     "gemm_wgmma_split", "gemv_axpy",     "gemv_dot",       "gemv_mma"};
 
 TEST_F(CudaCompile, Templates) {
   Requests requests;

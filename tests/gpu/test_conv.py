@@ -62,7 +62,7 @@ STORED = """
 
 class Variant:
     """template and tile: "simt" (BM, BN, TM, TN), "mma" (BM, BN, WM, WN), "tf32" (the same and bytes of k in a slab), "wgmma" (G, BN, STAGES, blocks of a multiprocessor), "few" (BN),
-    "depthwise" (), "strip" (STRIP, CG)."""
+    "depthwise" (), "strip" (STRIP, CG), "groups" (STRIP, CG)."""
 
     def __init__(self, template, tile=(), split=1):
         self.template, self.tile, self.split = template, tile, split
@@ -83,6 +83,13 @@ class Variant:
             header, threads, shared, bounds = "depthwise_strip", 256, conv.kh * conv.kw * cg * 16, "256, 2"
             blocks = math.ceil(conv.n * conv.oh * math.ceil(conv.ow / strip) / (256 // cg)) * math.ceil(conv.oc // width / cg)
             call = f"cd::conv_depthwise_strip<{name}, {conv.kh}, {conv.kw}, {conv.stride_h}, {strip}, {cg}>(t, epilogue);"
+        elif self.template == "groups":
+            strip, cg = self.tile
+            ic_g, oc_g = conv.ic // conv.groups, conv.oc // conv.groups
+            threads, shared, bounds = 256, conv.kh * conv.kw * ic_g * cg * 16, "256, 2"
+            parts = math.ceil(conv.oc // width / cg)
+            blocks = parts * min(math.ceil(conv.n * conv.oh * math.ceil(conv.ow / strip) / (256 // cg)), max(1, 2 * SMS // parts))
+            call = f"cd::conv_groups<{name}, {ic_g}, {oc_g}, {conv.kh}, {conv.kw}, {conv.stride_h}, {strip}, {cg}>(t, epilogue);"
         elif self.template == "few":
             bn, = self.tile
             k, ph, pw = conv.ic * conv.kh * conv.kw, 15 * conv.stride_h + conv.kh, 15 * conv.stride_w + conv.kw
@@ -270,6 +277,39 @@ STRIPS = [
 @pytest.mark.parametrize("case", range(len(STRIPS)))
 def test_strip(case, tile, dtype):
     run_case(Variant("strip", tile), dtype, oc=STRIPS[case]["ic"], groups=STRIPS[case]["ic"], **STRIPS[case])
+
+
+GROUPS = [
+    dict(n=2, ic=32, ih=14, iw=14, oc=32, kernel_size=(3, 3), padding=(1, 1), groups=8),
+    dict(n=2, ic=72, ih=28, iw=27, oc=72, kernel_size=(5, 5), padding=(2, 2), stride=(2, 2), groups=9),
+    dict(n=5, ic=256, ih=17, iw=15, oc=256, kernel_size=(3, 3), padding=(1, 1), groups=16),
+    dict(n=3, ic=64, ih=9, iw=31, oc=32, kernel_size=(3, 2), padding=(1, 0), stride=(2, 2), groups=8),
+    dict(n=1, ic=16, ih=1, iw=40, oc=16, kernel_size=(1, 7), padding=(0, 3), groups=8),
+    dict(n=1, ic=64, ih=3, iw=3, oc=128, kernel_size=(3, 3), padding=(3, 3), groups=8),
+    dict(n=40, ic=128, ih=28, iw=28, oc=128, kernel_size=(3, 3), padding=(1, 1), groups=32),
+    dict(n=0, ic=64, ih=5, iw=5, oc=64, kernel_size=(3, 3), padding=(1, 1), groups=4),
+]
+
+
+@pytest.mark.parametrize("dtype", list(NAMES))
+@pytest.mark.parametrize("tile", [(4, 8), (2, 4), (1, 2), (3, 1)])
+@pytest.mark.parametrize("case", range(len(GROUPS)))
+def test_groups(case, tile, dtype):
+    run_case(Variant("groups", tile), dtype, **GROUPS[case])
+
+
+def test_groups_keep_infinities_apart():
+    """A channel that is not finite shows in its own group only."""
+    for dtype, channels in ((torch.bfloat16, 4), (torch.float32, 2), (torch.float16, 16)):
+        x = torch.randn(2, 64, 20, 20, device="cuda").to(dtype).to(memory_format=torch.channels_last)
+        x[1, 5, 7, 9], x[0, 63, 0, 0] = float("nan"), float("inf")
+        w = torch.randn(64, channels, 3, 3, device="cuda").to(dtype)
+        want = torch.nn.functional.conv2d(x.float(), w.float(), None, 1, 1, 1, 64 // channels)
+        conv, packed = describe(x, w, (1, 1), (1, 1), (1, 1), 64 // channels)
+        y = torch.empty(800, 64, device="cuda")
+        k, blocks = Variant("groups", (4, 4)).launch(dtype, conv, STORED % ("float", "float"))
+        k(blocks, conv, Args(y.data_ptr(), None, 64))
+        assert torch.equal(torch.isfinite(y).view(2, 20, 20, 64).permute(0, 3, 1, 2), torch.isfinite(want))
 
 
 @pytest.mark.parametrize("dtype", list(NAMES))

@@ -63,6 +63,47 @@ def test_model():
     assert torch.isfinite(y).all()
 
 
+def test_scratch_space_is_pytorchs_and_is_given_back():
+    """Two functions of one large intermediate each: what one has used the other, and PyTorch, may have."""
+    def function(a):
+        return (a.sin().softmax(-1).cumsum(0) @ a).sum(-1)
+
+    x = torch.randn(2048, 4096, device="cuda").t().contiguous()
+    models = [coil.compile(function, args=(x,), device="cuda") for _ in range(3)]
+    for model in models:
+        close(model(x), function(x))
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    free, kept = torch.cuda.mem_get_info()[0], torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    models[0](x)
+    assert torch.cuda.memory_allocated() == kept  # the result is gone, and so is the scratch space
+    peak = torch.cuda.max_memory_allocated() - kept
+    for model in models:
+        model(x)
+    assert torch.cuda.max_memory_allocated() - kept == peak  # not three times as much
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    assert torch.cuda.mem_get_info()[0] >= free - (8 << 20)
+
+
+def test_opens_where_pytorchs_cache_holds_all_memory():
+    model_bytes = 256 << 20
+    module = nn.Linear(8192, 8192, bias=False).cuda()
+    x = torch.randn(4, 8192, device="cuda")
+    path = coil.compile(module, args=(x,), device="cuda")
+    close(path(x), module(x).detach())
+    del path
+    hoard = [torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(int(torch.cuda.mem_get_info()[0] // (1 << 30)))]
+    more = []
+    while torch.cuda.mem_get_info()[0] > model_bytes // 2:
+        more.append(torch.empty(64 << 20, dtype=torch.uint8, device="cuda"))
+    del hoard, more  # PyTorch keeps it
+    assert torch.cuda.mem_get_info()[0] < model_bytes
+    model = coil.compile(module, args=(x,), device="cuda")
+    close(model(x), module(x).detach())
+
+
 def test_results_live_in_pytorchs_allocator():
     model = coil.compile(lambda a: a * 2, args=(torch.randn(1024, 1024, device="cuda"),), device="cuda")
     x = torch.randn(1024, 1024, device="cuda")

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from case import BF16, I64, Lazy, rand, registry
+from case import BF16, F16, F64, I64, Lazy, rand, registry, special
 
 PROGRAMS, op = registry(__file__)
 B = Dim("batch", min=1, max=64)
@@ -51,3 +51,36 @@ def pixels(n, dtype=torch.float32):
 op("products_as_images", products_as_images, pixels(2), dynamic=({0: B}, None, None, {0: B}), sets={"one": pixels(1), "many": pixels(40)})
 op("products_as_images_bf16", products_as_images, pixels(2, BF16))
 op("products_as_images_i64", products_as_images, pixels(2, I64))
+
+
+class Groups(nn.Module):
+    """A convolution in groups between two of single pixels, as in a ResNeXt: what lies between them has its channels side by side."""
+
+    def __init__(self, channels, of_group, out=None, **how):
+        super().__init__()
+        self.a = nn.Conv2d(8, channels, 1)
+        self.b = nn.Conv2d(channels, out or channels, **{"kernel_size": 3, "padding": 1, "groups": channels // of_group, **how})
+        self.c = nn.Conv2d(out or channels, 8, 1)
+
+    def forward(self, x):
+        return self.c(torch.relu(self.b(torch.relu(self.a(x)))))
+
+
+for dtype, name, more in ((None, "", {}), (BF16, "_bf16", {"tolerance": 2e-2}), (F16, "_f16", {"tolerance": 2e-2}), (F64, "_f64", {})):
+    made = lambda *a, dtype=dtype, **k: Lazy(lambda: Groups(*a, **k).to(dtype) if dtype else Groups(*a, **k))
+    image = lambda n, h, w, dtype=dtype: lambda: (rand(n, 8, h, w, dtype=dtype) if dtype else rand(n, 8, h, w),)
+    for of_group in (2, 4, 8, 16):
+        op(f"groups_of_{of_group}{name}", made(64, of_group), image(2, 9, 11), **more)
+    op(f"groups_strided{name}", made(32, 4, stride=2), image(2, 13, 10), **more)
+    op(f"groups_narrowing{name}", made(64, 8, 32), image(1, 7, 6), **more)
+    op(f"groups_widening{name}", made(64, 8, 128, kernel_size=(1, 5), padding=(0, 2)), image(1, 7, 6), **more)
+    op(f"groups_dynamic{name}", made(32, 4), image(3, 9, 8), dynamic=({0: B, 2: Dim("height", min=3, max=64)},), sets={"one": image(1, 3, 8), "more": image(5, 20, 8)}, **more)
+op("groups_of_32", Lazy(lambda: Groups(128, 32)), img(2, 8, 6, 7))
+op("groups_odd", Lazy(lambda: Groups(27, 9, dilation=2)), img(2, 8, 9, 7))
+
+
+def spoiled_groups(x, w):
+    return torch.nn.functional.conv2d(x.relu(), w, None, padding=1, groups=16)
+
+
+op("groups_special", spoiled_groups, lambda: (special().repeat(3000)[:2 * 64 * 48].view(2, 64, 6, 8).contiguous(memory_format=torch.channels_last), rand(64, 4, 3, 3)))

@@ -19,7 +19,8 @@ op("mixed_heads", heads, lambda: (rand(2, 4, 25, 25), rand(4, 4), rand(6, 4)))
 op("mixed_heads_bf16", heads, lambda: (rand(2, 4, 25, 25, dtype=BF16), rand(4, 4, dtype=BF16), rand(4, 4, dtype=BF16)), tolerance=2e-2)
 op("mixed_heads_dynamic", heads, lambda: (rand(2, 8, 33, 31), rand(8, 8), rand(8, 8)), dynamic=({0: Dim("batch", min=1, max=64), 2: Dim("rows", min=1, max=400)}, None, None),
    sets={"one": lambda: (rand(1, 8, 1, 31), rand(8, 8), rand(8, 8)), "more": lambda: (rand(3, 8, 57, 31), rand(8, 8), rand(8, 8))})
-for dtype, name, tolerance in ((None, "f32", None), (BF16, "bf16", 2e-2), (F16, "f16", 2e-2), (F64, "f64", None)):
+# In float32 8192 terms in one row are 1e-4 off, in sums near 0 as in large ones.
+for dtype, name, tolerance in ((None, "f32", 5e-4), (BF16, "bf16", 2e-2), (F16, "f16", 2e-2), (F64, "f64", None)):
     more = {"tolerance": tolerance} if tolerance else {}
     kind = {"dtype": dtype} if dtype else {}
     op(f"small_matrix_{name}", lambda x, w: (x @ w, (x @ w).relu() + 1, w.t() @ x.t()), lambda kind=kind: (rand(1500, 7, **kind), rand(7, 5, **kind)), **more)

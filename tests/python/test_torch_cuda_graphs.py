@@ -85,6 +85,30 @@ def test_masks_are_computed_where_they_are_read():
     assert last in sunk.programs[sunk.level[where]] and last not in sunk.programs[0]
 
 
+def test_activations_are_computed_anew_before_the_convolution_that_reads_them():
+    """Of what the forward graph has saved, one after the other: all at once they would be as much memory as saving them."""
+    count = 6
+
+    def backward(grad, w, *saved):
+        weights = []
+        for image in saved:
+            activation = torch.ops.aten.silu(image)
+            grad, weight, _ = torch.ops.aten.convolution_backward(grad, activation, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False])
+            sigmoid = torch.sigmoid(image)
+            grad = grad * (sigmoid + activation * (1 - sigmoid))
+            weights.append(weight)
+        return (grad, *weights)
+
+    graph = traced(backward, (2, 4, 5, 5), (4, 4, 3, 3), *[(2, 4, 5, 5)] * count)
+    split, first, sunk = levels(graph, {torch.ops.aten.convolution_backward.default})
+    read = [n for n in graph.nodes if n.target is torch.ops.aten.convolution_backward.default]
+    for convolution in read:
+        activation = convolution.args[1]
+        assert sunk.level[activation] == sunk.level[convolution] - 1
+    assert len({sunk.level[n] for n in read}) == count
+    assert max(len([n for n in nodes if n in {c.args[1] for c in read}]) for nodes in sunk.programs.values()) == 1
+
+
 @pytest.mark.parametrize("what", ["reduction", "output", "torch", "written"])
 def test_what_stays_where_it_is(what):
     """A sum of a large tensor, what the graph gives or PyTorch reads, and reads of an input that is written before."""

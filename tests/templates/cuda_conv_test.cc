@@ -3,6 +3,8 @@
 
 #include <set>
 
+#include <fmt/format.h>
+
 #include "templates/cuda_machine.h"
 #include "templates/cuda_variants.h"
 
@@ -36,9 +38,10 @@ CudaConvFacts facts_of(ExprPool& pool, const Problem& p, DType dtype) {
   return f;
 }
 
-const Problem kProblems[] = {{2, 3, 224, 64, 7, 2, 1},    {2, 64, 56, 64, 3, 1, 1},   {2, 512, 7, 512, 3, 1, 1}, {32, 256, 14, 1024, 1, 1, 1},
-                             {-1, 64, 56, 64, 3, 1, 1},   {-1, 512, 7, 512, 3, 1, 1}, {1, 1, 1, 1, 1, 1, 1},     {0, 8, 8, 8, 3, 1, 1},
-                             {4, 128, 14, 256, 3, 1, 32}, {-1, 96, 28, 96, 5, 1, 96}};
+const Problem kProblems[] = {{2, 3, 224, 64, 7, 2, 1},    {2, 64, 56, 64, 3, 1, 1},   {2, 512, 7, 512, 3, 1, 1},    {32, 256, 14, 1024, 1, 1, 1},
+                             {-1, 64, 56, 64, 3, 1, 1},   {-1, 512, 7, 512, 3, 1, 1}, {1, 1, 1, 1, 1, 1, 1},        {0, 8, 8, 8, 3, 1, 1},
+                             {4, 128, 14, 256, 3, 1, 32}, {-1, 96, 28, 96, 5, 1, 96}, {32, 128, 56, 128, 3, 1, 32}, {-1, 256, 14, 256, 3, 2, 16},
+                             {1, 96, 9, 96, 7, 1, 4}};
 
 TEST(CudaConvVariants, LaunchableEverywhere) {
   for (const CudaMachine& machine : kCudaMachines) {
@@ -70,7 +73,8 @@ TEST(CudaConvVariants, EveryCandidateIsAVariant) {
         ExprPool pool;
         const CudaConvFacts f = facts_of(pool, p, dtype);
         const auto candidates = cuda_conv_candidates(f, sm, [](Expr e) { return evaluate_index(e, [](SymbolId) { return int64_t{3}; }); });
-        const bool own_only = (p.groups > 1 && p.groups == p.ic) || (p.ic <= 4 && dtype == DType::bf16) || p.n == 0;
+        const bool own_only = (p.groups > 1 && p.groups == p.ic) || cuda_conv_variants(f, sm)[0].name.starts_with("conv_groups_") ||
+                              (p.ic <= 4 && dtype == DType::bf16) || p.n == 0;
         EXPECT_EQ(candidates.empty(), own_only) << p.ic << ' ' << p.oc;
         std::set<CudaWay> ways;
         for (const CudaCandidate& c : candidates) {
@@ -98,6 +102,29 @@ TEST(CudaConvVariants, DepthwiseHasItsOwn) {
   EXPECT_EQ(either[1].call, "cd::conv_depthwise<cd::bf16>(t, epilogue);");
   facts.x_c = pool.index(28 * 28);
   EXPECT_EQ(cuda_conv_variants(facts, 80).size(), 1u);
+}
+
+TEST(CudaConvVariants, GroupsOfFewChannelsHaveTheirOwn) {
+  ExprPool pool;
+  const auto first = [&](const Problem& p, DType dtype, int64_t alignment = 256) {
+    CudaConvFacts facts = facts_of(pool, p, dtype);
+    facts.x_alignment = facts.w_alignment = alignment;
+    const auto variants = cuda_conv_variants(facts, 90);
+    return variants[0].name + (variants.size() > 1 ? " or " + variants.back().name : "");
+  };
+  const auto square = [](int64_t channels, int64_t of_group, int64_t n = 32) { return Problem{n, channels, 28, channels, 3, 1, channels / of_group}; };
+  for (const int64_t channels : {2, 4, 8, 16}) {
+    EXPECT_EQ(first(square(256, channels), DType::bf16), fmt::format("conv_groups_{0}x{0}_strip4", channels));
+    EXPECT_EQ(first(square(256, channels), DType::f32), fmt::format("conv_groups_{0}x{0}_strip4", channels));
+  }
+  EXPECT_EQ(first(square(256, 32), DType::f32), "conv_groups_32x32_strip4");  // tensor cores take those of 2 bytes
+  EXPECT_TRUE(first(square(256, 32), DType::bf16).starts_with("conv_wgmma_"));
+  EXPECT_EQ(first(square(64, 4, 1), DType::bf16), "conv_groups_4x4_strip1");                              // few pixels
+  EXPECT_EQ(first({2, 64, 28, 32, 3, 1, 8}, DType::bf16), "conv_groups_8x4_strip1");                      // two pieces of input for one of output
+  EXPECT_TRUE(first(square(256, 4), DType::bf16, 2).starts_with("conv_groups_4x4_strip4 or conv_mma_"));  // where the host looks
+  for (const Problem& odd : {Problem{2, 96, 28, 96, 3, 1, 32}, {2, 64, 28, 128, 3, 1, 32}, {2, 36, 28, 36, 3, 1, 9}}) {
+    EXPECT_FALSE(first(odd, DType::bf16).starts_with("conv_groups_")) << odd.ic;
+  }
 }
 
 TEST(CudaConvVariants, FirstLayersHaveTheirOwn) {

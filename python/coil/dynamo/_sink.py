@@ -1,7 +1,8 @@
-"""Operators computed in the program that reads them, rather than in the first that could compute them.
+"""Operators computed in the program that reads them, or in the last before PyTorch's operator that does, rather than in the first that could compute them.
 
 A level is the earliest possible one. In a backward graph, where what the forward one has saved is known from the beginning, that is too early: the
-masks of all ReLUs, say, would be computed first, written to memory, and read again one by one by the programs between PyTorch's convolutions.
+masks of all ReLUs, say, would be computed first, written to memory, and read again one by one by the programs between PyTorch's convolutions; and the
+activations that are computed anew would all be in memory at once, which is what computing them anew is to avoid.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _LARGEST = 200  # operators that move together: a bound of the time
 
 
 def sink(graph: Graph, split: Split) -> Split:
-    """The split, in which operators of coil's that only later programs read have the level of the first of these."""
+    """The split, in which operators of coil's that only later programs or operators of PyTorch's read are in the last program that is early enough."""
     for node in reversed(graph.nodes):
         later = _first_reader(node, split)
         if later is not None:
@@ -29,12 +30,20 @@ def sink(graph: Graph, split: Split) -> Split:
 
 
 def _first_reader(node: Node, split: Split) -> int | None:
-    """The level of the first program that reads the node's results, if only coil's operators do and it is a later one."""
+    """The level of the first program that reads the node's results or runs before who reads them, if it is a later one. Results of the graph, and what
+    Python asks for, stay."""
     if not _moves(node, split):
         return None
-    levels = [split.level[reader] if split.is_coil(reader) else -1 for reader in _readers(node, split)]
-    first = min(levels, default=-1)
+    first = min((_needed_at(reader, split) for reader in _readers(node, split)), default=-1)
     return first if first > split.level[node] else None
+
+
+def _needed_at(reader: Node, split: Split) -> int:
+    if reader.op == "output":
+        return -1
+    if split.is_coil(reader):
+        return split.level[reader]
+    return split.level[reader] - 1 if split.is_torch(reader) else -1
 
 
 def _moves(node: Node, split: Split) -> bool:

@@ -148,9 +148,11 @@ KernelText template_text(const KernelPlan& plan, const TemplateKernel& k, const 
 }
 
 // Blocks of templates/cuda_gemm.cc: few rows have 16 columns a block, others tiles of 64 x 64 at least; up to eight parts of k, where they pay, make a cluster.
-static int64_t product_units(int64_t batch, int64_t m, int64_t n) {
+// With few rows a block reads more than it computes: only the sums that joined products (joined_products.h) do not take are worth a second launch.
+static TargetTraits::ProductUnits product_units(int64_t batch, int64_t m, int64_t n) {
   const auto tiles = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
-  return m <= 16 ? batch * tiles(n, 16) * 8 : batch * tiles(m, 64) * tiles(n, 64) * 4;
+  if (m <= 16) return {batch * tiles(n, 16) * 8, 1 << 14};
+  return {batch * tiles(m, 64) * tiles(n, 64) * 4, 1 << 11};
 }
 
 TargetTraits traits(const CudaSettings& settings) {
