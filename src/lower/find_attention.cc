@@ -96,23 +96,32 @@ class Finder {
     return at_point(substitute_vars(def->body, vars));
   }
 
+  // The row's largest number as it is subtracted: itself, or 0 for -inf.
+  BufferId top_of(Expr e) const {
+    if (!e->is_op(ScalarOp::select)) return plain_load(e, 4, true);
+    const bool safe =
+        is_number(e->args[1], 0) && e->args[0]->is_op(ScalarOp::eq) && e->args[0]->args[0] == e->args[2] && is_minus_infinity(e->args[0]->args[1]);
+    return safe ? plain_load(e->args[2], 4, true) : BufferId();
+  }
+
   bool is_exponential(Expr e, Expr scores, BufferId top) {
     if (!e || !e->is_op(ScalarOp::exp) || !e->args[0]->is_op(ScalarOp::sub)) return false;
-    return e->args[0]->args[0] == scores && plain_load(e->args[0]->args[1], 4, true) == top;
+    return e->args[0]->args[0] == scores && top_of(e->args[0]->args[1]) == top;
   }
 
   // exp(x - max) / sum; x, which is read from a buffer of any shape.
   Expr softmax_source(Expr e) {
     if (!e || !e->is_op(ScalarOp::div) || !e->args[0]->is_op(ScalarOp::exp) || !e->args[0]->args[0]->is_op(ScalarOp::sub)) return Expr();
     Expr scores = e->args[0]->args[0]->args[0];
-    const BufferId top = plain_load(e->args[0]->args[0]->args[1], 4, true), sum = plain_load(e->args[1], 4, true);
+    const BufferId top = top_of(e->args[0]->args[0]->args[1]), sum = plain_load(e->args[1], 4, true);
     if (scores->kind != ExprKind::load || !top.valid() || !sum.valid()) return Expr();
     if (row_reduction(top, ReduceOp::max) != scores || !is_exponential(row_reduction(sum, ReduceOp::sum), scores, top)) return Expr();
     return scores;
   }
 
-  // not any(not (x == -inf)): whether nothing of the row counts.
-  bool is_empty_row(Expr e, Expr scores) {
+  // Whether nothing of the row counts: not any(not (x == -inf)), or that its exponentials, which `quotient` is divided by, have the sum 0.
+  bool is_empty_row(Expr e, Expr scores, Expr quotient) {
+    if (e->is_op(ScalarOp::eq)) return e->args[0] == quotient->args[1] && is_number(e->args[1], 0);
     const BufferId flag = plain_load(e, 4, true);
     Expr inverse = flag.valid() ? elementwise(flag) : Expr();
     if (!inverse || !inverse->is_op(ScalarOp::logical_not)) return false;
@@ -237,13 +246,14 @@ class Finder {
     rounding_ = rounding;
   }
 
-  // The mask as an operand, or the causal flag.
+  // The mask as an operand, or the causal flag, or nothing.
   void set_mask(Attention& a, Expr mask) {
     if (BufferId id(mask->kind == ExprKind::load ? mask->id : -1); id.valid()) {
-      // A stored choice between 0 and -inf: its condition is the mask.
+      // A stored choice between 0 and -inf: its condition is the mask. Or 0, where a condition on positions always holds.
       const Pointwise* def = defined_as<Pointwise>(id);
-      if (def && is_choice(def->body)) mask = substitute_vars(def->body, mask->args);
+      if (def && (is_choice(def->body) || is_number(def->body, 0))) mask = substitute_vars(def->body, mask->args);
     }
+    if (is_number(mask, 0)) return;
     if (is_choice(mask)) {
       if (is_causal(mask->args[0])) {
         a.causal = true;
@@ -319,7 +329,7 @@ class Finder {
       if (body) body = at_point(body);
     }
     const Expr source = softmax_source(body);
-    if (!source || (empty && !is_empty_row(empty, source))) return std::nullopt;
+    if (!source || (empty && !is_empty_row(empty, source, body))) return std::nullopt;
     std::optional<Scores> scores = scores_of(source);
     if (!scores || !is_four_dimensional(scores->product) || !fits(*scores->product, *values, program_.loops[l].outputs[0])) return std::nullopt;
     // A plain softmax gives NaN for rows without anything, which only a mask can bring about; not every target's template does.

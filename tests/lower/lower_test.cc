@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "lower/pipeline.h"
 
 namespace coil {
@@ -140,6 +142,28 @@ TEST_F(LowerTest, ASpelledOutAttentionIsFoundUnlessItsScoresAreUsedElsewhere) {
   output(weights);
   EXPECT_EQ(text().find("= attention"), std::string::npos) << text();
   EXPECT_NE(text().find("softmax.max"), std::string::npos);
+}
+
+// PyTorch's math form of bfloat16: widened, scaled on both sides, a mask that says yes everywhere, and rows of nothing but -inf are 0.
+TEST_F(LowerTest, AWidenedAttentionWithASafeSoftmaxIsFound) {
+  const auto wide = [&](const char* name, std::vector<Expr> sizes) {
+    return node("aten._to_copy.default", {{"self", input(name, sizes, DType::bf16)}, {"dtype", DType::f32}}, sizes);
+  };
+  ValueId q = node("aten.mul.Scalar", {{"self", wide("q", dims({2, 4, 5, 8}))}, {"other", 0.5}}, dims({2, 4, 5, 8}));
+  ValueId k = node("aten.mul.Scalar", {{"self", wide("k", dims({2, 4, 8, 6}))}, {"other", 0.5}}, dims({2, 4, 8, 6}));
+  ValueId at = node("aten.arange.default", {{"end", dim(6)}}, dims({6}), DType::i64);
+  ValueId all = node("aten.ge.Scalar", {{"self", at}, {"other", dim(0)}}, dims({6}), DType::boolean);
+  ValueId zero = node("aten.scalar_tensor.default", {{"s", 0.0}}, {}, DType::bf16);
+  ValueId infinite = node("aten.scalar_tensor.default", {{"s", -std::numeric_limits<double>::infinity()}}, {}, DType::bf16);
+  ValueId mask = node("aten.where.self", {{"condition", all}, {"self", zero}, {"other", infinite}}, dims({6}), DType::bf16);
+  ValueId scores = node("aten.matmul.default", {{"self", q}, {"other", k}}, dims({2, 4, 5, 6}));
+  ValueId masked = node("aten.add.Tensor", {{"self", scores}, {"other", mask}, {"alpha", dim(1)}}, dims({2, 4, 5, 6}));
+  ValueId weights = node("aten._safe_softmax.default", {{"self", masked}, {"dim", dim(-1)}}, dims({2, 4, 5, 6}));
+  ValueId result = node("aten.matmul.default", {{"self", weights}, {"other", wide("v", dims({2, 4, 6, 8}))}}, dims({2, 4, 5, 8}));
+  output(node("aten._to_copy.default", {{"self", result}, {"dtype", DType::bf16}}, dims({2, 4, 5, 8}), DType::bf16));
+  const std::string found = text();
+  EXPECT_NE(found.find("bf16[2, 4, 5, 8] = attention heads 4/4 scale 0.25: q q[i0, i1, i2, i3] k k[i0, i1, i3, i2] v v[i0, i1, i2, i3]\n"), std::string::npos)
+      << found;
 }
 
 // As in a Swin transformer: masks are added before and after windows are told apart from images; a row that sees nothing is NaN.
