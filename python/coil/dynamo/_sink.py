@@ -64,10 +64,32 @@ def _readers(node: Node, split: Split) -> Iterator[Node]:
 
 
 def _cone(node: Node, later: int, split: Split) -> list[Node]:
-    """The node and what it alone needs, if all of it can be computed at a later level from what is in memory then, without holding more than is saved:
-    inputs of the graph, and values that are read as late anyway. Nothing if there is something else, or too much of it."""
-    members: dict[Node, None] = {node: None}
-    left = [node]
+    """The node, what it alone needs and what needs that too, if all of it can be computed at a later level from what is in memory then, without holding
+    more than is saved: inputs of the graph, and values that are read as late anyway. Nothing if there is something else, or too much of it."""
+    members: dict[Node, None] = {}
+    left: list[Node] = []
+
+    def join(wanted: Node) -> bool:
+        """Whether this operator, and its readers before that level, can move: a silu and its derivative, say, begin with the same sigmoid."""
+        joined: dict[Node, None] = {}
+        joining = [wanted]
+        while joining:
+            member = joining.pop()
+            if member in members or member in joined:
+                continue
+            if not _moves(member, split) or len(members) + len(joined) == _LARGEST:
+                return False
+            joined[member] = None
+            early = [reader for reader in _readers(member, split) if _needed_at(reader, split) < later]
+            if any(reader.op == "output" for reader in early):
+                return False
+            joining.extend(early)
+        members.update(joined)
+        left.extend(joined)
+        return True
+
+    if not join(node):
+        return []
     while left:
         member = left.pop()
         for source in {_memory(n) for n in member.all_input_nodes}:
@@ -78,14 +100,8 @@ def _cone(node: Node, later: int, split: Split) -> list[Node]:
                 return []
             if any(reader.op == "output" or split.level[reader] >= later for reader in readers):
                 continue
-            if source.op != "call_function":
-                if not _no_larger(source, member):
-                    return []
-            elif readers or not _moves(source, split) or len(members) == _LARGEST:
+            if not join(source) and not _no_larger(source, member):
                 return []
-            else:
-                members[source] = None
-                left.append(source)
     return list(members)
 
 
