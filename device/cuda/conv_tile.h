@@ -12,10 +12,6 @@
 #include "cuda/params.h"
 #include "cuda/shared_memory.h"
 
-#ifndef CD_METHOD
-#define CD_METHOD __device__ __forceinline__
-#endif
-
 namespace cd {
 
 // A place in the image: an element offset and the line and column it belongs to. Of a row: its window's first tap (may lie

@@ -14,6 +14,11 @@ namespace cd {
 CD_CONTRACT larger_bytes(long long a, long long b) { return a > b ? a : b; }
 CD_CONTRACT rounded_bytes(long long bytes, long long to) { return (bytes + to - 1) / to * to; }
 
+// ---- Sorts ----
+
+// Elements that a thread of a sort has in registers, its block's threads, and what they sort at once.
+enum : int { kSortItems = 8, kSortThreads = 256, kSortTile = kSortItems * kSortThreads };
+
 // ---- Products ----
 
 // Stages of both operands, padded; then whole tiles of the slices, or of a warp 16 bytes of rows at a time. whole: with several slices, or k split.

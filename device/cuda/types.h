@@ -3,6 +3,7 @@
 #define COIL_DEVICE_CUDA_TYPES_H_
 
 #define CD_FN static __device__ __forceinline__
+#define CD_METHOD __device__ __forceinline__
 #define COIL_KERNEL extern "C" __global__
 
 // Literals as the shared part of the generator writes them.

@@ -100,6 +100,7 @@ Result<std::vector<TargetContents::Replaced>> replace_kernels(cuda::CudaProgram&
   FunctionsOf uses(plan.kernels.size());
   for (size_t k = 0; k < uses.size(); ++k) {
     for (cuda::CudaLaunch& l : program.calls[k].launches) uses[k].push_back(&l.function);
+    for (cuda::CudaLaunch& l : program.calls[k].further) uses[k].push_back(&l.function);
     if (!program.calls[k].together) continue;
     for (cuda::CudaLaunch& l : program.calls[k].together->launches) uses[k].push_back(&l.function);
   }

@@ -101,15 +101,17 @@ Expr begin_of(const Sorted& sorted, Expr row) {
   return found.e;
 }
 
-// The table's sums, of the rows from first(r) to first(r + 1) in sorted order.
-View range_sums(const Sorted& sorted, const RowSums& sums, const View& first, Expr identity) {
+// The table's sums, of the rows from first(r) to first(r + 1) in sorted order, and of how many items each is made, which is computed once for all columns.
+std::pair<View, View> range_sums(const Sorted& sorted, const RowSums& sums, const View& first, Expr identity) {
   Op& op = sorted.op;
   ExprPool& p = op.pool;
   const Views blocks = block_sums(sorted, sums, identity);
   Expr most = sorted.count;  // items of a range
   if (!blocks.empty()) most = index_min(sorted.count, blocks.back().sizes[0] + 2 * kBlock * static_cast<int64_t>(blocks.size()));
-  return op.rec.reduce(sums.name + ".sum", sums.reduce, sums.type, {sums.rows, sums.columns}, {most}, [&](Coordinates c, Coordinates t) {
-    const Parts all{op.rec.at(first, c.first(1)), op.rec.at(first, std::vector<Expr>{c[0] + 1}), 0};
+  const auto parts_of = [&](Expr row) { return Parts{op.rec.at(first, std::vector<Expr>{row}), op.rec.at(first, std::vector<Expr>{row + 1}), 0}; };
+  const View items = op.rec.pointwise(sums.name + ".items", DType::i64, {sums.rows}, [&](Coordinates c) { return parts_of(c[0]).count(blocks).e; });
+  const View made = op.rec.reduce(sums.name + ".sum", sums.reduce, sums.type, {sums.rows, sums.columns}, {most}, [&](Coordinates c, Coordinates t) {
+    const Parts all = parts_of(c[0]);
     const Val number = p.cast(t[0], DType::i64);
     const Expr item = all.item(blocks, number, identity, [&](size_t level, Val position) {
       if (level == 0) return value_at(sorted, sums, position.e, c[1]);
@@ -117,8 +119,9 @@ View range_sums(const Sorted& sorted, const RowSums& sums, const View& first, Ex
       const Expr at = p.checked_index(max(position, 0.0).e, index_max(block.sizes[0], p.index(1)));
       return op.rec.at(block, std::vector<Expr>{at, c[1]});
     });
-    return masked(both(number >= 0.0, number < all.count(blocks)).e, item, identity);
+    return masked(both(number >= 0.0, number < Val(op.rec.at(items, c.first(1)))).e, item, identity);
   });
+  return {made, items};
 }
 
 bool has_routine(const RowSums& sums) {
@@ -233,13 +236,13 @@ bool many_rows(Expr rows, Expr count) {
 }
 
 bool many_rows(const Op& op, Expr rows, Expr columns, Expr count) {
-  // Without the routine the rows are sorted first, which took an H200 1.5 ms for 38,416. Looking at all of them takes it 0.1 ms for a table of 3,000 sums
-  // (the gradient of a table of relative positions); ten times as many looks take as long as sorting.
-  constexpr int64_t kFewSums = 1 << 13, kFewLooks = 1 << 30;
   const std::optional<int64_t> r = const_int(rows), c = const_int(columns), n = const_int(count);
-  const bool few = r && c && n && *r <= kFewSums && *r * *c <= kFewSums && *n <= kFewLooks / kFewSums * (kFewSums / std::max<int64_t>(*r * *c, 1));
-  if (!op.session.library && few) return false;
-  return many_rows(rows, count);
+  if (op.session.library || !r || !c || !n) return many_rows(rows, count);
+  // Without the routine the rows are sorted first. An H100 takes some 30 us at least for that and what follows, and 96 for 38,809 rows; for looking at all of
+  // 2,401 rows for each of 507 sums it takes 20 us, and of 38,416 for each of 4,056 it takes 84 (bench/sorts.py).
+  constexpr int64_t kFewSums = 1 << 13, kFewLooks = 1 << 27;
+  const auto looks = static_cast<double>(*r) * static_cast<double>(*c) * static_cast<double>(*n);
+  return *n >= 2 && (looks > kFewLooks || (*r * *c > kFewSums && *r >= 128 && *r * *n >= (1 << 15)));
 }
 
 View summed_rows(Op& op, const RowSums& sums) {
@@ -253,12 +256,12 @@ View summed_rows(Op& op, const RowSums& sums) {
   // For each row of the table, and for the one behind the last, how many are for smaller ones.
   const View first =
       op.rec.pointwise(sums.name + ".first", DType::i64, {sums.rows + 1}, [&](Coordinates c) { return begin_of(sorted, sorted.as_number(c[0])); });
-  const View runs = range_sums(sorted, sums, first, identity_of(p, sums.reduce, compute_type(sums.type)));
+  const auto [runs, items] = range_sums(sorted, sums, first, identity_of(p, sums.reduce, compute_type(sums.type)));
   std::optional<View> before = sums.before;
   if (before) before = reshaped(op, *before, {sums.rows, sums.columns});
   return op.rec.pointwise(sums.name, sums.type, {sums.rows, sums.columns}, [&](Coordinates c) {
     const Expr sum = op.rec.at(runs, c);
-    const Expr named = p.op(ScalarOp::lt, {op.rec.at(first, c.first(1)), op.rec.at(first, std::vector<Expr>{c[0] + 1})});
+    const Expr named = p.op(ScalarOp::lt, {sorted.number(0), op.rec.at(items, c.first(1))});
     if (!before) return p.select(named, sum, none_of(op, sums));
     const Expr old = op.rec.at(*before, c);
     return p.select(named, p.op(pairwise(sums.reduce), {old, sum}), old);

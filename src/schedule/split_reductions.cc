@@ -55,19 +55,22 @@ class Splitter {
   // Whether neighbours in memory belong to different results rather than to one: sums over rows, statistics of channels that lie last.
   bool across_memory(const Reduction& r, const std::vector<Expr>& sizes) {
     int along = 0, across = 0;
+    bool own = false;  // something is read at each point
     visit(r.body, [&](Expr e) {
       if (e->kind != ExprKind::load) return;
       const BufferInfo& buffer = program_.buffer(BufferId(e->id));
       const Expr offset = linear_offset(pool(), buffer, e->args);
       // A value for each result, or for each step, such as a mean, is little to read.
       if (!moves(offset, 0, sizes.size()) || !moves(offset, sizes.size(), r.domain.size())) return;
+      own = true;
       for (size_t v = 0; v < sizes.size() + r.domain.size(); ++v) {
         const bool reduced = v >= sizes.size();
         if ((reduced ? r.domain[v - sizes.size()] : sizes[v]) == pool().index(1)) continue;
         if (first_step(offset, static_cast<int>(v)) == 1) ++(reduced ? along : across);
       }
     });
-    return across > along;
+    return own ? across > along
+               : !sizes.empty() && any_of(r.body, [&](Expr e) { return e->kind == ExprKind::var && static_cast<size_t>(e->id) < sizes.size(); });
   }
 
   static bool moves(Expr offset, size_t first, size_t count) {

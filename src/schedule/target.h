@@ -18,6 +18,8 @@ struct TargetTraits {
   int64_t max_kept_elements = INT64_MAX;  // of the longest row of which values are kept
   bool memory_per_worker = true;          // kept values and sorted rows have memory for each worker in the arena; false: kept values are the
                                           // generator's business, and a sort has memory for all rows
+  int64_t sorted_in_place = 0;            // ... that are longer than this; others are sorted without
+  int64_t sort_index_bytes = 8;           // of an element's index in that memory
   // A reduction that keeps less than half of parallel_points units busy, each with at least split_points points, is done in two steps.
   int64_t parallel_points = 0;  // 0: never
   int64_t split_points = 1 << 15;

@@ -53,9 +53,10 @@ struct CudaLaunch {
   const UserImage* image = nullptr;  // what the function is, if it is machine code that another compiler made; `args` is empty then
   std::vector<CudaArgs> args;        // one per kernel
   std::string grid_x = "1", grid_y = "1", grid_z = "1";
-  GridWork work;          // that grid_x counts
-  std::string condition;  // empty: always
-  std::string setup;      // statements before (templates)
+  GridWork work;                  // that grid_x counts
+  std::string condition;          // empty: always
+  std::optional<int64_t> number;  // that the function gets behind the arguments
+  std::string setup;              // statements before (templates)
 };
 
 // Products of the same rows as one launch (joined_products.h), for each architecture; else their kernels run one after the other.
@@ -68,6 +69,7 @@ struct CudaTogether {
 // A kernel of the plan: its launches are alternatives, the first whose condition holds (and whose function the device has) runs.
 struct CudaCall {
   std::vector<CudaLaunch> launches;  // empty: a plain copy
+  std::vector<CudaLaunch> further;   // after the only one of those: each whose condition holds, one after the other
   std::optional<CudaTogether> together;
   bool checks_index = false;
   bool joined = false;  // computed by the launch of a kernel before it
@@ -110,7 +112,13 @@ KernelText pointwise_text(const KernelPlan& plan, const LoopKernel& kernel);
 // The same as a function of (arguments, block) for kernels that compute several; nullopt: this one wants a launch of its own.
 std::optional<KernelText> pointwise_part(const KernelPlan& plan, const LoopKernel& kernel);
 KernelText reduction_text(const KernelPlan& plan, const LoopKernel& kernel);
-KernelText sort_text(const KernelPlan& plan, const SortKernel& kernel);
+// What sorts a kernel's rows, one after the other.
+struct SortLaunch {
+  KernelText text;
+  std::optional<int64_t> number;
+  std::string condition;
+};
+std::vector<SortLaunch> sort_launches(const KernelPlan& plan, const SortKernel& kernel);
 KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& kernel, size_t config);
 // The epilogue as a function object `@NAME@_epilogue` and the kernel around the variant's call.
 KernelText template_text(const KernelPlan& plan, const TemplateKernel& kernel, const templates::CudaVariant& variant);

@@ -19,7 +19,11 @@ std::vector<SizeLimit> grid_limits(const KernelPlan& plan, const CudaProgram& pr
   std::vector<SizeLimit> found, kept;
   std::set<std::tuple<const ExprNode*, int64_t, std::string>> seen;
   for (size_t k = 0; k < program.calls.size(); ++k) {
-    for (const CudaLaunch& l : program.calls[k].launches) {
+    std::vector<const CudaLaunch*> all;
+    for (const CudaLaunch& l : program.calls[k].launches) all.push_back(&l);
+    for (const CudaLaunch& l : program.calls[k].further) all.push_back(&l);
+    for (const CudaLaunch* launch : all) {
+      const CudaLaunch& l = *launch;
       if (!l.work.amount) continue;
       const int64_t most = kMostBlocks * l.work.per_block;
       const std::optional<int64_t> top = upper_bound(l.work.amount);

@@ -145,8 +145,10 @@ std::string pointers(const KernelContext& c, const std::vector<BufferId>& writte
   return text;
 }
 
-std::string kernel_frame(const KernelContext& c, const std::vector<BufferId>& written, const std::string& bounds) {
-  return args_struct(c) + fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n", bounds) +
+std::string kernel_frame(const KernelContext& c, const std::vector<BufferId>& written, const std::string& bounds, const std::string& more) {
+  return args_struct(c) +
+         fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ @NAME@_args a{}) {{\n  cd::begin_kernel();\n", bounds,
+                     more.empty() ? "" : ", " + more) +
          pointers(c, written);
 }
 

@@ -38,8 +38,8 @@ bool fits_32(const LoopKernel& kernel, Expr items);
 std::string args_struct(const KernelContext& context);
 // Lines that declare the pointers p0, p1... to the struct's buffers.
 std::string pointers(const KernelContext& context, const std::vector<BufferId>& written);
-// The struct and the kernel's head up to the pointers.
-std::string kernel_frame(const KernelContext& context, const std::vector<BufferId>& written, const std::string& bounds);
+// The struct and the kernel's head up to the pointers; perhaps with one more parameter.
+std::string kernel_frame(const KernelContext& context, const std::vector<BufferId>& written, const std::string& bounds, const std::string& more = "");
 // The same of a function that a kernel calls in place of it: with "block" instead of blockIdx.x, and perhaps one more parameter.
 std::string part_frame(const KernelContext& context, const std::vector<BufferId>& written, const std::string& more = "");
 

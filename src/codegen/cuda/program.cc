@@ -72,7 +72,7 @@ class ProgramWriter {
       } else if (const auto* loop = std::get_if<LoopKernel>(&k.def)) {
         add_loop_launches(k, *loop, call);
       } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
-        call.launches.push_back(launch(k, k.name, sort_text(plan_, *sort)));
+        add_sort_launches(k, *sort, call);
       } else if (const auto* user = std::get_if<UserCallKernel>(&k.def)) {
         add_user_launches(k, *user, call);
       } else if (const auto* copy = std::get_if<CopyKernel>(&k.def)) {
@@ -200,6 +200,14 @@ class ProgramWriter {
                   "  const int kernel = cd::kernel_of_block<{}>(a.turns, a.end, block);\n{}}}\n",
                   t.threads, parts.size(), calls);
     return t;
+  }
+
+  void add_sort_launches(const Kernel& k, const SortKernel& sort, CudaCall& call) {
+    for (SortLaunch& part : sort_launches(plan_, sort)) {
+      std::vector<CudaLaunch>& list = call.launches.empty() ? call.launches : call.further;
+      list.push_back(launch(k, part.number ? k.name + "_merge" : k.name, std::move(part.text)));
+      list.back().number = part.number, list.back().condition = std::move(part.condition);
+    }
   }
 
   // What the tuned architecture's choices say, each for its sizes, or what a tuner may tell the program to run; then the own way.

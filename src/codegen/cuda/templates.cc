@@ -11,6 +11,7 @@
 #include "codegen/cuda/loop_context.h"
 #include "codegen/cuda/templates/template.h"
 #include "codegen/index_text.h"
+#include "device/cuda/shared_memory.h"
 #include "loop/templates/template.h"
 #include "schedule/schedule.h"
 #include "templates/cuda_machine.h"
@@ -162,6 +163,8 @@ TargetTraits traits(const CudaSettings& settings) {
   t.constant_line_bytes = 16;
   t.best_line_bytes = 128;  // a line of the L2 cache: TMA reads pieces of it
   t.memory_per_worker = false;
+  t.sorted_in_place = cd::kSortTile;
+  t.sort_index_bytes = 4;
   t.max_kept_elements = 16384;
   t.narrows_reductions = true;
   for (const int sm : settings.sms)

@@ -191,7 +191,7 @@ class HostWriter {
     const bool only_params = t && !takes_epilogue(t->def);
     text += hook(k, false) + begins(k);
     if (call.launches.size() == 1 && call.launches[0].condition.empty())
-      return text + launch(call.launches[0], k, t != nullptr, only_params, "    ") + ends(k) + hook(k, true) + "  }\n";
+      return text + launch(call.launches[0], k, t != nullptr, only_params, "    ") + further(call, k) + ends(k) + hook(k, true) + "  }\n";
     text += "    ";
     for (const CudaLaunch& l : call.launches) {
       const std::string has = fmt::format("cd::cuda_has(call, {})", function(l.function));
@@ -200,6 +200,12 @@ class HostWriter {
     }
     text += "{\n" + (values_ ? no_code_of_form() : no_code(kernel, "      ")) + "    }\n";
     return text + ends(k) + hook(k, true) + "  }\n";
+  }
+
+  std::string further(const CudaCall& call, size_t k) {
+    std::string text;
+    for (const CudaLaunch& l : call.further) text += fmt::format("    if ({}) {{\n{}    }}\n", l.condition, launch(l, k, false, false, "      "));
+    return text;
   }
 
   std::string initial_copy(const UserCallKernel& user, size_t argument, BufferId result) const {
@@ -274,10 +280,12 @@ class HostWriter {
       text += fmt::format("{0}{1} args = {{\n{0}    {2}}};\n", indent, args_type(l.args[0]), args_value(l.args[0], k));
     }
     if (!l.setup.empty()) text += indent + l.setup + "\n";
-    const size_t num_params = is_template && !only_params ? 2 : 1;
+    if (l.number) text += fmt::format("{}const int64_t number = {};\n", indent, *l.number);
+    const size_t num_params = (is_template && !only_params) || l.number ? 2 : 1;
     text += fmt::format("{}const cd::CudaParam params[] = {{{}{}}};\n", indent, is_template ? "{&t, sizeof t}" : "",
                         only_params   ? ""
                         : is_template ? ", {&args, sizeof args}"
+                        : l.number    ? "{&args, sizeof args}, {&number, sizeof number}"
                                       : "{&args, sizeof args}");
     return text + enqueue(l, grid_x, num_params, indent);
   }
