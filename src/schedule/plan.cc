@@ -406,7 +406,7 @@ LoopProgram laid_out(LoopProgram program, const TargetTraits& target) {
     }
   }
   // How a reduction lies in memory decides what splitting brings: layouts come first.
-  return split_reductions(choose_layouts(change_small_products(std::move(program), target), target), target);
+  return split_reductions(choose_layouts(split_scans(change_small_products(std::move(program), target), target), target), target);
 }
 
 Result<KernelPlan> schedule(LoopProgram program, const TargetTraits& target) {

@@ -16,6 +16,9 @@ LoopProgram laid_out(LoopProgram program, const TargetTraits& target);
 // Reductions of many points to few results become two: parts, then their combination.
 LoopProgram split_reductions(LoopProgram program, const TargetTraits& target);
 
+// Scans of few long rows become scans of many parts.
+LoopProgram split_scans(LoopProgram program, const TargetTraits& target);
+
 // Matrix products that are too small for a template's tiles become loops, and those of few tiles and long sums products of parts.
 LoopProgram change_small_products(LoopProgram program, const TargetTraits& target);
 

@@ -24,6 +24,7 @@ struct TargetTraits {
   int64_t parallel_points = 0;  // 0: never
   int64_t split_points = 1 << 15;
   int64_t split_parts = 256;  // at most, for one result
+  int64_t scan_part = 0;      // elements of a long row that a unit scans at once, where there are few rows; 0: never
   int64_t small_product = 0;  // a product is a loop where two of its three sizes have at most so many pairs; 0: never
   // Of parallel_points as many as the template for products keeps busy with so many results, and the shortest sum that it is worth a step of its own for;
   // a product that leaves more than half of the points idle is cut into parts of its sum, each at least that long. Null: never.

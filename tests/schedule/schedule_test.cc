@@ -361,5 +361,44 @@ TEST_F(ScheduleTest, LongReductionsAreSplit) {
   }
 }
 
+// Parts give what the whole gives, for lengths that divide into parts and such that do not, along either dimension.
+TEST_F(ScheduleTest, LongScansAreSplit) {
+  TargetTraits target;
+  target.parallel_points = 264;
+  target.scan_part = 64;
+  for (const int dim : {0, 1}) {
+    for (const int64_t n : {512, 701, 100}) {
+      Recorder r(shared);
+      const std::vector<Expr> both = dim == 1 ? sizes({2, n}) : sizes({n, 2});
+      const View x = r.input("x", DType::f32, both, contiguous_strides(pool, both));
+      for (const ScanOp op : {ScanOp::sum, ScanOp::max, ScanOp::min}) {
+        const View out = r.scan("s", op, DType::f32, both, dim, [&](Coordinates i) { return r.at(x, i); });
+        r.program().buffer(BufferId(out.body->id)).strides = contiguous_strides(pool, both);
+        LoopOutput o;
+        o.source = BufferId(out.body->id);
+        o.name = "out";
+        r.program().outputs.push_back(o);
+      }
+      const LoopProgram whole = r.take();
+      const LoopProgram split = split_scans(whole, target);
+      EXPECT_EQ(split.loops.size(), n == 100 ? 3u : 12u);
+      ASSERT_TRUE(verify(split).ok());
+      TensorData data;
+      auto bytes = std::make_shared<std::vector<uint8_t>>(static_cast<size_t>(2 * n) * 4);
+      for (int64_t i = 0; i < 2 * n; ++i) {
+        const auto value = static_cast<float>((i * 37) % 101 - 50);  // exact sums
+        std::memcpy(bytes->data() + i * 4, &value, 4);
+      }
+      data.owner = bytes, data.bytes = *bytes;
+      data.sizes = dim == 1 ? std::vector<int64_t>{2, n} : std::vector<int64_t>{n, 2};
+      data.strides = {data.sizes[1], 1};
+      const auto a = interpret(whole, std::span(&data, 1)), b = interpret(split, std::span(&data, 1));
+      ASSERT_TRUE(a.ok()) << a.error().message;
+      ASSERT_TRUE(b.ok()) << b.error().message;
+      for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(std::ranges::equal(a.value()[i].bytes, b.value()[i].bytes)) << n << " output " << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace coil

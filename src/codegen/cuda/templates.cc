@@ -171,6 +171,7 @@ TargetTraits traits(const CudaSettings& settings) {
     t.parallel_points = std::max<int64_t>(t.parallel_points, 2 * templates::cuda_machine(sm).multiprocessors);  // two blocks each
   t.product_row_bytes = 128;                                                                                    // a line of the L2 cache; TMA asks for 16
   t.small_product = 64;
+  t.scan_part = 4096;
   t.product_units = product_units;
   t.columns_of_a_unit = 32;  // codegen/cuda/reduction.cc: a block is 32 columns wide
   t.recompute_cost = 8;
