@@ -210,12 +210,12 @@ CD_FN i64 column_reduce_index(V x, i64 xi, S& slots, int set) {
   return xi;
 }
 
-// Inclusive scan over a block of T threads: in place, after `carry`, which becomes the last value's result for all. Warps follow one
-// another; a warp has G lines of 32 x W values, so that it reads and writes whole lines: x[g][v] is value (g * 32 + lane) * W + v of it.
-template <class Op, int T, int G, int W, class S, class V>
-CD_FN void block_scan(V (&x)[G][W], V& carry, S& slots) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  V left[G], total;  // of the warp: what is left of the lane in a line, and the lines before
+// Each lane's values of x[g][v], value (g * 32 + lane) * W + v of the warp's, become the scan of its W; returns that of the whole warp. left[g]: of what is
+// left of the lane in a line, and of the lines before; lane 0 has nothing for line 0.
+template <class Op, int G, int W, class V>
+CD_FN V scan_lines(V (&x)[G][W], V (&left)[G]) {
+  const int lane = threadIdx.x % 32;
+  V total;
 #pragma unroll
   for (int g = 0; g < G; ++g) {
 #pragma unroll
@@ -231,7 +231,27 @@ CD_FN void block_scan(V (&x)[G][W], V& carry, S& slots) {
     if (g > 0) left[g] = lane > 0 ? Op::combine(total, left[g]) : total;
     total = g > 0 ? Op::combine(total, line) : line;
   }
-  if (lane == 0) put(&slots.value[0][warp], total);
+  return total;
+}
+template <class Op, int G, int W, class V>
+CD_FN void add_before(V (&x)[G][W], const V (&left)[G], V before) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int g = 0; g < G; ++g) {
+    const V first = g > 0 || lane > 0 ? Op::combine(before, left[g]) : before;
+#pragma unroll
+    for (int v = 0; v < W; ++v) x[g][v] = Op::combine(first, x[g][v]);
+  }
+}
+
+// Inclusive scan over a block of T threads: in place, after `carry`, which becomes the last value's result for all. Warps follow one
+// another; a warp has G lines of 32 x W values, so that it reads and writes whole lines: x[g][v] is value (g * 32 + lane) * W + v of it.
+template <class Op, int T, int G, int W, class S, class V>
+CD_FN void block_scan(V (&x)[G][W], V& carry, S& slots) {
+  const int warp = threadIdx.x / 32;
+  V left[G];
+  const V total = scan_lines<Op>(x, left);
+  if (threadIdx.x % 32 == 0) put(&slots.value[0][warp], total);
   __syncthreads();
   V before = carry;
 #pragma unroll
@@ -240,12 +260,16 @@ CD_FN void block_scan(V (&x)[G][W], V& carry, S& slots) {
     carry = Op::combine(carry, get<V>(&slots.value[0][i]));
   }
   __syncthreads();
-#pragma unroll
-  for (int g = 0; g < G; ++g) {
-    const V first = g > 0 || lane > 0 ? Op::combine(before, left[g]) : before;
-#pragma unroll
-    for (int v = 0; v < W; ++v) x[g][v] = Op::combine(first, x[g][v]);
-  }
+  add_before<Op>(x, left, before);
+}
+
+// The same of each warp by itself.
+template <class Op, int G, int W, class V>
+CD_FN void warp_scan(V (&x)[G][W], V& carry) {
+  V left[G];
+  const V total = scan_lines<Op>(x, left), before = carry;
+  carry = Op::combine(carry, total);
+  add_before<Op>(x, left, before);
 }
 
 }  // namespace cd

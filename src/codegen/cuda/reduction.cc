@@ -273,7 +273,7 @@ void ReductionWriter::find_kept_values() {
 int ReductionWriter::block_threads() const {
   if (way_ == Way::thread) return threads_;
   if (way_ == Way::column) return columns_ * lines_;
-  if (way_ == Way::row && threads_ == 32) return 256;
+  if (warp_rows()) return 256;
   return threads_;
 }
 
@@ -298,8 +298,8 @@ GridWork ReductionWriter::grid() const {
   switch (way_) {
     case Way::thread: return {several() ? outer_groups(width_) : outer_points(), block_threads()};
     case Way::column: return {outer_groups(columns_ * width_), 1};
-    case Way::row: return {outer_points(), threads_ == 32 ? 8 : 1};
-    case Way::scan: return {outer_points(), 1};
+    case Way::row:
+    case Way::scan: return {outer_points(), warp_rows() ? 8 : 1};
   }
   return {pool().index(1), 1};
 }
@@ -335,7 +335,7 @@ std::string ReductionWriter::frame_code() {
                         index(axis(lane_).size), several() ? "0" : index(axis(lane_).size) + " - 1");
     return text;
   }
-  if (way_ == Way::row && threads_ == 32) {
+  if (warp_rows()) {
     text = fmt::format("  const {0} row = ({0})blockIdx.x * 8 + threadIdx.x / 32;\n  const int y = threadIdx.x % 32;\n  if (row >= {1}) return;\n", ix,
                        index(outer_points()));
   } else {

@@ -341,7 +341,7 @@ std::string ReductionWriter::row_loop(const AtChunk& at_chunk) {
 
 std::string ReductionWriter::scan_code() {
   const std::string ix = type(), n = index(axis(last_axis()).size);
-  needs_slots_ = true;
+  needs_slots_ = !warp_rows();
   const Stmt* scan = nullptr;
   for (const Stmt& s : k_.stmts) {
     if (s.kind != Stmt::Kind::scan) continue;
@@ -363,7 +363,8 @@ std::string ReductionWriter::scan_code() {
     (width > 1 ? body : before) += fmt::format("{}{}{} = {};\n", inside, x, element, value);
     return width > 1 ? before + lanes_loop(body, width, indent) : before;
   });
-  text += fmt::format("    cd::block_scan<{}, {}>({}, {}, slots);\n", op_type(scan->op), threads_, x, carry);
+  text += warp_rows() ? fmt::format("    cd::warp_scan<{}>({}, {});\n", op_type(scan->op), x, carry)
+                      : fmt::format("    cd::block_scan<{}, {}>({}, {}, slots);\n", op_type(scan->op), threads_, x, carry);
   text += scan_groups([&](int width, const std::string& indent, const std::string& element) {
     std::string before, body, after;
     temps_[scan->temp.index] = {x + element, width > 1};

@@ -77,6 +77,8 @@ class ReductionWriter {
   // Whether a thread has several outer points, neighbours along lane_.
   bool several() const { return width_ > 1 && (way_ == Way::column || way_ == Way::thread); }
   // What cd::columns_reduce needs: the columns of each warp, and the results.
+  // Whether eight rows share a block, a warp each.
+  bool warp_rows() const { return (way_ == Way::row || way_ == Way::scan) && threads_ == 32; }
   int wide_slots() const { return columns_ * width_ * (block_threads() / 32 + 1); }
   // The axis along which a thread handles several points at once.
   int vector_axis() const { return several() ? lane_ : last_axis(); }
