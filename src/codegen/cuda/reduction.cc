@@ -86,6 +86,10 @@ void ReductionWriter::choose_lanes() {
   }
 }
 
+bool ReductionWriter::reads_once() const {
+  return std::none_of(k_.stmts.begin(), k_.stmts.end(), [](const Stmt& s) { return s.inner && s.phase > 0; });
+}
+
 void ReductionWriter::choose_way() {
   const Expr inner = inner_points();
   const int64_t n = typical(inner), outer = typical(outer_points());
@@ -97,7 +101,7 @@ void ReductionWriter::choose_way() {
   } else if (k_.sequential) {
     way_ = outer_score_ > inner_score && outer >= 1024 ? Way::thread : Way::scan;
     if (way_ == Way::scan) choose_scan(n, kScanThreads);
-  } else if (short_one && (outer >= 2048 || n <= 8 || outer_score_ > inner_score)) {
+  } else if (short_one && ((outer >= 2048 && n <= (reads_once() ? kShortSum : kShortRow)) || n <= 8 || outer_score_ > inner_score)) {
     way_ = Way::thread;
   } else if (lane_ >= 0 && outer_score_ > inner_score && k_.scratch.empty()) {
     way_ = outer >= 65536 && n <= 1024 ? Way::thread : Way::column;
