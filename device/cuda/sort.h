@@ -10,8 +10,6 @@
 
 namespace cd {
 
-CD_FN int least(int a, int b) { return a < b ? a : b; }
-
 template <bool DESCENDING, class T>
 CD_FN bool sorts_before(T a, T b) {
   const auto x = unpack(DESCENDING ? b : a), y = unpack(DESCENDING ? a : b);
@@ -117,7 +115,7 @@ CD_FN void sort_rows(T* v, u32* o, int n, int count, i64 kept) {
     items.store(v, o, first, count);
     __syncthreads();
     const int begin = first / (2 * width) * (2 * width), middle = begin + width, run = kept < width ? (int)kept : width;
-    const int nx = least(run, count - begin), ny = least(run, count - middle), d = first - begin;
+    const int nx = minimum(run, count - begin), ny = minimum(run, count - middle), d = first - begin;
     if (first >= count || ny <= 0 || d >= nx + ny || d >= kept) continue;
     const int a = merge_path<DESCENDING>(v + begin, nx, v + middle, ny, d);
     items.template merge<DESCENDING>(v, o, begin + a, begin + nx, middle + d - a, middle + ny);

@@ -99,8 +99,9 @@ Result<std::vector<TargetContents::Replaced>> replace_kernels(cuda::CudaProgram&
                                                               const std::vector<KernelReplacement>& replacements) {
   FunctionsOf uses(plan.kernels.size());
   for (size_t k = 0; k < uses.size(); ++k) {
-    for (cuda::CudaLaunch& l : program.calls[k].launches) uses[k].push_back(&l.function);
-    for (cuda::CudaLaunch& l : program.calls[k].further) uses[k].push_back(&l.function);
+    for (std::vector<cuda::CudaLaunch>* list : {&program.calls[k].launches, &program.calls[k].further}) {
+      for (cuda::CudaLaunch& l : *list) uses[k].push_back(&l.function);
+    }
     if (!program.calls[k].together) continue;
     for (cuda::CudaLaunch& l : program.calls[k].together->launches) uses[k].push_back(&l.function);
   }

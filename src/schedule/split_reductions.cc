@@ -69,13 +69,12 @@ class Splitter {
         if (first_step(offset, static_cast<int>(v)) == 1) ++(reduced ? along : across);
       }
     });
-    return own ? across > along
-               : !sizes.empty() && any_of(r.body, [&](Expr e) { return e->kind == ExprKind::var && static_cast<size_t>(e->id) < sizes.size(); });
+    return own ? across > along : moves(r.body, 0, sizes.size());
   }
 
-  static bool moves(Expr offset, size_t first, size_t count) {
+  static bool moves(Expr value, size_t first, size_t count) {
     for (size_t v = first; v < first + count; ++v) {
-      if (depends_on_var(offset, static_cast<int>(v))) return true;
+      if (depends_on_var(value, static_cast<int>(v))) return true;
     }
     return false;
   }

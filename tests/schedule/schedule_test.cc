@@ -326,6 +326,32 @@ TEST_F(ScheduleTest, MergedStride) {
   EXPECT_FALSE(merged_stride(offset, 0, wrong).has_value());
 }
 
+void add_output(Recorder& r, const View& out, const std::vector<Expr>& strides) {
+  r.program().buffer(BufferId(out.body->id)).strides = strides;
+  LoopOutput o;
+  o.source = BufferId(out.body->id);
+  o.name = "out";
+  r.program().outputs.push_back(o);
+}
+
+// That both verify and give the same bytes for a matrix of numbers whose sums are exact in any order.
+void expect_same(const LoopProgram& whole, const LoopProgram& split, const std::vector<int64_t>& sizes) {
+  ASSERT_TRUE(verify(split).ok());
+  TensorData data;
+  const int64_t count = sizes[0] * sizes[1];
+  auto bytes = std::make_shared<std::vector<uint8_t>>(static_cast<size_t>(count) * 4);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto value = static_cast<float>((i * 37) % 101 - 50);
+    std::memcpy(bytes->data() + i * 4, &value, 4);
+  }
+  data.owner = bytes, data.bytes = *bytes, data.sizes = sizes, data.strides = {sizes[1], 1};
+  const auto a = interpret(whole, std::span(&data, 1)), b = interpret(split, std::span(&data, 1));
+  ASSERT_TRUE(a.ok()) << a.error().message;
+  ASSERT_TRUE(b.ok()) << b.error().message;
+  ASSERT_EQ(a.value().size(), 3u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(std::ranges::equal(a.value()[i].bytes, b.value()[i].bytes)) << sizes[0] << " x " << sizes[1] << " output " << i;
+}
+
 // Two steps give what one gives, for lengths that divide into parts and for such that do not, and only where units would idle.
 TEST_F(ScheduleTest, LongReductionsAreSplit) {
   TargetTraits target;
@@ -337,27 +363,12 @@ TEST_F(ScheduleTest, LongReductionsAreSplit) {
     const auto body = [&](Coordinates i, Coordinates k) { return r.at(x, std::vector<Expr>{i[0], k[0]}); };
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
       const View out = r.reduce("r", op, DType::f32, sizes({2}), sizes({n}), body);
-      r.program().buffer(BufferId(out.body->id)).strides = {pool.index(1)};
-      LoopOutput o;
-      o.source = BufferId(out.body->id);
-      o.name = "out";
-      r.program().outputs.push_back(o);
+      add_output(r, out, {pool.index(1)});
     }
     const LoopProgram whole = r.take();
     const LoopProgram split = split_reductions(whole, target);
     EXPECT_EQ(split.loops.size(), n == 100 ? 3u : 6u);
-    ASSERT_TRUE(verify(split).ok());
-    TensorData data;
-    auto bytes = std::make_shared<std::vector<uint8_t>>(static_cast<size_t>(2 * n) * 4);
-    for (int64_t i = 0; i < 2 * n; ++i) {
-      const auto value = static_cast<float>((i * 37) % 101 - 50);  // exact sums: any order gives the same
-      std::memcpy(bytes->data() + i * 4, &value, 4);
-    }
-    data.owner = bytes, data.bytes = *bytes, data.sizes = {2, n}, data.strides = {n, 1};
-    const auto a = interpret(whole, std::span(&data, 1)), b = interpret(split, std::span(&data, 1));
-    ASSERT_TRUE(a.ok()) << a.error().message;
-    ASSERT_TRUE(b.ok()) << b.error().message;
-    for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(std::ranges::equal(a.value()[i].bytes, b.value()[i].bytes)) << n << " output " << i;
+    expect_same(whole, split, {2, n});
   }
 }
 
@@ -373,29 +384,12 @@ TEST_F(ScheduleTest, LongScansAreSplit) {
       const View x = r.input("x", DType::f32, both, contiguous_strides(pool, both));
       for (const ScanOp op : {ScanOp::sum, ScanOp::max, ScanOp::min}) {
         const View out = r.scan("s", op, DType::f32, both, dim, [&](Coordinates i) { return r.at(x, i); });
-        r.program().buffer(BufferId(out.body->id)).strides = contiguous_strides(pool, both);
-        LoopOutput o;
-        o.source = BufferId(out.body->id);
-        o.name = "out";
-        r.program().outputs.push_back(o);
+        add_output(r, out, contiguous_strides(pool, both));
       }
       const LoopProgram whole = r.take();
       const LoopProgram split = split_scans(whole, target);
       EXPECT_EQ(split.loops.size(), n == 100 ? 3u : 12u);
-      ASSERT_TRUE(verify(split).ok());
-      TensorData data;
-      auto bytes = std::make_shared<std::vector<uint8_t>>(static_cast<size_t>(2 * n) * 4);
-      for (int64_t i = 0; i < 2 * n; ++i) {
-        const auto value = static_cast<float>((i * 37) % 101 - 50);  // exact sums
-        std::memcpy(bytes->data() + i * 4, &value, 4);
-      }
-      data.owner = bytes, data.bytes = *bytes;
-      data.sizes = dim == 1 ? std::vector<int64_t>{2, n} : std::vector<int64_t>{n, 2};
-      data.strides = {data.sizes[1], 1};
-      const auto a = interpret(whole, std::span(&data, 1)), b = interpret(split, std::span(&data, 1));
-      ASSERT_TRUE(a.ok()) << a.error().message;
-      ASSERT_TRUE(b.ok()) << b.error().message;
-      for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(std::ranges::equal(a.value()[i].bytes, b.value()[i].bytes)) << n << " output " << i;
+      expect_same(whole, split, dim == 1 ? std::vector<int64_t>{2, n} : std::vector<int64_t>{n, 2});
     }
   }
 }

@@ -19,16 +19,14 @@ std::vector<SizeLimit> grid_limits(const KernelPlan& plan, const CudaProgram& pr
   std::vector<SizeLimit> found, kept;
   std::set<std::tuple<const ExprNode*, int64_t, std::string>> seen;
   for (size_t k = 0; k < program.calls.size(); ++k) {
-    std::vector<const CudaLaunch*> all;
-    for (const CudaLaunch& l : program.calls[k].launches) all.push_back(&l);
-    for (const CudaLaunch& l : program.calls[k].further) all.push_back(&l);
-    for (const CudaLaunch* launch : all) {
-      const CudaLaunch& l = *launch;
-      if (!l.work.amount) continue;
-      const int64_t most = kMostBlocks * l.work.per_block;
-      const std::optional<int64_t> top = upper_bound(l.work.amount);
-      if ((top && *top <= most) || !seen.insert({l.work.amount.node(), most, l.condition}).second) continue;
-      found.push_back({fmt::format("the points of '{}'", plan.kernels[k].name), l.work.amount, static_cast<double>(most) + 1, true, true, l.condition});
+    for (const std::vector<CudaLaunch>* list : {&program.calls[k].launches, &program.calls[k].further}) {
+      for (const CudaLaunch& l : *list) {
+        if (!l.work.amount) continue;
+        const int64_t most = kMostBlocks * l.work.per_block;
+        const std::optional<int64_t> top = upper_bound(l.work.amount);
+        if ((top && *top <= most) || !seen.insert({l.work.amount.node(), most, l.condition}).second) continue;
+        found.push_back({fmt::format("the points of '{}'", plan.kernels[k].name), l.work.amount, static_cast<double>(most) + 1, true, true, l.condition});
+      }
     }
   }
   std::stable_sort(found.begin(), found.end(), [](const SizeLimit& a, const SizeLimit& b) { return typical(a.amount) / a.most > typical(b.amount) / b.most; });

@@ -40,9 +40,10 @@ class SortWriter {
     out.push_back({finished(team_ < kThreads ? small_rows() : tiles_of_rows()), {}, ""});
     out[0].text.grid_x = host_index(team_ < kThreads ? blocks : rows_ * tiles);
     if (passes_ > 0) out[0].text.work = {rows_ * tiles * 2, 1};  // a pass has fewer
+    const KernelText merge = passes_ > 0 ? finished(merges(), "const cd::i64 number") : KernelText{};
     for (int64_t pass = 0; pass < passes_; ++pass) {
       const std::string width = std::to_string(kTile << pass), n = host_index(k_.def.length);
-      out.push_back({finished(merges()), pass, fmt::format("{} > {}L", n, width)});
+      out.push_back({merge, pass, fmt::format("{} > {}L", n, width)});
       out.back().text.grid_x =
           fmt::format("{0} * cdiv({1}, 2 * {2}L) * cdiv(least({3}, 2 * {2}L), {4}L)", host_index(rows_), n, width, host_index(kept_), kTile);
       out.back().text.work = {k_.def.length, 2};
@@ -149,11 +150,11 @@ class SortWriter {
                       type(), kThreads);
   }
 
-  KernelText finished(const std::string& body) {
+  KernelText finished(const std::string& body, const std::string& more = "") {
     std::vector<BufferId> written = {k_.values, k_.indices};
     if (k_.scratch.valid()) written.push_back(k_.scratch);
     const std::string bounds = fmt::format("__launch_bounds__({})", kThreads);
-    KernelText t = finish(c(), kernel_frame(c(), written, bounds, body.find("number") != std::string::npos ? "const cd::i64 number" : "") + body + "}\n");
+    KernelText t = finish(c(), kernel_frame(c(), written, bounds, more) + body + "}\n");
     t.headers = {"cuda/sort.h"};
     t.threads = static_cast<int>(kThreads);
     return t;
