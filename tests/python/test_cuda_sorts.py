@@ -4,6 +4,7 @@ ties, NaN, both directions, along other dimensions, and with only the first elem
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import emulated_cuda
 import harness
@@ -84,3 +85,16 @@ def test_sizes_that_calls_decide(tmp_path):
     sets = [(values(torch.float32, rows, n),) for rows, n in ((2, 3000), (3, 2), (2, 2048), (2, 2049), (2, 1), (2, 0), (3, 4097), (2, 12000), (40, 100))]
     dynamic = (({0: torch.export.Dim.AUTO, 1: torch.export.Dim("n", max=1 << 20)},),)
     check(lambda x: (*torch.sort(x * 2, dim=1, stable=True), torch.sort(x, dim=0, descending=True, stable=True)[1]), sets, tmp_path, dynamic)
+
+
+def test_rows_that_are_too_long_are_refused(tmp_path):
+    """Indices have 32 bits on their way."""
+    class Program(torch.nn.Module):
+        def forward(self, x):
+            return x.sort(stable=True)
+
+    with FakeTensorMode():
+        exported = torch.export.export(Program(), (torch.empty(5_000_000_000, dtype=torch.int8),))
+    torch.export.save(exported, tmp_path / "program.pt2")
+    package = emulated_cuda.Emulated(tmp_path / "program.pt2", tmp_path, 90)
+    harness.assert_refused(package.compiled, "the points of 'sort'", "5000000000")

@@ -43,10 +43,10 @@ class SortWriter {
     const KernelText merge = passes_ > 0 ? finished(merges(), "const cd::i64 number") : KernelText{};
     for (int64_t pass = 0; pass < passes_; ++pass) {
       const std::string width = std::to_string(kTile << pass), n = host_index(k_.def.length);
-      out.push_back({merge, pass, fmt::format("{} > {}L", n, width)});
+      out.push_back({merge, pass, k_.def.length->is_constant() ? "" : fmt::format("{} > {}L", n, width)});
       out.back().text.grid_x =
           fmt::format("{0} * cdiv({1}, 2 * {2}L) * cdiv(least({3}, 2 * {2}L), {4}L)", host_index(rows_), n, width, host_index(kept_), kTile);
-      out.back().text.work = {k_.def.length, 2};
+      if (pass == 0) out.back().text.work = {k_.def.length, 2};  // of which indices of 32 bits are enough
     }
     return out;
   }

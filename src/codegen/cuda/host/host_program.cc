@@ -204,7 +204,8 @@ class HostWriter {
 
   std::string further(const CudaCall& call, size_t k) {
     std::string text;
-    for (const CudaLaunch& l : call.further) text += fmt::format("    if ({}) {{\n{}    }}\n", l.condition, launch(l, k, false, false, "      "));
+    for (const CudaLaunch& l : call.further)
+      text += fmt::format("    {}{{\n{}    }}\n", l.condition.empty() ? "" : "if (" + l.condition + ") ", launch(l, k, false, false, "      "));
     return text;
   }
 
