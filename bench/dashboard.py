@@ -105,13 +105,10 @@ def error(found, exact):
 
 def kernels_of(form, busiest):
     """(ms a call of all kernels, launches, the busiest ones as [ms, launches, name])."""
-    from torch.profiler import ProfilerActivity, profile
+    from kernel_times import kernel_times
 
-    with profile(activities=[ProfilerActivity.CUDA]) as found:
-        form.run(2)
-    rows = sorted((e for e in found.key_averages() if e.self_device_time_total > 0), key=lambda e: -e.self_device_time_total)
-    most = [[round(e.self_device_time_total / 2e3, 4), e.count // 2, e.key[:120]] for e in rows[:busiest]]
-    return round(sum(e.self_device_time_total for e in rows) / 2e3, 4), sum(e.count for e in rows) // 2, most
+    us, launches, rows = kernel_times(lambda: form.run(1), 2)
+    return round(us / 1e3, 4), launches, [[round(us / 1e3, 4), count, name] for us, count, name in rows[:busiest]]
 
 
 def prepare(form, row):

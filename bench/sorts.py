@@ -9,6 +9,7 @@ import json
 import statistics
 
 import torch
+from kernel_times import kernel_times
 
 ROUNDS, CALLS = 5, 10
 
@@ -42,16 +43,6 @@ def cases():
     yield "positions of a mask [1000000]", lambda x: (x > 0).long().cumsum(0), lambda: (torch.randn(1_000_000),)
 
 
-def kernels_us(call):
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        for _ in range(CALLS):
-            call()
-        torch.cuda.synchronize()
-    return sum(e.self_device_time_total for e in profiled.key_averages()) / CALLS
-
-
 def wall_us(call):
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize()
@@ -81,7 +72,7 @@ def measure(name, function, make, peers):
         rounds = {p: ([], []) for p in calls}
         for _ in range(ROUNDS):
             for peer, call in calls.items():
-                rounds[peer][0].append(kernels_us(call))
+                rounds[peer][0].append(kernel_times(call, CALLS)[0])
                 rounds[peer][1].append(wall_us(call))
     for peer, (kernels, wall) in rounds.items():
         row["kernels_us"][peer], row["us"][peer] = round(statistics.median(kernels), 1), round(statistics.median(wall), 1)

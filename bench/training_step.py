@@ -60,15 +60,9 @@ def measure(step, rounds=7, steps=8):
 
 def kernels_of(step, steps=3):
     """[(ms a step, launches a step, name)], the busiest first."""
-    import torch
-    from torch.profiler import ProfilerActivity, profile
+    from kernel_times import kernel_times
 
-    with profile(activities=[ProfilerActivity.CUDA]) as found:
-        for _ in range(steps):
-            step()
-        torch.cuda.synchronize()
-    rows = [(e.self_device_time_total / steps / 1e3, e.count / steps, e.key) for e in found.key_averages() if e.self_device_time_total > 0]
-    return sorted(rows, reverse=True)
+    return [(us / 1e3, count, name) for us, count, name in kernel_times(step, steps)[2]]
 
 
 def run(options):

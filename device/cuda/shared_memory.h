@@ -19,6 +19,19 @@ CD_CONTRACT rounded_bytes(long long bytes, long long to) { return (bytes + to - 
 // Elements that a thread of a sort has in registers, its block's threads, and what they sort at once.
 enum : int { kSortItems = 8, kSortThreads = 256, kSortTile = kSortItems * kSortThreads };
 
+// A row that blocks sort by digits: the most bits of a digit, and the most blocks. Their counts of all digits are in global memory.
+enum : int { kRadixBits = 8, kRadixDigits = 1 << kRadixBits, kRadixBlocks = 256 };
+CD_CONTRACT radix_counts_bytes() { return 4LL * kRadixDigits * kRadixBlocks; }
+// Elements of a block of the sort of n elements: whole tiles.
+CD_CONTRACT radix_share(long long n) { return (1 + (n - 1) / (kSortTile * (long long)kRadixBlocks)) * kSortTile; }
+
+// ---- Rows that are joined by those of a table ----
+
+// What device/library/join_rows.cc says of its options; a block's threads, and the elements of each; bins that a block can count in shared memory.
+enum : int { kJoinSum, kJoinProduct, kJoinLargest, kJoinSmallest };
+enum : int { kJoinOwn, kJoinShared, kJoinChosen, kJoinNumber };
+enum : int { kJoinThreads = 256, kJoinItems = 4, kJoinBlock = kJoinThreads * kJoinItems, kJoinCounts = 4096 };
+
 // ---- Products ----
 
 // Stages of both operands, padded; then whole tiles of the slices, or of a warp 16 bytes of rows at a time. whole: with several slices, or k split.

@@ -21,7 +21,14 @@ class CudaTarget final : public Target {
 
   // The host of a CUDA program does not wait for the device: it cannot steer by what is computed there.
   LowerOptions lowering(const CompileOptions& options) const override {
-    return {.regions = false, .library = false, .quantised_products = false, .nan_rows = false, .split_columns = false, .int4_block = options.int4_block};
+    return {.regions = false,
+            .library = false,
+            .atomics = true,
+            .any_order = !options.deterministic,
+            .quantised_products = false,
+            .nan_rows = false,
+            .split_columns = false,
+            .int4_block = options.int4_block};
   }
   Status check(const LoopProgram& loops) const override { return check_cuda(loops); }
   bool has_source(const UserKernel& kernel) const override { return kernel.cuda.has_value(); }

@@ -204,6 +204,7 @@ Result<CompileOptions> compile_options(const CompileSettings& settings) {
   if (!tf32) return bad(fmt::format("tf32 is '{}', expected no, products, convolutions or all", settings.tf32));
   options.tf32 = *tf32;
   options.winograd = settings.winograd;
+  options.deterministic = settings.deterministic;
   options.int4_block = int4_block();
   TRY_STATUS(read_tuning(settings, options));
   TRY(options.cache, cache::Cache::from_env());

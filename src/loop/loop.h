@@ -89,6 +89,7 @@ struct Sort {
   Expr length;
   bool descending = false;
   Expr body;
+  int64_t below = 0;  // more than 0: the elements are integers in [0, below)
 };
 
 // Templates, definitions by kernels that are written by hand, have headers of their own: Gemm, GroupedGemm, Conv2d and Attention (loop/templates).

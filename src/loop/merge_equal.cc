@@ -19,7 +19,9 @@ class KeyOf {
   bool operator()(const Pointwise& d) { return add(d.body); }
   bool operator()(const Reduction& d) { return add(static_cast<uint64_t>(d.op)) && add(d.domain) && add(d.body); }
   bool operator()(const Scan& d) { return add(static_cast<uint64_t>(d.op)) && add(static_cast<uint64_t>(d.dim)) && add(d.body); }
-  bool operator()(const Sort& d) { return add(static_cast<uint64_t>(d.dim)) && add(d.length) && add(uint64_t{d.descending}) && add(d.body); }
+  bool operator()(const Sort& d) {
+    return add(static_cast<uint64_t>(d.dim)) && add(d.length) && add(uint64_t{d.descending}) && add(d.body) && add(static_cast<uint64_t>(d.below));
+  }
   bool operator()(const Concat& d) {
     add(static_cast<uint64_t>(d.dim));
     for (const Concat::Piece& piece : d.pieces) add(piece.begin), add(piece.size), add(piece.body);

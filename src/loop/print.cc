@@ -80,7 +80,8 @@ class Printer : LoopText {
     for (const Concat::Piece& p : d.pieces) line("  from {} size {}: {} {}", text(p.begin), text(p.size), variables(rank), text(p.body));
   }
   void print_def(const std::string& head, size_t rank, const Sort& d) {
-    line("{} = sort{} along i{} of {} {} {}", head, d.descending ? " descending" : "", d.dim, text(d.length), variables(rank), text(d.body));
+    const std::string below = d.below > 0 ? fmt::format(" below {}", d.below) : "";
+    line("{} = sort{}{} along i{} of {} {} {}", head, d.descending ? " descending" : "", below, d.dim, text(d.length), variables(rank), text(d.body));
   }
   void print_def(const std::string& head, size_t, const Library& d) {
     std::string inputs, options;

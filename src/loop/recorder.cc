@@ -224,12 +224,12 @@ View Recorder::concat(std::string op, DType dtype, std::vector<Expr> sizes, int 
   return define(std::move(op), dtype, std::move(sizes), std::move(concat));
 }
 
-std::pair<View, View> Recorder::sort(std::string op, const View& source, int dim, Expr kept, bool descending) {
+std::pair<View, View> Recorder::sort(std::string op, const View& source, int dim, Expr kept, bool descending, int64_t below) {
   CHECK(!is_complex(source.dtype), "complex numbers have no order");
   std::vector<Expr> sizes = source.sizes;
   Expr length = sizes[static_cast<size_t>(dim)];
   sizes[static_cast<size_t>(dim)] = kept;
-  View values = define(op, source.dtype, sizes, Sort{dim, length, descending, safe_body(program_, source.body, source.sizes)});
+  View values = define(op, source.dtype, sizes, Sort{dim, length, descending, safe_body(program_, source.body, source.sizes), below});
   BufferInfo info;
   info.name = op + ".indices";
   info.dtype = DType::i64;

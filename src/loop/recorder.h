@@ -61,7 +61,8 @@ class Recorder {
               const std::function<Expr(Coordinates, Coordinates reduced)>& body);
   View scan(std::string op, ScanOp scan, DType dtype, std::vector<Expr> sizes, int dim, const std::function<Expr(Coordinates)>& body);
   View concat(std::string op, DType dtype, std::vector<Expr> sizes, int dim, const std::vector<View>& pieces);
-  std::pair<View, View> sort(std::string op, const View& source, int dim, Expr kept, bool descending);
+  // below: see Sort.
+  std::pair<View, View> sort(std::string op, const View& source, int dim, Expr kept, bool descending, int64_t below = 0);
   // Kept values of all blocks one after the other, in a buffer of `size` elements; see Compact. `start` has one variable.
   View compact(std::string op, Expr size, Expr blocks, Expr length, const std::function<Expr(Coordinates)>& keep, const std::function<Expr(Expr block)>& start,
                const std::function<Expr(Coordinates)>& value);

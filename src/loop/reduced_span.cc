@@ -34,11 +34,15 @@ ScalarOp mirrored(ScalarOp op) {
   }
 }
 
-std::optional<Comparison> comparison_with(Expr e, Expr place) {
+// With variable `var`, as the index that it is or as a number: `other` is an i64.
+std::optional<Comparison> comparison_with(Expr e, int var) {
+  ExprPool& pool = *e->pool;
+  const Expr index = pool.var(var), place = pool.cast(index, DType::i64);
+  const auto is_place = [&](Expr side) { return side == index || side == place; };
   for (const ScalarOp op : {ScalarOp::lt, ScalarOp::le, ScalarOp::gt, ScalarOp::ge}) {
     if (!e->is_op(op)) continue;
-    if (e->args[0] == place) return Comparison{op, e->args[1]};
-    if (e->args[1] == place) return Comparison{mirrored(op), e->args[0]};
+    if (is_place(e->args[0])) return Comparison{op, pool.cast(e->args[1], DType::i64)};
+    if (is_place(e->args[1])) return Comparison{mirrored(op), pool.cast(e->args[0], DType::i64)};
   }
   return std::nullopt;
 }
@@ -68,14 +72,14 @@ Expr identity_of(ExprPool& pool, ReduceOp op, DType type) {
 std::optional<ReducedSpan> reduced_span(ReduceOp op, Expr body, int var, const std::function<bool(Expr)>& fixed) {
   if (!body->is_op(ScalarOp::masked)) return std::nullopt;
   ExprPool& pool = *body->pool;
-  const Expr none = identity_of(pool, op, body->dtype), place = pool.cast(pool.var(var), DType::i64), one = pool.constant_int(1, DType::i64);
+  const Expr none = identity_of(pool, op, body->dtype), one = pool.constant_int(1, DType::i64);
   if (!none || body->args[2] != none) return std::nullopt;
   std::vector<Expr> conjuncts;
   conjuncts_of(body->args[0], conjuncts);
   ReducedSpan span;
   Expr rest;
   for (Expr c : conjuncts) {
-    const std::optional<Comparison> found = comparison_with(c, place);
+    const std::optional<Comparison> found = comparison_with(c, var);
     const bool begins = found && (found->op == ScalarOp::ge || found->op == ScalarOp::gt);
     Expr& bound = begins ? span.first : span.last;
     if (!found || bound || !fixed(found->other)) {
@@ -86,7 +90,7 @@ std::optional<ReducedSpan> reduced_span(ReduceOp op, Expr body, int var, const s
     bound = next ? pool.op(ScalarOp::add, {found->other, one}) : found->other;
   }
   const auto from_data = [](Expr e) { return e && any_of(e, [](Expr n) { return n->kind == ExprKind::load || n->kind == ExprKind::temp; }); };
-  if (!span.last || !(from_data(span.first) || from_data(span.last))) return std::nullopt;
+  if (!span.last || !(span.first || from_data(span.last))) return std::nullopt;
   if (!span.first) span.first = pool.constant_int(0, DType::i64);
   span.body = rest ? pool.op(ScalarOp::masked, {rest, body->args[1], none}) : body->args[1];
   return span;

@@ -1,4 +1,4 @@
-// Reductions over a range that data says: of the points of their domain only [first, last) count, as a bag's indices among all. They are written as
+// Reductions over a range that each result has: of the points of their domain only [first, last) count, as a bag's indices among all. They are written as
 // reductions over the whole domain that mask the others; a target that finds the range visits its points alone.
 #pragma once
 
@@ -19,7 +19,7 @@ struct ReducedSpan {
 };
 
 // The range of variable `var` outside of which the body is the identity of `op`: masked by `var < last` and, if it does not begin at 0, `first <= var`,
-// beside other conditions. One of the two is data.
+// beside other conditions. Either there are both, as of bags of equal size, or the end is data.
 // fixed: whether an expression is the same for all reduced points.
 std::optional<ReducedSpan> reduced_span(ReduceOp op, Expr body, int var, const std::function<bool(Expr)>& fixed);
 

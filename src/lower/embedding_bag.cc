@@ -9,6 +9,7 @@
 #include "lower/data_checks.h"
 #include "lower/formula.h"
 #include "lower/row_sums.h"
+#include "lower/segments.h"
 #include "lower/written_positions.h"
 
 namespace coil::lowering {
@@ -172,12 +173,10 @@ Views segment_reduce(Op& op) {
         at[axis] = p.checked_index(max(min(v, number - 1.0), 0.0).e, index_max(groups, p.index(1)));
         return Coordinates(at);
       };
-      constexpr int64_t most = int64_t{1} << 40;
-      Val found = p.constant_int(0, DType::i64);
-      for (uint64_t step = std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(upper_bound(groups).value_or(most), 1, most))); step > 0; step /= 2) {
-        const Val next = found + static_cast<double>(step);
-        found = select(both(next <= number, end(segment(next - 1.0)) <= place), next, found);
-      }
+      const Val found = segments_before(op, groups, place, [&](Expr group) {
+        at[axis] = group;
+        return end(at);
+      });
       const Val inside_one = both(found < number, begin(segment(found)) <= place);
       Sizes first(k.begin(), k.end());
       first[axis] = p.index(0);

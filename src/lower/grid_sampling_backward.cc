@@ -183,7 +183,9 @@ View image_gradient(const Sampler& s, const View& grad) {
     for (const Tap& tap : w.tap) v = v * tap.weight;
     return v.e;
   };
-  const View sums = summed_rows(op, {"grid_sampler_backward.rows", s.m.type, rows, channels, domain, row, value});
+  RowSums joins{"grid_sampler_backward.rows", s.m.type, rows, channels, domain, row, value};
+  joins.any_order = true;
+  const View sums = summed_rows(op, joins);
   return op.rec.pointwise("grid_sampler_backward", op.out(0).dtype, s.x.sizes, [&](Coordinates c) {
     std::vector<Expr> pixel{c[0]};
     pixel.insert(pixel.end(), c.begin() + 2, c.end());

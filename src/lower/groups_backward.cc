@@ -3,6 +3,7 @@
 
 #include "lower/families.h"
 #include "lower/formula.h"
+#include "lower/segments.h"
 
 namespace coil::lowering {
 namespace {
@@ -42,9 +43,12 @@ Groups groups_of(Op& op) {
   auto end = [&](Coordinates c, Expr k) { return lengths ? bound(c, k) : bound(c, k + 1); };
   auto length = [&](Coordinates c, Expr k) { return lengths ? Val(as(g.place(c, k, given), DType::i64)) : bound(c, k + 1) - bound(c, k); };
   g.lengths = op.rec.pointwise("segment_reduce.lengths", DType::i64, groups, [&](Coordinates c) { return length(c, c[axis]).e; });
-  g.number = op.rec.reduce("segment_reduce.group", ReduceOp::max, DType::i64, places, {groups[axis]}, [&](Coordinates c, Coordinates k) {
-    const Val at = p.cast(c[axis], DType::i64), last = end(c, k[0]), first = last - length(c, k[0]);
-    return select(both(at >= first, at < last), Val(p.cast(k[0], DType::i64)), Val(p.constant_int(-1, DType::i64))).e;
+  g.number = op.rec.pointwise("segment_reduce.group", DType::i64, places, [&](Coordinates c) {
+    const Val at = p.cast(c[axis], DType::i64), none = p.constant_int(-1, DType::i64), number = p.cast(groups[axis], DType::i64);
+    const Val found = segments_before(op, groups[axis], at, [&](Expr k) { return end(c, k); });
+    const Expr k = p.checked_index(max(min(found, number - 1.0), 0.0).e, index_max(groups[axis], p.index(1)));
+    const Expr inside = masked((found < number).e, (at >= end(c, k) - length(c, k)).e, p.boolean(false));
+    return select(Val(inside), found, none).e;
   });
   return g;
 }

@@ -64,15 +64,15 @@ PutIndices put_indices(Op& op, const View& x) {
 class IndexPut {
  public:
   // mask: which values count (_unsafe_masked_index_put_accumulate).
-  IndexPut(Op& op, View x, View values, std::optional<View> mask)
-      : op_(op), x_(std::move(x)), values_(std::move(values)), mask_(std::move(mask)), out_(op.out()), put_(put_indices(op, x_)) {
+  IndexPut(Op& op, View x, View values, std::optional<View> mask, bool accumulate)
+      : op_(op), x_(std::move(x)), values_(std::move(values)), mask_(std::move(mask)), accumulate_(accumulate), out_(op.out()), put_(put_indices(op, x_)) {
     if (mask_ || many_writes()) return;
     const Sizes named = named_and_rest().first;
     check_positions(op_, count(op_.pool, named), put_.sizes, [&](Coordinates b) { return row_of(b, named); });
   }
 
   Views accumulated() const {
-    const DType type = is_float(out_.dtype) ? accumulate_type(out_.dtype) : is_bool(out_.dtype) ? DType::i64 : out_.dtype;
+    const DType type = joined_type();
     if (many_writes() && leading() && type == x_.dtype) {
       RowSums sums = rows("index_put", type);
       sums.before = x_;
@@ -148,9 +148,17 @@ class IndexPut {
     return sizes;
   }
 
+  DType joined_type() const { return is_float(out_.dtype) ? accumulate_type(out_.dtype) : is_bool(out_.dtype) ? DType::i64 : out_.dtype; }
+
+  // Only what PyTorch takes other operators apart into: index_put itself adds up in order. Values that lie otherwise than the table's rows would be copied.
+  bool any_order() const { return leading() && op_.node.target != "aten.index_put.default"; }
+
+  // Without a routine that writes rows, of what is replaced only the numbers of the last writers are joined, a column.
   bool many_writes() const {
     const auto [named, rest] = named_and_rest();
-    return !is_bool(out_.dtype) && many_rows(op_, count(op_.pool, named), count(op_.pool, rest), count(op_.pool, put_.sizes));
+    const Expr rows = count(op_.pool, named), n = count(op_.pool, put_.sizes);
+    if (!accumulate_ && op_.session.atomics) return many_rows(op_, rows, op_.pool.index(1), n, true);
+    return !is_bool(out_.dtype) && many_rows(op_, rows, count(op_.pool, rest), n, joins_atomically(op_, ReduceOp::sum, joined_type(), any_order()));
   }
 
   // Whether the rows of the table lie in x as they do in the table.
@@ -188,7 +196,9 @@ class IndexPut {
       for (size_t d = 0, i = 0; d < x_.rank(); ++d) c.push_back(is_indexed(d) ? op_.pool.index(0) : inner[i++]);
       return as(value_at(c, b), type);
     };
-    return {name, type, count(op_.pool, named), count(op_.pool, rest), put_.sizes, row, value};
+    RowSums sums{name, type, count(op_.pool, named), count(op_.pool, rest), put_.sizes, row, value};
+    sums.any_order = any_order();
+    return sums;
   }
 
   View row_totals(DType type) const {
@@ -204,6 +214,7 @@ class IndexPut {
   Op& op_;
   const View x_, values_;
   const std::optional<View> mask_;
+  const bool accumulate_;
   const TensorType& out_;
   const PutIndices put_;
 };
@@ -221,7 +232,7 @@ Views index_put(Op& op) {
     ++(is_mask ? masks : others);
   }
   if (masks == 1 && others == 0) return put_masked(op, x, *given[place], place, values, accumulate);
-  const IndexPut put(op, std::move(x), std::move(values), std::move(mask));
+  const IndexPut put(op, std::move(x), std::move(values), std::move(mask), accumulate);
   return accumulate ? put.accumulated() : put.replaced();
 }
 

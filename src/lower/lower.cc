@@ -350,6 +350,8 @@ Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options) {
   lowering::Session session(graph.pool);
   session.regions = options.regions;
   session.library = options.library;
+  session.atomics = options.atomics;
+  session.any_order = options.any_order;
   session.int4_block = options.int4_block;
   lowering::Scope scope{graph, lowering::Views(graph.values.size())};
   std::vector<size_t> begins;
@@ -416,6 +418,8 @@ Result<LoopProgram> lower_alone(const Graph& whole, const Node& of_whole, const 
   lowering::Session session(graph.pool);
   session.regions = options.regions;
   session.library = options.library;
+  session.atomics = options.atomics;
+  session.any_order = options.any_order;
   session.int4_block = options.int4_block;
   lowering::Scope scope{graph, lowering::Views(graph.values.size())};
   auto feed = [&](ValueId id) {

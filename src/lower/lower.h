@@ -15,8 +15,10 @@ namespace coil {
 // Requires a verified functional graph; shares its expression pool. Errors: unsupported_op, unsupported_dtype,
 // unsupported_feature and bad_program, each with the node's source line.
 struct LowerOptions {
-  bool regions = true;  // control flow by the host; without it what can be written out in one line is, the rest is refused
-  bool library = true;  // routines of the library for the CPU where they are quicker; those without which nothing can be computed are called in any case
+  bool regions = true;     // control flow by the host; without it what can be written out in one line is, the rest is refused
+  bool library = true;     // routines of the library for the CPU where they are quicker; those without which nothing can be computed are called in any case
+  bool atomics = false;    // the target joins rows by atomic operations where the order does not matter (row_sums.h)
+  bool any_order = false;  // ... nor need it to the last digit, where PyTorch adds up in any order too
   bool quantised_products = false;  // products of quantised matrices as such (find_quantised.h); the target's templates know them
   bool nan_rows = false;            // the target's attention gives NaN for rows that see nothing where asked to, as a plain softmax does
   bool split_columns = false;       // demanded_ranges.h: a product whose readers want different rows of different columns becomes two

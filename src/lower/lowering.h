@@ -37,7 +37,9 @@ struct Session {
 
   // Whether control flow becomes regions. Otherwise both branches are computed and one result chosen, and steps are written out.
   bool regions = false;
-  bool library = false;    // see LowerOptions
+  bool library = false;  // see LowerOptions
+  bool atomics = false;
+  bool any_order = false;
   Part* around = nullptr;  // of a region's part: what captures for it
   bool in_loop = false;    // of a region's part: it runs more than once
   Int4Block int4_block;    // of packed weights

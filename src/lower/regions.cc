@@ -37,6 +37,8 @@ Views lower_subgraph(Session& session, const Graph& graph, const Views& operands
 Part::Part(Session& outer) : outer_(outer), inner_(outer.recorder.pool_pointer()) {
   inner_.regions = outer.regions;
   inner_.library = outer.library;
+  inner_.atomics = outer.atomics;
+  inner_.any_order = outer.any_order;
   inner_.int4_block = outer.int4_block;
   inner_.around = this;
   LoopProgram& program = inner_.recorder.program();

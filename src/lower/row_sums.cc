@@ -1,6 +1,6 @@
-// See row_sums.h. On the CPU the library's join_rows does it. Elsewhere the rows are sorted by what they are for; where those of each row of the
-// table begin is found by bisection, and each row of the table adds up its range (loop/reduced_span.h). Blocks of sorted rows that are all for the same are
-// added up before, so that a row that most are for is no long loop of one thread.
+// See row_sums.h. On the CPU the library's join_rows does it; elsewhere atomic operations do, where the order does not matter. For what depends on the order
+// the rows are sorted by what they are for; where those of each row of the table begin is found by bisection, and each row of the table adds up its range
+// (loop/reduced_span.h). Blocks of sorted rows that are all for the same are added up before, so that a row that most are for is no long loop of one thread.
 #include "lower/row_sums.h"
 
 #include <algorithm>
@@ -149,21 +149,43 @@ bool depends_on(Expr e, size_t variables) {
   return false;
 }
 
-enum Whose : int64_t { kOwn, kShared, kChosen };  // as in the routine
+enum Whose : int64_t { kOwn, kShared, kChosen, kNumber };  // as in the routine
 constexpr int64_t kLast = 4;
 
 int64_t number_of(ReduceOp reduce) { return reduce == ReduceOp::sum ? 0 : reduce == ReduceOp::prod ? 1 : reduce == ReduceOp::max ? 2 : 3; }
 
+// Where all that row k brings is a coordinate of k, or its number in row-major order: that is number / step % extent.
+struct Coordinate {
+  Expr step, extent;
+};
+std::optional<Coordinate> coordinate_in(Op& op, Expr value, const Sizes& domain, Coordinates k) {
+  ExprPool& p = op.pool;
+  if (is_float(value->dtype)) return std::nullopt;
+  if (value == p.cast(row_major(p, k, domain), value->dtype)) return Coordinate{p.index(1), count(p, domain)};
+  Expr step = p.index(1);
+  for (size_t d = domain.size(); d-- > 0; step = step * domain[d]) {
+    if (value == p.cast(k[d], value->dtype)) return Coordinate{step, domain[d]};
+  }
+  return std::nullopt;
+}
+
 // The rows' values, and whose they are.
-std::pair<View, Whose> values_of(Op& op, const RowSums& sums) {
+struct RowValues {
+  View values;
+  Whose whose;
+  Coordinate number = {};
+};
+RowValues values_of(Op& op, const RowSums& sums) {
   const size_t rank = sums.domain.size();
-  if (sums.source) return {as_stored(op, *sums.source), kChosen};
+  if (sums.source && op.session.library) return {as_stored(op, *sums.source), kChosen};
   Sizes k, sizes = sums.domain;
   for (size_t d = 0; d < rank; ++d) k.push_back(op.pool.var(static_cast<int32_t>(d)));
   sizes.push_back(sums.columns);
   if (is_const(count(op.pool, sums.domain), 0)) return {{sums.type, {}, none_of(op, sums)}, kShared};  // no row, so its element is none to read
   const Expr value = as(sums.value(k, op.pool.var(static_cast<int32_t>(rank))), sums.type);
   if (is_const(sums.columns, 1) && !depends_on(value, rank + 1)) return {{sums.type, {}, value}, kShared};
+  if (const auto number = coordinate_in(op, value, sums.domain, k); number && !op.session.library)
+    return {{sums.type, {}, none_of(op, sums)}, kNumber, *number};
   return {as_stored(op, {sums.type, sizes, value}), kOwn};
 }
 
@@ -176,7 +198,7 @@ View stored_numbers(Op& op, const std::string& name, const Sizes& domain, const 
 
 View by_routine(Op& op, const RowSums& sums, int64_t how) {
   const View places = stored_numbers(op, sums.name + ".row", sums.domain, sums.row);
-  const auto [values, whose] = values_of(op, sums);
+  const auto [values, whose, number] = values_of(op, sums);
   View begin{sums.type, {}, none_of(op, sums)};
   if (sums.before && !is_const(count(op.pool, sums.before->sizes), 0))
     begin = depends_on(sums.before->body, sums.before->rank()) ? as_stored(op, *sums.before) : View{sums.type, {}, sums.before->body};
@@ -189,7 +211,9 @@ View by_routine(Op& op, const RowSums& sums, int64_t how) {
   call.sizes = {sums.rows, sums.columns, count(op.pool, sums.domain)};
   call.options = {how, begin.rank() > 0, whose};
   Views inputs = {places, values, begin};
-  if (whose == kChosen) {
+  if (whose == kNumber) {
+    call.sizes.push_back(number.step), call.sizes.push_back(number.extent);
+  } else if (whose == kChosen) {
     call.sizes.push_back(values.sizes[0]);
     inputs.push_back(stored_numbers(op, sums.name + ".chosen", sums.domain, [&](Coordinates k) { return op.pool.cast(sums.chosen(k), DType::i64); }));
   }
@@ -235,9 +259,18 @@ bool many_rows(Expr rows, Expr count) {
   return !(r && *r < 128) && !(n && *n < 2) && !(r && n && *r * *n < (1 << 15));
 }
 
-bool many_rows(const Op& op, Expr rows, Expr columns, Expr count) {
+bool joins_atomically(const Op& op, ReduceOp reduce, DType type, bool any_order) {
+  const bool integer = type == DType::i64 || type == DType::i32, extreme = reduce == ReduceOp::max || reduce == ReduceOp::min;
+  if (!op.session.atomics || !(extreme || reduce == ReduceOp::sum || reduce == ReduceOp::prod)) return false;
+  return integer || ((type == DType::f32 || type == DType::f64) && (extreme || (any_order && op.session.any_order)));
+}
+
+bool many_rows(const Op& op, Expr rows, Expr columns, Expr count, bool atomically) {
   const std::optional<int64_t> r = const_int(rows), c = const_int(columns), n = const_int(count);
   if (op.session.library || !r || !c || !n) return many_rows(rows, count);
+  // Atomic operations take three kernels, of which an H100 needs 6 us, mostly whatever the sizes are.
+  constexpr int64_t kFewWrites = 128, kFewAtomics = 1 << 24;
+  if (atomically) return *n > kFewWrites || static_cast<double>(*r) * static_cast<double>(*c) * static_cast<double>(*n) > kFewAtomics;
   // Without the routine the rows are sorted first. An H100 takes some 30 us at least for that and what follows, and 96 for 38,809 rows; for looking at all of
   // 2,401 rows for each of 507 sums it takes 20 us, and of 38,416 for each of 4,056 it takes 84 (bench/sorts.py).
   constexpr int64_t kFewSums = 1 << 13, kFewLooks = 1 << 27;
@@ -248,10 +281,12 @@ bool many_rows(const Op& op, Expr rows, Expr columns, Expr count) {
 View summed_rows(Op& op, const RowSums& sums) {
   if (op.session.library && has_routine(sums)) return by_routine(op, sums, number_of(sums.reduce));
   if (const std::optional<View> made = by_looking_at_all(op, sums)) return *made;
+  if (joins_atomically(op, sums.reduce, sums.type, sums.any_order)) return by_routine(op, sums, number_of(sums.reduce));
   ExprPool& p = op.pool;
   const Expr rows_count = count(p, sums.domain);
   const View keys = op.rec.pointwise(sums.name + ".row", DType::i64, {rows_count}, [&](Coordinates c) { return sums.row(from_row_major(c[0], sums.domain)); });
-  const auto [rows, order] = op.rec.sort(sums.name + ".sorted", keys, 0, rows_count, false);
+  const int64_t most = upper_bound(sums.rows).value_or(INT64_MAX);
+  const auto [rows, order] = op.rec.sort(sums.name + ".sorted", keys, 0, rows_count, false, most < INT64_MAX ? most + 1 : 0);  // `rows`: for none
   const Sorted sorted{op, rows_count, rows, order};
   // For each row of the table, and for the one behind the last, how many are for smaller ones.
   const View first =

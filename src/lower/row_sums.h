@@ -23,18 +23,23 @@ struct RowSums {
   // Where value(k, column) is the element of a matrix, in row chosen(k) (an index), that matrix.
   std::optional<View> source = {};
   std::function<Expr(Coordinates k)> chosen = {};
+  bool any_order = false;  // see joins_atomically
 };
 
 // The operation of two elements that the reduction repeats (sum, prod, max, min).
 ScalarOp pairwise(ReduceOp reduce);
 
+// Whether the target joins rows of this type by atomic operations: they come to the same, bit for bit, in any order, or may differ in the last digits.
+// any_order: PyTorch's own kernels add up in any order.
+bool joins_atomically(const Op& op, ReduceOp reduce, DType type, bool any_order);
+
 // Whether these sums are made quicker by summed_rows than by looking at each row of the matrix for each of the table.
 bool many_rows(Expr rows, Expr count);
 // The same of a table with so many columns, for this program's target.
-bool many_rows(const Op& op, Expr rows, Expr columns, Expr count);
+bool many_rows(const Op& op, Expr rows, Expr columns, Expr count, bool atomically = false);
 
 // The table [rows, columns]: `none` where no row is for it. The order of the additions depends on `row` alone, so that results are the same
-// each time.
+// each time, unless floating-point numbers are joined atomically.
 View summed_rows(Op& op, const RowSums& sums);
 
 // Whether one pass can write rows of this type over a table.

@@ -125,21 +125,24 @@ Expr columns_of(Op& op, const Writes& w, const SliceWrites& slices) {
   return count(op.pool, others);
 }
 
-bool many_elements(Op& op, const Writes& w) {
+bool many_elements(Op& op, const Writes& w, bool atomically) {
   const int64_t few = op.session.library ? 8 : 64;  // writes along the dimension, which each element can look at
   return std::holds_alternative<ElementWrites>(w.way) && const_int(w.domain[0]).value_or(few + 1) > few &&
-         many_rows(op, count(op.pool, w.sizes), op.pool.index(1), w.domain[0]);
+         many_rows(op, count(op.pool, w.sizes), op.pool.index(1), w.domain[0], atomically);
 }
 
 // For each element what reduce makes of value(c, k) of the writes k that reach it; `none` where there is no such write. Many elements may
 // join what is `before` them.
 View joined(Op& op, const std::string& name, ReduceOp reduce, DType type, const Writes& w, Expr none,
             const std::function<Expr(Coordinates, Coordinates)>& value, const std::optional<View>& before = {}) {
-  const RowSums sums{name, type, {}, {}, {}, {}, {}, reduce, none, before};
-  if (const auto* slices = std::get_if<SliceWrites>(&w.way); slices && many_rows(op, w.sizes[slices->dim], columns_of(op, w, *slices), w.domain[0])) {
+  RowSums sums{name, type, {}, {}, {}, {}, {}, reduce, none, before};
+  sums.any_order = true;
+  const bool atomically = joins_atomically(op, reduce, type, true);
+  if (const auto* slices = std::get_if<SliceWrites>(&w.way);
+      slices && many_rows(op, w.sizes[slices->dim], columns_of(op, w, *slices), w.domain[0], atomically)) {
     return joined_slices(op, sums, w, *slices, [&](Coordinates c) { return as(value(c, c.subspan(slices->dim, 1)), type); });
   }
-  if (many_elements(op, w)) {
+  if (many_elements(op, w, atomically)) {
     const auto& elements = std::get<ElementWrites>(w.way);
     const std::function<Expr(Coordinates)> own = [&](Coordinates at) { return as(value(at, at.subspan(elements.dim, 1)), type); };
     return reshaped(op, summed_rows(op, rows_of(op, sums, w, elements, own)), w.sizes);
@@ -149,7 +152,7 @@ View joined(Op& op, const std::string& name, ReduceOp reduce, DType type, const 
 
 // x with elements written over, value(at) each at its own coordinates; the last one stays. Nothing where that is not the way.
 std::optional<View> written_elements(Op& op, const View& x, const Writes& w, const std::function<Expr(Coordinates)>& value) {
-  if (!many_elements(op, w) || !writes_rows(op, x.dtype)) return {};
+  if (!many_elements(op, w, false) || !writes_rows(op, x.dtype)) return {};
   RowSums sums{op.name, x.dtype, {}, {}, {}, {}, {}};
   sums.before = x;
   return reshaped(op, written_rows(op, rows_of(op, sums, w, std::get<ElementWrites>(w.way), value)), w.sizes);
@@ -159,7 +162,7 @@ std::optional<View> written_elements(Op& op, const View& x, const Writes& w, con
 View joined_writes(Op& op, const View& x, const Joining& j, const Writes& w, const std::function<Expr(Coordinates, Coordinates)>& value) {
   const DType stored = op.out().dtype, type = is_float(stored) ? accumulate_type(stored) : is_bool(stored) ? DType::i64 : stored;
   const bool counted = j.mean || !j.with_self;
-  if (!counted && type == stored && x.dtype == stored && many_elements(op, w))
+  if (!counted && type == stored && x.dtype == stored && many_elements(op, w, joins_atomically(op, j.reduce, type, true)))
     return joined(op, op.name, j.reduce, type, w, identity(op, j.reduce, type), value, x);
   View total = joined(op, op.name + ".total", j.reduce, type, w, identity(op, j.reduce, type), value);
   View hits;

@@ -31,8 +31,9 @@ View joined_at(Op& op, const std::string& name, ReduceOp reduce, DType type, con
                const std::function<Expr(Coordinates)>& value) {
   ExprPool& p = op.pool;
   const Expr n = indices.sizes.back(), all = count(p, sizes);
-  if (const_int(n).value_or(INT64_MAX) > 8 && many_rows(op, all, p.index(1), n)) {
+  if (const_int(n).value_or(INT64_MAX) > 8 && many_rows(op, all, p.index(1), n, joins_atomically(op, reduce, type, true))) {
     RowSums sums{name, type, all, p.index(1), indices.sizes, {}, {}, reduce, none};
+    sums.any_order = true;
     sums.row = [&](Coordinates from) {
       Sizes image(from.begin(), from.end());
       image.back() = p.index(0);

@@ -108,8 +108,8 @@ Status Interpreter::run(const Loop& loop) {
     made_[loop.outputs[0]] = computed(DType::i64, {}, {source.at(0)});
     return ok_status();
   }
-  const char* what = std::holds_alternative<Library>(loop.def) ? "a routine of the library" : "a user's kernel";
-  return Error{ErrorCode::unsupported_feature, fmt::format("{} has no reference: it is {}", loop.op, what), "", ""};
+  if (const auto* def = std::get_if<Library>(&loop.def)) return run_routine(loop, *def);
+  return Error{ErrorCode::unsupported_feature, fmt::format("{} has no reference: it is a user's kernel", loop.op), "", ""};
 }
 
 Status Interpreter::run_pointwise(const Loop& loop, const Pointwise& def) {

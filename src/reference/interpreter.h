@@ -34,7 +34,7 @@ class Interpreter {
   void set_symbol(SymbolId id, int64_t value) { symbols_[static_cast<size_t>(id.index)] = value; }
 
   // The buffer's contents as the program computes them from what was set. Errors: input_value (an index from data is out of range),
-  // unsupported_feature for what has no reference (a library's routine, a user's kernel).
+  // unsupported_feature for what has no reference (most of the library's routines, a user's kernel).
   Result<const Tensor*> compute(BufferId buffer);
   // Forgets what compute() made.
   void forget() { made_.clear(); }
@@ -59,6 +59,8 @@ class Interpreter {
   Status run_sort(const Loop& loop, const Sort& def);
   Status run_compact(const Loop& loop, const Compact& def);
   Status run_region(const Loop& loop, const Region& def);
+  Status run_routine(const Loop& loop, const Library& def);
+  Status join_rows(const Loop& loop, const Library& def);
   Result<std::vector<Tensor>> run_part(const RegionPart& part);
   Status run_template(const Loop& loop, const Gemm& def);
   Status run_template(const Loop& loop, const GroupedGemm& def);

@@ -152,7 +152,8 @@ class Planner {
       for (size_t d = 0; d < k.sizes.size(); ++d) rows = static_cast<int>(d) == sort.dim ? rows : rows * k.sizes[d];
     }
     if (upper_bound(sort.length).value_or(INT64_MAX) > target_.sorted_in_place)
-      k.scratch = scratch_buffer("sort_scratch", DType::u8, rows * sort.length * 2 * (byte_size(values.dtype) + target_.sort_index_bytes) + 64);
+      k.scratch = scratch_buffer("sort_scratch", DType::u8,
+                                 rows * sort.length * 2 * (byte_size(values.dtype) + target_.sort_index_bytes) + (64 + target_.sort_counts_bytes));
     return k;
   }
 

@@ -1,4 +1,5 @@
 // Products that a template serves badly, in other forms. It computes tiles of tens of rows and columns, each by a few units of the target:
+// - all sizes are a few (a batch of small matrices): a sum for each element;
 // - two of the three sizes are a few (heads that are mixed with heads, a gradient of such a matrix): a sum in a loop;
 // - few tiles and a long sum (a weight's gradient over all pixels): products of parts of the sum, as a batch, and the sum of these. Which parts there are
 //   depends on sizes and the target only.
@@ -30,6 +31,7 @@ class SmallProducts {
  private:
   static constexpr int64_t kLongSum = 1 << 16;     // of few results: a loop cuts it into as many parts as it likes
   static constexpr int64_t kManyRows = 1 << 10;    // that a small matrix is multiplied with
+  static constexpr int64_t kSmall = 16;            // rows, columns and length of which a tile would be mostly empty
   static constexpr int64_t kAlignedElements = 16;  // parts of rows begin at multiples of a template's accesses
 
   ExprPool& pool() { return *program_.pool; }
@@ -47,6 +49,8 @@ class SmallProducts {
     if (few == 0) return false;
     const auto are_few = [&](const std::vector<Expr>& x, const std::vector<Expr>& y) { return is_known(x) && is_known(y) && size(x) * size(y) <= few; };
     const int64_t batch = size(g.batch), m = size(g.m), n = size(g.n), k = size(g.k);
+    const auto all_small = [&] { return is_known(g.m) && is_known(g.n) && is_known(g.k) && std::max({m, n, k}) <= kSmall; };
+    if (all_small()) return batch * m * n >= kManyRows;
     if (are_few(g.n, g.k)) return batch * m >= kManyRows;
     if (are_few(g.m, g.k)) return batch * n >= kManyRows;
     return are_few(g.m, g.n) && batch * m * n <= few && k >= kLongSum;

@@ -19,6 +19,7 @@ struct TargetTraits {
   bool memory_per_worker = true;          // kept values and sorted rows have memory for each worker in the arena; false: kept values are the
                                           // generator's business, and a sort has memory for all rows
   int64_t sorted_in_place = 0;            // ... that are longer than this; others are sorted without
+  int64_t sort_counts_bytes = 0;          // and that much for each sort
   int64_t sort_index_bytes = 8;           // of an element's index in that memory
   // A reduction that keeps less than half of parallel_points units busy, each with at least split_points points, is done in two steps.
   int64_t parallel_points = 0;  // 0: never

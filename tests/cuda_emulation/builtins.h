@@ -121,7 +121,31 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
   for (int i = 0; i < 32; ++i) lanes |= (unsigned)(emulated_shuffle(mask, predicate, i) != 0) << i;
   return lanes;
 }
+inline unsigned __match_any_sync(unsigned mask, int value) {
+  unsigned lanes = 0;
+  for (int i = 0; i < 32; ++i) lanes |= (unsigned)(emulated_shuffle(mask, value, i) == value) << i;
+  return lanes;
+}
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
+
+// ---- Atomic operations: one thread runs at a time
+#define EMULATED_ATOMICS(T)                          \
+  inline T atomicAdd(T* to, T value) {               \
+    const T old = *to;                               \
+    *to += value;                                    \
+    return old;                                      \
+  }                                                  \
+  inline T atomicCAS(T* to, T expected, T desired) { \
+    const T old = *to;                               \
+    if (old == expected) *to = desired;              \
+    return old;                                      \
+  }
+EMULATED_ATOMICS(unsigned)
+EMULATED_ATOMICS(unsigned long long)
+EMULATED_ATOMICS(float)
+EMULATED_ATOMICS(double)
+#undef EMULATED_ATOMICS
 
 inline unsigned long long __cvta_generic_to_shared(const void* p) { return emulation::shared_address(p); }
 inline unsigned long long __cvta_generic_to_global(const void* p) { return (unsigned long long)p; }

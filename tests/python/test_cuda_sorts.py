@@ -11,7 +11,7 @@ import harness
 
 # Around the elements of a thread, of a team of threads, of a tile (2,048), of two, four and eight tiles.
 LENGTHS = (0, 1, 2, 7, 8, 9, 31, 64, 65, 300, 1025, 2047, 2048, 2049, 4096, 4097, 8193, 16400)
-DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64, "i32": torch.int32, "i16": torch.int16,
+DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64, "i32": torch.int32, "i16": torch.int16, "i8": torch.int8,
           "u8": torch.uint8, "bool": torch.bool}
 
 
@@ -20,7 +20,7 @@ def values(dtype, *sizes):
     if dtype == torch.bool:
         return torch.rand(sizes) < 0.5
     if not dtype.is_floating_point:
-        low, high = (0, 256) if dtype == torch.uint8 else (-300, 300)
+        low, high = {torch.uint8: (0, 256), torch.int8: (-128, 128)}.get(dtype, (-300, 300))
         return torch.randint(low, high, sizes, dtype=dtype)
     x = torch.randint(-400, 400, sizes).to(dtype) / 8
     at = torch.rand(sizes)
@@ -35,7 +35,7 @@ def array(t):
     return (t.float() if t.dtype == torch.bfloat16 else t).numpy()
 
 
-def check(function, sets, folder, dynamic=None):
+def check(function, sets, folder, dynamic=None, tolerance=0, options=()):
     """Compiled for the first set of inputs, run and compared with each."""
     class Program(torch.nn.Module):
         def forward(self, *inputs):
@@ -45,13 +45,13 @@ def check(function, sets, folder, dynamic=None):
         exported = torch.export.export(Program(), sets[0], dynamic_shapes=dynamic)
     program, arrays = folder / "program.pt2", folder / "inputs.npz"
     torch.export.save(exported, program)
-    package = emulated_cuda.Emulated(program, folder, 90, level="-O1")
+    package = emulated_cuda.Emulated(program, folder, 90, options, level="-O1")
     assert package.compiled.returncode == 0, package.compiled.stderr
     for inputs in sets:
         np.savez(arrays, **{f"in_{i}": array(t) for i, t in enumerate(inputs)})
         done, outputs = package.run(arrays)
         assert done.returncode == 0, done.stderr
-        harness.compare(outputs, [array(y) for y in function(*inputs)], 0, f"{[tuple(x.shape) for x in inputs]}")
+        harness.compare(outputs, [array(y) for y in function(*inputs)], tolerance, f"{[tuple(x.shape) for x in inputs]}")
 
 
 @pytest.mark.parametrize("descending", [False, True])

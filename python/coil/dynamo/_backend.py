@@ -35,8 +35,9 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
     "attention", "convolutions": in training on CUDA these are PyTorch's ("torch", default) or coil's ("coil", without breaks of the graph);
     "freeze": inference holds the module's weights as they are at the first call (by default as torch._inductor.config.freezing says);
     "opt_level", "threads", "libraries", "graphs", "tf32", "skip", "tune", "tune_budget" as on the command line; "dump", "debug_info" and
-    "kernels" as coil.compile has them. "tf32" is by default what PyTorch's settings say: for products `torch.set_float32_matmul_precision` ("high" and "medium": yes),
-    for convolutions `torch.backends.cudnn.allow_tf32`, which is True unless it was changed.
+    "kernels" as coil.compile has them. "deterministic" is by default what `torch.use_deterministic_algorithms` says. "tf32" is by default what PyTorch's
+    settings say: for products `torch.set_float32_matmul_precision` ("high" and "medium": yes), for convolutions `torch.backends.cudnn.allow_tf32`,
+    which is True unless it was changed.
     """
     _check_mode(mode or "default")
     given = dict(options or {})
@@ -48,6 +49,7 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
     if mode and mode.startswith("max-autotune"):
         given.setdefault("tune", "max")
     given.setdefault("tf32", _tf32_allowed())
+    given.setdefault("deterministic", torch.are_deterministic_algorithms_enabled())
     freeze = given.pop("freeze", _inductor_freezes())
     if not isinstance(freeze, bool):
         raise option_error(f"'freeze' is {freeze!r}", "True or False")

@@ -125,12 +125,32 @@ def embedding_bag_per_sample_weights_backward(grad: Tensor, weight: Tensor, indi
     return found.to(grad.dtype)
 
 
+# ---- the gradient of the likelihood of classes
+
+def nll_loss_backward(grad: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int, total_weight: Tensor) -> Tensor:
+    """By comparing each class with the target. PyTorch's table writes ones into zeros, which depend on the targets alone: the forward graph would do that,
+    and keep as much memory as all logits take."""
+    dim = 0 if x.dim() < 2 else 1
+    shape = [-1 if d == dim else 1 for d in range(max(x.dim(), 1))]
+    if reduction == MEAN:
+        grad = grad / total_weight
+    target = target.unsqueeze(dim)
+    if x.dim() > grad.dim() > 0:
+        grad = grad.unsqueeze(dim)
+    if weight is not None:
+        grad = grad * weight.view(shape)
+    chosen = (torch.arange(x.size(dim), device=x.device).view(shape) == target) & (target != ignore_index)
+    return torch.where(chosen, -grad, 0).to(x.dtype)
+
+
 REFERENCES: dict[Any, Callable[..., Any]] = {
     aten.native_group_norm.default: group_norm,
     aten.native_group_norm_backward.default: group_norm_backward,
     aten._weight_norm_interface_backward.default: weight_norm_backward,
     aten._upsample_bicubic2d_aa_backward.default: _aa_backward(aten._upsample_bicubic2d_aa.default),
     aten._upsample_bilinear2d_aa_backward.default: _aa_backward(aten._upsample_bilinear2d_aa.default),
+    aten.nll_loss_backward.default: nll_loss_backward,
+    aten.nll_loss2d_backward.default: nll_loss_backward,
     aten._embedding_bag.default: embedding_bag,
     aten._embedding_bag_backward.default: embedding_bag_backward,
     aten._embedding_bag_dense_backward.default: embedding_bag_dense_backward,

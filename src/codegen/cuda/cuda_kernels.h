@@ -112,13 +112,14 @@ KernelText pointwise_text(const KernelPlan& plan, const LoopKernel& kernel);
 // The same as a function of (arguments, block) for kernels that compute several; nullopt: this one wants a launch of its own.
 std::optional<KernelText> pointwise_part(const KernelPlan& plan, const LoopKernel& kernel);
 KernelText reduction_text(const KernelPlan& plan, const LoopKernel& kernel);
-// What sorts a kernel's rows, one after the other.
-struct SortLaunch {
+// One of several launches that compute a kernel, one after the other.
+struct KernelStep {
   KernelText text;
   std::optional<int64_t> number;
   std::string condition;
 };
-std::vector<SortLaunch> sort_launches(const KernelPlan& plan, const SortKernel& kernel);
+std::vector<KernelStep> sort_launches(const KernelPlan& plan, const SortKernel& kernel);
+std::vector<KernelStep> join_launches(const KernelPlan& plan, const LibraryKernel& kernel);
 KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& kernel, size_t config);
 // The epilogue as a function object `@NAME@_epilogue` and the kernel around the variant's call.
 KernelText template_text(const KernelPlan& plan, const TemplateKernel& kernel, const templates::CudaVariant& variant);

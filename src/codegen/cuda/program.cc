@@ -72,7 +72,9 @@ class ProgramWriter {
       } else if (const auto* loop = std::get_if<LoopKernel>(&k.def)) {
         add_loop_launches(k, *loop, call);
       } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
-        add_sort_launches(k, *sort, call);
+        add_steps(k, sort_launches(plan_, *sort), "_merge", call);
+      } else if (const auto* library = std::get_if<LibraryKernel>(&k.def)) {
+        add_steps(k, join_launches(plan_, *library), "_join", call);
       } else if (const auto* user = std::get_if<UserCallKernel>(&k.def)) {
         add_user_launches(k, *user, call);
       } else if (const auto* copy = std::get_if<CopyKernel>(&k.def)) {
@@ -202,10 +204,10 @@ class ProgramWriter {
     return t;
   }
 
-  void add_sort_launches(const Kernel& k, const SortKernel& sort, CudaCall& call) {
-    for (SortLaunch& part : sort_launches(plan_, sort)) {
+  void add_steps(const Kernel& k, std::vector<KernelStep> steps, const char* later, CudaCall& call) {
+    for (KernelStep& part : steps) {
       std::vector<CudaLaunch>& list = call.launches.empty() ? call.launches : call.further;
-      list.push_back(launch(k, part.number ? k.name + "_merge" : k.name, std::move(part.text)));
+      list.push_back(launch(k, call.launches.empty() ? k.name : k.name + later, std::move(part.text)));
       list.back().number = part.number, list.back().condition = std::move(part.condition);
     }
   }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "codegen/cuda/loop_context.h"
+#include "codegen/cuda/radix_sort.h"
 #include "codegen/index_text.h"
 #include "device/cuda/shared_memory.h"
 
@@ -33,8 +34,8 @@ class SortWriter {
     for (int64_t width = kTile; width < most; width *= 2) ++passes_;
   }
 
-  std::vector<SortLaunch> run() {
-    std::vector<SortLaunch> out;
+  std::vector<KernelStep> run() {
+    std::vector<KernelStep> out;
     const Expr tiles = floor_div(k_.def.length + (kTile - 1), plan_.pool->index(kTile)),
                blocks = floor_div(rows_ + (kThreads / team_ - 1), plan_.pool->index(kThreads / team_));
     out.push_back({finished(team_ < kThreads ? small_rows() : tiles_of_rows()), {}, ""});
@@ -172,6 +173,8 @@ class SortWriter {
 
 }  // namespace
 
-std::vector<SortLaunch> sort_launches(const KernelPlan& plan, const SortKernel& kernel) { return SortWriter(plan, kernel).run(); }
+std::vector<KernelStep> sort_launches(const KernelPlan& plan, const SortKernel& kernel) {
+  return sorts_by_digits(kernel) ? radix_launches(plan, kernel) : SortWriter(plan, kernel).run();
+}
 
 }  // namespace coil::cuda

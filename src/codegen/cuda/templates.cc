@@ -165,6 +165,7 @@ TargetTraits traits(const CudaSettings& settings) {
   t.memory_per_worker = false;
   t.sorted_in_place = cd::kSortTile;
   t.sort_index_bytes = 4;
+  t.sort_counts_bytes = cd::radix_counts_bytes();
   t.max_kept_elements = 16384;
   t.narrows_reductions = true;
   for (const int sm : settings.sms)

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Single operators and their gradients on a GPU, torch.compile(backend="coil") beside eager (and Inductor): µs of all kernels of a call.
+
+What takes many times as long as eager has a wrong algorithm: the last lines list these. Processes compile side by side, and measure one at a time.
+
+  python bench/gpu_operators.py                      # --peers eager inductor coil --json FILE --only WORD --seconds 500 --dtype bfloat16
+"""
+
+import argparse
+import fcntl
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+
+import torch
+from gpu_operators_table import GRADIENTS
+from kernel_times import kernel_times
+from operators import OPERATORS
+
+ROUNDS = 3
+
+
+def cases():
+    """(name, function, makes inputs, with gradients) of all cases; gradients' names end in '."""
+    for name, (function, make) in OPERATORS.items():
+        yield name, function, make, False
+    for name, (function, make) in GRADIENTS.items():
+        yield name + " '", function, make, True
+
+
+def tensors(value):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [t for v in value for t in tensors(v)] if isinstance(value, (tuple, list)) else []
+
+
+def step(form, inputs, differentiated):
+    """A call; with gradients, of the sum of what it gives."""
+    given = form(*inputs)
+    if not differentiated:
+        return given
+    results = [t for t in tensors(given) if t.requires_grad]
+    return torch.autograd.grad(results, [x for x in inputs if x.requires_grad], [torch.ones_like(t) for t in results], allow_unused=True)
+
+
+def on_device(make, dtype, differentiated):
+    torch.manual_seed(0)
+    inputs = [x.cuda() for x in make()]
+    inputs = [x.to(dtype) if x.dtype == torch.float32 else x for x in inputs]
+    return [x.requires_grad_() if differentiated and x.is_floating_point() else x for x in inputs]
+
+
+def measure(case, options, lock):
+    name, function, make, differentiated = case
+    row = {"case": name, "us": {}, "launches": {}, "failed": {}}
+    torch._dynamo.reset()
+    try:
+        inputs = on_device(make, getattr(torch, options.dtype), differentiated)
+    except Exception as problem:
+        return dict(row, failed={"inputs": str(problem)[:200]})
+    calls = {}
+    for peer in options.peers:
+        form = function if peer == "eager" else torch.compile(function, backend=peer, dynamic=False)
+        try:
+            for _ in range(2):
+                step(form, inputs, differentiated)
+            calls[peer] = lambda form=form: step(form, inputs, differentiated)
+        except Exception as problem:
+            row["failed"][peer] = f"{type(problem).__name__}: {problem}"[:300]
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        found = {peer: [] for peer in calls}
+        for _ in range(ROUNDS):
+            for peer, call in calls.items():
+                found[peer].append(kernel_times(call, 5))
+        for peer, times in found.items():
+            row["us"][peer] = round(statistics.median(us for us, _, _ in times), 1)
+            row["launches"][peer] = times[-1][1]
+        if "coil" in found and row["us"]["coil"] > 1.3 * row["us"].get("eager", 1e9):
+            row["busiest"] = found["coil"][-1][2][:4]
+    finally:
+        torch.cuda.synchronize()
+        fcntl.flock(lock, fcntl.LOCK_UN)
+    return row
+
+
+def work(part, options, path):
+    """One process's share; rows go to its file as they come."""
+    import coil  # noqa: F401: the backend
+
+    end = time.time() + options.seconds
+    with open(path, "w") as out, open(options.lock, "w") as lock:
+        for i, case in enumerate(c for c in cases() if any(word in c[0] for word in options.only)):
+            if i % options.workers != part or time.time() > end:
+                continue
+            row = measure(case, options, lock)
+            json.dump(row, out)
+            out.write("\n")
+            out.flush()
+            print(line(row), flush=True)
+
+
+def line(row):
+    us = row["us"]
+    ratio = f"{us['coil'] / us['eager']:6.2f}" if us.get("eager") and "coil" in us else "      "
+    return f"{row['case']:34} {ratio} " + " | ".join(f"{p} {us[p]:9.1f} ({row['launches'][p]})" for p in us) + (f" {row['failed']}" if row["failed"] else "")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", nargs="+", default=["eager", "coil"])
+    parser.add_argument("--only", nargs="+", default=[""], help="cases whose names hold one of these words")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--workers", type=int, default=6)
+    parser.add_argument("--seconds", type=float, default=500)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        options.lock = str(pathlib.Path(folder) / "lock")
+        paths = [pathlib.Path(folder) / f"{i}.jsonl" for i in range(options.workers)]
+        children = []
+        for i, path in enumerate(paths):
+            if (child := os.fork()) == 0:
+                try:
+                    work(i, options, path)
+                finally:
+                    os._exit(0)
+            children.append(child)
+        for child in children:
+            os.waitpid(child, 0)
+        rows = [json.loads(text) for path in paths for text in path.read_text().splitlines()]
+    rows.sort(key=lambda row: -(row["us"].get("coil", 0) / max(row["us"].get("eager", 1e9), 0.1)))
+    print("\nmore than 1.2 times eager, or failed:")
+    for row in rows:
+        if row["failed"] or row["us"].get("coil", 0) > 1.2 * row["us"].get("eager", 1e9):
+            print(line(row))
+            for us, count, kernel in row.get("busiest", []):
+                print(f"      {us:9.1f} us in {count}: {kernel}")
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+// Rows joined at the rows of a table by atomic operations: a kernel that begins the table, and one that joins (device/cuda/join_rows.h). The lowering asks for
+// what comes to the same in any order (src/lower/row_sums.cc).
+#include <fmt/format.h>
+
+#include "codegen/cuda/loop_context.h"
+#include "codegen/index_text.h"
+#include "device/cuda/shared_memory.h"
+
+namespace coil::cuda {
+namespace {
+
+class JoinWriter {
+ public:
+  JoinWriter(const KernelPlan& plan, const LibraryKernel& kernel) : plan_(plan), k_(kernel) {
+    CHECK(k_.def.routine == "join_rows" && k_.def.options.size() == 3 && k_.def.options[2] != cd::kJoinChosen, "a join that CUDA does not have");
+  }
+
+  std::vector<KernelStep> run() {
+    std::vector<KernelStep> out;
+    out.push_back({begins(), {}, ""});
+    out.push_back({counts() ? counted() : joined(), {}, ""});
+    return out;
+  }
+
+ private:
+  std::string size(size_t i) { return index_text(*context_, k_.def.sizes[i]); }
+  std::string in(size_t i) { return context_->names.pointer(k_.def.inputs[i]); }
+  std::string out() { return context_->names.pointer(k_.results[0]); }
+  Expr table() const { return k_.def.sizes[0] * k_.def.sizes[1]; }
+  Expr writes() const { return k_.def.sizes[2] * k_.def.sizes[1]; }
+
+  // Whether each row brings the same integer to one of few bins.
+  bool counts() const {
+    const bool integer_sum = k_.def.options[0] == cd::kJoinSum && k_.def.options[2] == cd::kJoinShared;
+    return integer_sum && k_.def.sizes[1] == plan_.pool->index(1) && upper_bound(k_.def.sizes[0]).value_or(INT64_MAX) <= cd::kJoinCounts;
+  }
+
+  KernelText begins() {
+    context_.emplace(plan_);
+    const std::string text =
+        fmt::format("  cd::begin_table({}, {}, {}, {});\n", out(), in(2), k_.def.options[1] ? "true" : "false", index_text(*context_, table()));
+    return finished(text, table(), cd::kJoinBlock);
+  }
+
+  KernelText joined() {
+    context_.emplace(plan_);
+    const bool numbered = k_.def.options[2] == cd::kJoinNumber;
+    const std::string text = fmt::format("  cd::join_rows<{}, {}>({}, {}, {}, {}, {}, {}, {{{}, {}}});\n", k_.def.options[0], k_.def.options[2], out(), in(0),
+                                         in(1), size(0), size(1), index_text(*context_, writes()), numbered ? size(3) : "1", numbered ? size(4) : "1");
+    return finished(text, writes(), cd::kJoinBlock);
+  }
+
+  KernelText counted() {
+    constexpr int64_t most_blocks = 1024;
+    context_.emplace(plan_);
+    KernelText t = finished(fmt::format("  cd::count_rows({}, {}, {}, {}, {});\n", out(), in(0), in(1), size(0), size(2)), writes(), 4 * cd::kJoinBlock);
+    t.grid_x = fmt::format("least({}, {})", t.grid_x, most_blocks);
+    return t;
+  }
+
+  KernelText finished(const std::string& body, Expr work, int64_t share) {
+    KernelText t = finish(*context_, kernel_frame(*context_, {k_.results[0]}, fmt::format("__launch_bounds__({})", cd::kJoinThreads)) + body + "}\n");
+    t.headers = {"cuda/join_rows.h"};
+    t.threads = cd::kJoinThreads;
+    t.grid_x = fmt::format("cdiv({}, {}L)", host_index(work), share);
+    t.work = {work, share};
+    return t;
+  }
+
+  const KernelPlan& plan_;
+  const LibraryKernel& k_;
+  std::optional<KernelContext> context_;  // of the kernel that is being written
+};
+
+}  // namespace
+
+std::vector<KernelStep> join_launches(const KernelPlan& plan, const LibraryKernel& kernel) { return JoinWriter(plan, kernel).run(); }
+
+}  // namespace coil::cuda

@@ -1,0 +1,133 @@
+"""Rows joined by those of a table on CUDA, emulated (tests/cuda_emulation): by atomic operations where the order does not matter, by sorts of bounded
+integers where it does. Last writers, integers, extremes with NaN and zeros of both signs, counts, sums to few and many rows, sizes that calls decide."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import emulated_cuda
+
+from test_cuda_sorts import check, values
+
+INTEGERS = (torch.int64, torch.int32)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def places(rows, *sizes):
+    return torch.randint(0, rows, sizes)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.int8, torch.bool, torch.int64))
+def test_the_last_writer_stays(dtype, tmp_path):
+    """Of elements, of pairs of positions, of slices, along every dimension."""
+    x, i, j = values(dtype, 60, 70), places(60, 900), places(70, 900)
+    rows = torch.randperm(300)[:200]
+
+    def writes(x, y, v, w, i, j, rows, along):
+        return (x.index_put((i, j), v), x.scatter(1, along, w), x.t().contiguous().scatter(0, along.t(), w.t()), y.index_put((rows,), y[:200]), y.index_copy(0, rows, y[:200]),
+                x.put(i * 70 + j, v), x.index_fill(1, j[:200], 1))
+
+    along = torch.stack([torch.randperm(70)[:65] for _ in range(60)])
+    check(writes, [(x, values(dtype, 300, 4), values(dtype, 900), values(dtype, 60, 65), i, j, rows, along)], tmp_path)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers(dtype, tmp_path):
+    """Sums and products that wrap around; the largest and the smallest; to few rows and to many; of elements and slices."""
+    few, many = values(dtype, 13, 3), values(dtype, 5000)
+    big = values(dtype, 700, 3) * 10_000_019
+
+    def joins(few, many, big, i, at, flat, v):
+        ways = [few.index_add(0, i, big), few.index_reduce(0, i, big, "prod"), few.scatter_add(0, at, big), many.scatter_add(0, flat, v)]
+        ways += [many.scatter_reduce(0, flat, v, how, include_self=own) for how in ("sum", "prod", "amax", "amin", "mean") for own in (True, False)]
+        return (*ways, many.index_put((flat,), v, accumulate=True), many.put(flat, v, accumulate=True))
+
+    check(joins, [(few, many, big, places(13, 700), places(13, 700, 3), places(5000, 3000), values(dtype, 3000))], tmp_path)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
+@pytest.mark.parametrize("how", ("amax", "amin"))
+def test_extremes(how, dtype, tmp_path):
+    """A NaN stays."""
+    x, v = values(dtype, 40, 6), values(dtype, 3000, 6)
+
+    def joins(x, v, i, at):
+        return [t.abs() if own else t + 0.0 for own in (True, False) for t in (x.index_reduce(0, i, v, how, include_self=own), x.scatter_reduce(0, at, v, how, include_self=own))]
+
+    check(joins, [(x, v, places(40, 3000), places(40, 3000, 6))], tmp_path)
+
+
+def test_counts(tmp_path):
+    """Bins that a block counts, and too many for that; numbers outside of the range, and NaN."""
+    x = torch.randn(5000)
+    x[::97] = float("inf")
+    check(lambda x, i: (x.histc(10, -2, 2), x.histc(5000, -1, 3), torch.zeros(100, dtype=torch.int64).index_add(0, i, torch.ones_like(i))), [(x, places(100, 9000))], tmp_path)
+
+
+@pytest.mark.parametrize("options", ([], ["--no-deterministic"]), ids=["in order", "in any order"])
+@pytest.mark.parametrize("rows", (3, 200, 300, 70_000))
+def test_sums(rows, options, tmp_path):
+    """By sorts of one, two and three digits of the rows' numbers, and by atomic operations. Whole numbers, so that any order gives the same."""
+    def sums(v, wide, i, x):
+        flat = v.new_zeros(rows).index_add(0, i, v)
+        return flat, x.scatter_add(0, i, v), v.new_zeros(rows, 2).index_add(0, i, wide), v.new_zeros(2, rows).index_add(1, i, wide.t()), torch.zeros(rows).index_put((i,), v, accumulate=True)
+
+    n = 9000
+    v = torch.randint(-50, 50, (n, 2)).float()
+    check(sums, [(v[:, 0].contiguous(), v, places(rows, n), torch.randint(-50, 50, (rows,)).float())], tmp_path, options=options)
+
+
+def test_any_order_is_where_pytorch_has_it(tmp_path):
+    """Atomic operations on floating-point numbers where eager has them, if the user allows it."""
+    def text(function, *options):
+        program = tmp_path / "program.pt2"
+        class Program(torch.nn.Module):
+            def forward(self, *inputs):
+                return function(*inputs)
+        torch.export.save(torch.export.export(Program(), (torch.randn(9000), places(50_000, 9000), torch.randn(50_000))), program)
+        package = emulated_cuda.Emulated(program, tmp_path, 90, options)
+        assert package.compiled.returncode == 0, package.compiled.stderr
+        return emulated_cuda.kernels_of(package.package)[0]
+
+    added, put = (lambda v, i, x: x.index_add(0, i, v)), (lambda v, i, x: x.index_put((i,), v, accumulate=True))
+    assert "cd::join_rows" not in text(added) and "cd::radix_move" in text(added)
+    assert "cd::join_rows" in text(added, "--no-deterministic")
+    assert "cd::join_rows" not in text(put, "--no-deterministic")
+
+
+def test_most_for_one_row(tmp_path):
+    n = 9000
+    i = torch.where(torch.rand(n) < 0.95, 17, places(5000, n))
+    v = torch.randint(-50, 50, (n, 3)).float()
+    check(lambda v, i: (v.new_zeros(5000, 3).index_add(0, i, v), v.new_zeros(5000).scatter_add(0, i, v[:, 1])), [(v, i)], tmp_path)
+
+
+def test_gradients_of_lookups(tmp_path):
+    """With a row that is left out, and scaled by how often a row is named."""
+    def back(g, i, up, at, across):
+        tables = [torch.ops.aten.embedding_dense_backward(g, i, 3000, padding, scaled) for padding in (-1, 7) for scaled in (False, True)]
+        return (*tables, torch.ops.aten._unsafe_index_put(g.new_zeros(2, 3, 40, 50), [None, None, at, across], up, True))
+
+    at, across = places(40, 80, 1), places(50, 1, 100)
+    check(back, [(torch.randint(-9, 9, (6000, 4)).float(), places(3000, 6000), torch.randint(-9, 9, (2, 3, 80, 100)).float(), at, across)], tmp_path, tolerance=1e-6)
+
+
+def test_sizes_that_calls_decide(tmp_path):
+    sets = []
+    for n, rows in ((2500, 30), (0, 30), (1, 5), (2, 9000), (2048, 40), (9000, 2), (6000, 300)):
+        sets.append((torch.randint(-50, 50, (n,)).float(), places(rows, n), torch.randint(-50, 50, (rows,)).float()))
+    dynamic = (({0: torch.export.Dim("n", max=1 << 20)}, {0: torch.export.Dim("n", max=1 << 20)}, {0: torch.export.Dim("rows", min=2, max=1 << 16)}),)
+    check(lambda v, i, x: (x.index_add(0, i, v), x.scatter(0, i, v), x.long().scatter_add(0, i, v.long()), x.scatter_reduce(0, i, v, "amin")), sets, tmp_path, dynamic)
+
+
+def test_pools_and_bags(tmp_path):
+    """Places that a pool found; bags of equal size, whose limits are no data."""
+    def some(x, table, i):
+        y, at = F.max_pool2d(x, 2, return_indices=True)
+        return F.max_unpool2d(y, at, 2), F.embedding_bag(i, table, mode="sum"), F.embedding_bag(i, table, mode="max")
+
+    check(some, [(torch.randn(2, 3, 40, 40), torch.randint(-9, 9, (500, 8)).float(), places(500, 300, 20))], tmp_path)
