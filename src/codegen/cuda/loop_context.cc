@@ -24,6 +24,20 @@ bool depends_on_any(Expr offset, int first, int last) {
   return false;
 }
 
+// Whether neighbours along an axis are neighbours in memory but for the borders between runs of kRun of them, as where a dimension is made of two.
+bool unit_stride_in_runs(const LoopKernel& k, Expr offset, int axis) {
+  constexpr int64_t kRun = 32;
+  if (!any_of(offset, [](Expr n) { return n->is_op(ScalarOp::imod); })) return false;
+  ExprPool& pool = *offset->pool;
+  std::vector<Expr> replaced, sizes;
+  for (size_t a = 0; a < k.axes.size(); ++a) replaced.push_back(pool.var(static_cast<int32_t>(a))), sizes.push_back(k.axes[a].size);
+  const auto run = static_cast<int32_t>(k.axes.size()), place = run + 1;
+  const auto at = static_cast<size_t>(axis);
+  replaced[at] = pool.var(run) * kRun + pool.var(place);
+  sizes.push_back(ceil_div(sizes[at], pool.index(kRun))), sizes.push_back(pool.index(kRun));
+  return unit_stride(simplify_index(substitute_vars(offset, replaced), {sizes}), place);
+}
+
 }  // namespace
 
 int contiguity(const LoopKernel& k, int axis) {
@@ -35,7 +49,7 @@ int contiguity(const LoopKernel& k, int axis) {
   int score = 0;
   for_each_access(k.stmts, [&](BufferId, Expr offset, int weight) {
     if (!depends_on_var(offset, axis) || (reduces && any && !own_at_each_point(offset))) return;
-    score += unit_stride(offset, axis) ? 2 * weight : -weight;
+    score += unit_stride(offset, axis) || unit_stride_in_runs(k, offset, axis) ? 2 * weight : -weight;
   });
   return score;
 }

@@ -95,13 +95,15 @@ void ReductionWriter::choose_way() {
   const int64_t n = typical(inner), outer = typical(outer_points());
   const int inner_score = contiguity(k_, last_axis());
   const auto bound = upper_bound(inner);
+  // A thread for each point leaves most of the device idle, and what it does next waits for what it has read.
+  const bool few_columns = lane_ >= 0 && outer_score_ > inner_score && k_.scratch.empty() && n >= kFewSteps && outer < kFewPoints;
   const bool short_one = bound && *bound <= kShortReduction;
   if (narrow_) {
     choose_narrow(n, outer);
   } else if (k_.sequential) {
     way_ = outer_score_ > inner_score && outer >= 1024 ? Way::thread : Way::scan;
     if (way_ == Way::scan) choose_scan(n, kScanThreads);
-  } else if (short_one && ((outer >= 2048 && n <= (reads_once() ? kShortSum : kShortRow)) || n <= 8 || outer_score_ > inner_score)) {
+  } else if (short_one && !few_columns && ((outer >= 2048 && n <= (reads_once() ? kShortSum : kShortRow)) || n <= 8 || outer_score_ > inner_score)) {
     way_ = Way::thread;
   } else if (lane_ >= 0 && outer_score_ > inner_score && k_.scratch.empty()) {
     way_ = outer >= 65536 && n <= 1024 ? Way::thread : Way::column;
