@@ -27,7 +27,7 @@ ReductionWriter::ReductionWriter(const KernelPlan& plan, const LoopKernel& k, co
 }
 
 KernelText ReductionWriter::run() {
-  c_.wide_index = !fits_32(k_, outer_points() * inner_points() * 1);
+  c_.wide_index = !fits_32(k_, index_max(outer_points(), inner_points()));  // never as one number
   if (several()) multiple_of(axis(lane_).size, width_, &c_.divisible);
   std::string main = frame_code();
   main += way_ == Way::scan ? scan_code() : phases();
@@ -47,7 +47,7 @@ std::string ReductionWriter::slots_code() const {
 
 KernelText ReductionWriter::run_as_part() {
   part_ = true;
-  c_.wide_index = !fits_32(k_, outer_points() * inner_points() * 1);
+  c_.wide_index = !fits_32(k_, index_max(outer_points(), inner_points()));  // never as one number
   const std::string main = frame_code() + phases();
   const std::vector<BufferId> written = written_buffers(k_.stmts);
   const std::string name = c_.names.pointer(written[0]), type = memory_type(plan_.buffer(written[0]).info.dtype);
