@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 
+import needs
 import torch
 from gpu_operators_table import GRADIENTS
 from kernel_times import kernel_times
@@ -119,6 +120,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=500)
     parser.add_argument("--json")
     options = parser.parse_args()
+    needs.gpu()
     with tempfile.TemporaryDirectory() as folder:
         options.lock = str(pathlib.Path(folder) / "lock")
         paths = [pathlib.Path(folder) / f"{i}.jsonl" for i in range(options.workers)]

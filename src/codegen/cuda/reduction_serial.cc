@@ -135,7 +135,8 @@ std::string ReductionWriter::outer_of_several(const std::vector<const Stmt*>& st
 
 bool ReductionWriter::one_pass(bool with_positions) const {
   int after = -1;
-  if (narrow_ || k_.sequential || !k_.scratch.empty()) return false;
+  const bool own_ranges = narrow_ && (depends_on_var(narrow_->first, lane_) || depends_on_var(narrow_->last, lane_));  // of a thread's neighbouring points
+  if (own_ranges || k_.sequential || !k_.scratch.empty()) return false;
   for (const Stmt& s : k_.stmts) {
     const bool position = s.kind == Stmt::Kind::reduce && (s.op == ReduceOp::argmax || s.op == ReduceOp::argmin);
     if (s.inner ? s.kind != Stmt::Kind::reduce || s.phase > 0 || (position && !with_positions) : s.phase == 0 || (after >= 0 && s.phase != after)) return false;
@@ -162,7 +163,7 @@ bool ReductionWriter::widen_columns(int most) {
       widest = std::max(widest, byte_size(plan_.buffer(BufferId(static_cast<size_t>(e->id))).info.dtype));
     });
   }
-  const int width = one_pass(false) ? lane_width(most) : 1;
+  const int width = one_pass(false) && !narrow_ ? lane_width(most) : 1;
   if (width < 2) return false;
   width_ = width;
   columns_ = std::clamp(line / (width_ * widest), least, kColumns);

@@ -1,0 +1,58 @@
+"""Which memory the threads of a reduction on CUDA read side by side, emulated (tests/cuda_emulation)."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import emulated_cuda
+from test_cuda_sorts import check
+
+
+def text(function, inputs, folder):
+    class Program(torch.nn.Module):
+        def forward(self, *inputs):
+            return function(*inputs)
+
+    torch.export.save(torch.export.export(Program(), inputs), folder / "text.pt2")
+    package = emulated_cuda.Emulated(folder / "text.pt2", folder, 90)
+    assert package.compiled.returncode == 0, package.compiled.stderr
+    return emulated_cuda.kernels_of(package.package)[0]
+
+
+@pytest.mark.parametrize("heads, width", [(3, 64), (12, 32), (5, 40), (7, 7)])
+def test_columns_made_of_two_dimensions(heads, width, tmp_path):
+    """The bias of queries, keys and values: heads lie apart, and the elements of one side by side. Whole numbers: any order gives the same."""
+    def bias(g):
+        return (g.permute(1, 3, 0, 2, 4).reshape(-1, 3 * heads * width).sum(0),)
+
+    inputs = (torch.randint(-9, 9, (3, 4, heads, 50, width)).float(),)
+    check(bias, [inputs], tmp_path)
+    if width % 32 == 0:
+        assert "column_reduce" in text(bias, inputs, tmp_path)
+
+
+@pytest.mark.parametrize("rows, columns", [(16, 100), (64, 100), (63, 3000), (64, 40_000), (17, 33), (15, 33), (64, 1)])
+def test_short_columns(rows, columns, tmp_path):
+    check(lambda x: (x.sum(0), x.amax(0), x.argmax(0), (x * 2).sum(0) + x[0]), [(torch.randint(-9, 9, (rows, columns)).float(),)], tmp_path)
+
+
+def test_bags_of_equal_size_visit_their_own(tmp_path):
+    """Their limits are no data. Four columns a thread."""
+    def bags(i, table):
+        return F.embedding_bag(i, table, mode="sum"), F.embedding_bag(i, table, mode="mean")
+
+    inputs = (torch.randint(0, 50, (300, 20)), torch.randint(-9, 9, (50, 8)).float())
+    check(bags, [inputs], tmp_path, tolerance=1e-6)
+    assert "range_first" in text(bags, inputs, tmp_path)
+
+
+def test_segments_are_found_by_bisection(tmp_path):
+    """Empty ones, none, and places behind the last one."""
+    def back(grad, out, data, lengths, offsets):
+        ways = [torch.ops.aten._segment_reduce_backward(grad, out, data, how, lengths=lengths) for how in ("sum", "mean")]
+        return (*ways, torch.ops.aten._segment_reduce_backward(grad, out, data, "sum", offsets=offsets))
+
+    lengths = torch.tensor([3, 0, 0, 40, 1, 56, 0])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    grad = torch.randint(-9, 9, (7, 4)).float()
+    check(back, [(grad, grad, torch.randn(100, 4), lengths, offsets)], tmp_path, tolerance=1e-6)
