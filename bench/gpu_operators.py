@@ -9,7 +9,7 @@ What takes many times as long as eager has a wrong algorithm: the last lines lis
 import argparse
 import fcntl
 import json
-import os
+import multiprocessing
 import pathlib
 import statistics
 import sys
@@ -124,16 +124,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         options.lock = str(pathlib.Path(folder) / "lock")
         paths = [pathlib.Path(folder) / f"{i}.jsonl" for i in range(options.workers)]
-        children = []
-        for i, path in enumerate(paths):
-            if (child := os.fork()) == 0:
-                try:
-                    work(i, options, path)
-                finally:
-                    os._exit(0)
-            children.append(child)
+        spawned = multiprocessing.get_context("spawn")
+        children = [spawned.Process(target=work, args=(i, options, path)) for i, path in enumerate(paths)]
         for child in children:
-            os.waitpid(child, 0)
+            child.start()
+        for child in children:
+            child.join()
         rows = [json.loads(text) for path in paths for text in path.read_text().splitlines()]
     rows.sort(key=lambda row: -(row["us"].get("coil", 0) / max(row["us"].get("eager", 1e9), 0.1)))
     print("\nmore than 1.2 times eager, or failed:")

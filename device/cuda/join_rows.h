@@ -43,6 +43,10 @@ CD_FN void join_at(T* to, T value) {
     if constexpr (kIsFloat<T>) atomicAdd(to, value);
     else atomicAdd((Word*)to, (Word)value);
     return;
+  } else if constexpr (!kIsFloat<T> && HOW != kJoinProduct) {
+    if (HOW == kJoinLargest) atomicMax(to, value);
+    else atomicMin(to, value);
+    return;
   } else {
     union Bits {
       T value;

@@ -122,16 +122,16 @@ Views masked_scatter_backward(Op& op) {
   const View values = reshaped(op, grad, {n}), mask = reshaped(op, broadcast(op, op.tensor("mask"), grad.sizes), {n});
   const Val size = p.cast(n, DType::i64);
   const View keys = op.rec.pointwise("masked_scatter_backward.keys", DType::i64, {n}, [&](Coordinates c) {
-    const Val place = p.cast(c[0], DType::i64);
-    return select(Val(as(op.rec.at(mask, c), DType::boolean)), place, place + size).e;
+    return p.select(as(op.rec.at(mask, c), DType::boolean), p.constant_int(0, DType::i64), p.constant_int(1, DType::i64));
   });
-  const View places = op.rec.sort("masked_scatter_backward.places", keys, 0, n, false).first;
+  const auto [sorted, places] = op.rec.sort("masked_scatter_backward.places", keys, 0, n, false, 2);
   const View flat = op.rec.pointwise("masked_scatter_backward", out.dtype, {m}, [&](Coordinates c) {
     const Val number = p.cast(c[0], DType::i64);
     const Expr some = index_max(n, p.index(1));
-    const Val place = op.rec.at(places, std::vector<Expr>{p.checked_index(min(number, max(size - 1.0, 0.0)).e, some)});
-    const Expr value = op.rec.at(values, std::vector<Expr>{p.checked_index(select(place < size, place, 0.0).e, some)});
-    return masked(both(number < size, place < size).e, as(value, out.dtype), as(p.constant_int(0, DType::i64), out.dtype));
+    const std::vector<Expr> at = {p.checked_index(min(number, max(size - 1.0, 0.0)).e, some)};
+    const Val chosen = p.op(ScalarOp::eq, {op.rec.at(sorted, at), p.constant_int(0, DType::i64)});
+    const Expr value = op.rec.at(values, std::vector<Expr>{p.checked_index(op.rec.at(places, at), some)});
+    return masked(both(number < size, chosen).e, as(value, out.dtype), as(p.constant_int(0, DType::i64), out.dtype));
   });
   return {reshaped(op, flat, out.sizes)};
 }

@@ -15,11 +15,21 @@ bool cheap(Expr body) {
   return cost(body) <= kMaxPieceCost && loads <= kMaxPieceLoads;
 }
 
+bool contiguous(const Concat& concat, const BufferInfo& result) {
+  const auto dim = static_cast<size_t>(concat.dim);
+  return result.strides.empty() ? dim + 1 == result.sizes.size() : result.strides[dim] == concat.pieces[0].begin->pool->index(1);
+}
+
+// Whether pieces written one by one would leave gaps between few elements, as stacked ones do.
+bool narrow(const Concat& concat, const BufferInfo& result, int pieces) {
+  constexpr int64_t kNarrow = 4;
+  return concat.pieces.size() <= static_cast<size_t>(pieces) && concat.pieces.size() > 1 && contiguous(concat, result) &&
+         std::all_of(concat.pieces.begin(), concat.pieces.end(), [](const Concat::Piece& p) { return p.size->is_constant() && p.size->as_int() <= kNarrow; });
+}
+
 // Whether each piece begins where the target wants it to.
 bool in_step(const Concat& concat, const BufferInfo& result, int64_t step) {
-  const auto dim = static_cast<size_t>(concat.dim);
-  const bool contiguous = result.strides.empty() ? dim + 1 == result.sizes.size() : result.strides[dim] == concat.pieces[0].begin->pool->index(1);
-  if (step == 1 || !contiguous) return true;
+  if (step == 1 || !contiguous(concat, result)) return true;
   return std::all_of(concat.pieces.begin(), concat.pieces.end(),
                      [&](const Concat::Piece& p) { return p.begin->is_constant() && p.begin->as_int() % step == 0; });
 }
@@ -55,13 +65,15 @@ void select_concats(LoopProgram& program, const TargetTraits& target) {
   const auto uses = buffer_uses(program);
   for (Loop& loop : program.loops) {
     const auto* concat = std::get_if<Concat>(&loop.def);
-    if (!concat || concat->pieces.size() > static_cast<size_t>(target.select_pieces)) continue;
+    if (!concat) continue;
+    const bool is_narrow = narrow(*concat, program.buffer(loop.outputs[0]), target.narrow_pieces);
+    if (!is_narrow && concat->pieces.size() > static_cast<size_t>(target.select_pieces)) continue;
     const BufferUse& use = uses[static_cast<size_t>(loop.outputs[0].index)];
     const bool by_points = std::all_of(use.loops.begin(), use.loops.end(), [&](int l) {
       const Loop& user = program.loops[static_cast<size_t>(l)];
       return std::holds_alternative<Pointwise>(user.def) && user.assertion.empty();
     });
-    if (use.program_output || use.operand || !by_points || use.loops.empty()) continue;
+    if (!is_narrow && (use.program_output || use.operand || !by_points || use.loops.empty())) continue;
     if (!std::all_of(concat->pieces.begin(), concat->pieces.end(), [](const Concat::Piece& p) { return cheap(p.body); })) continue;
     if (!in_step(*concat, program.buffer(loop.outputs[0]), target.select_step)) continue;
     loop.def = Pointwise{choice(*concat, program.buffer(loop.outputs[0]).sizes)};

@@ -28,6 +28,8 @@ class ScanSplitter {
 
  private:
   static constexpr int64_t kFewestParts = 8;  // that pay for reading the row twice and storing its scan once more
+  // Elements of a part where as many rows lie side by side: a unit takes those of one row one after another, neighbours those of the next rows.
+  static constexpr int64_t kColumnPart = 128, kColumns = 32;
 
   ExprPool& pool() { return *program_.pool; }
 
@@ -37,13 +39,20 @@ class ScanSplitter {
     return op == ScanOp::prod ? ScalarOp::mul : op == ScanOp::max ? ScalarOp::maximum : op == ScanOp::min ? ScalarOp::minimum : ScalarOp::add;
   }
 
+  int64_t part_of(const std::vector<Expr>& sizes, int dim) const {
+    int64_t columns = 1;
+    for (size_t d = static_cast<size_t>(dim) + 1; d < sizes.size(); ++d) columns *= typical(sizes[d]);
+    return columns >= kColumns ? kColumnPart : target_.scan_part;
+  }
+
   bool wanted(const Loop& loop, const Scan& scan) {
     const BufferInfo& out = program_.buffer(loop.outputs[0]);
     if (out.sizes.empty() || scan.op == ScanOp::log_sum || out.dtype == DType::boolean || scan.body->dtype != wide(out.dtype)) return false;
     int64_t rows = 1;
     for (size_t d = 0; d < out.sizes.size(); ++d) rows *= static_cast<int>(d) == scan.dim ? 1 : std::max<int64_t>(typical(out.sizes[d]), 1);
-    // In place of kFewestParts times as many units as there are rows, at most.
-    return rows * kFewestParts <= target_.parallel_points && typical(out.sizes[static_cast<size_t>(scan.dim)]) >= kFewestParts * target_.scan_part;
+    // In place of kFewestParts times as many units as there are rows, or groups of columns, at most.
+    if (part_of(out.sizes, scan.dim) == kColumnPart) rows = (rows + kColumns - 1) / kColumns;
+    return rows * kFewestParts <= target_.parallel_points && typical(out.sizes[static_cast<size_t>(scan.dim)]) >= kFewestParts * part_of(out.sizes, scan.dim);
   }
 
   // A buffer beside `out` with other sizes.
@@ -68,7 +77,7 @@ class ScanSplitter {
   void split(const Loop& loop, const Scan& scan) {
     const BufferInfo out = program_.buffer(loop.outputs[0]);
     const auto dim = static_cast<size_t>(scan.dim);
-    const Expr n = out.sizes[dim], length = pool().index(target_.scan_part), parts = ceil_div(n, length);
+    const Expr n = out.sizes[dim], length = pool().index(part_of(out.sizes, scan.dim)), parts = ceil_div(n, length);
     const DType type = wide(out.dtype);
     const ReduceOp step = step_of(scan.op);
     const Expr none = identity_of(pool(), step, type);
@@ -89,8 +98,15 @@ class ScanSplitter {
     previous[dim] = part - 1;
     const Expr first = pool().op(ScalarOp::logical_and, {index_less(pool().index(0), part), index_less(place, pool().index(1))});
     const Expr before = masked(first, pool().load(sums, type, previous), none);
+    // As the result lies, with whole parts.
     sizes.push_back(length);
     const BufferId scanned = buffer(out, "_scanned", sizes);
+    std::vector<Expr> whole = out.sizes;
+    whole[dim] = parts * length;
+    std::vector<Expr> strides = contiguous_strides(pool(), whole);
+    strides.push_back(strides[dim]);
+    strides[dim] = strides[dim] * length;
+    program_.buffers.back().strides = std::move(strides);
     add(loop, ".parts", scanned, Scan{scan.op, static_cast<int>(at.size()), pool().op(joining(scan.op), {before, value})});
 
     std::vector<Expr> from = at;

@@ -48,6 +48,7 @@ struct TargetTraits {
   bool merges_loops = true;               // loops over the same points share a kernel
   bool writes_in_place = true;            // states and inputs that change element by element
   int select_pieces = 0;                  // a concatenation of at most so many cheap pieces is computed by the pointwise loops that read it
+  int narrow_pieces = 0;                  // and one of at most so many, whoever reads it, if they have few elements along a contiguous dimension
   int64_t select_step = 1;                // ... if those along a contiguous dimension begin at multiples of this
   int64_t colliding_row_bytes = 0;        // rows of a product's left operand that are a multiple of so many bytes apart get a line between them; 0: no
   int64_t product_row_bytes = 0;          // rows of a product's computed 16-bit operand begin at multiples of so many bytes; 0: no

@@ -146,6 +146,20 @@ EMULATED_ATOMICS(unsigned long long)
 EMULATED_ATOMICS(float)
 EMULATED_ATOMICS(double)
 #undef EMULATED_ATOMICS
+#define EMULATED_EXTREMES(T)           \
+  inline T atomicMax(T* to, T value) { \
+    const T old = *to;                 \
+    *to = max(old, value);             \
+    return old;                        \
+  }                                    \
+  inline T atomicMin(T* to, T value) { \
+    const T old = *to;                 \
+    *to = min(old, value);             \
+    return old;                        \
+  }
+EMULATED_EXTREMES(int)
+EMULATED_EXTREMES(long long)
+#undef EMULATED_EXTREMES
 
 inline unsigned long long __cvta_generic_to_shared(const void* p) { return emulation::shared_address(p); }
 inline unsigned long long __cvta_generic_to_global(const void* p) { return (unsigned long long)p; }

@@ -131,3 +131,10 @@ def test_pools_and_bags(tmp_path):
         return F.max_unpool2d(y, at, 2), F.embedding_bag(i, table, mode="sum"), F.embedding_bag(i, table, mode="max")
 
     check(some, [(torch.randn(2, 3, 40, 40), torch.randint(-9, 9, (500, 8)).float(), places(500, 300, 20))], tmp_path)
+
+
+def test_the_gradient_of_masked_scatter(tmp_path):
+    """As many elements as the mask has and more; it takes some, none, and all."""
+    grad = torch.randn(70, 80)
+    masks = [torch.rand(70, 80) < share for share in (0.3, 0.0, 2.0)]
+    check(lambda g, *masks: [torch.ops.aten.masked_scatter_backward(g, m, [n]) for m in masks for n in (5600, 7000)], [(grad, *masks)], tmp_path)

@@ -56,3 +56,13 @@ def test_segments_are_found_by_bisection(tmp_path):
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
     grad = torch.randint(-9, 9, (7, 4)).float()
     check(back, [(grad, grad, torch.randn(100, 4), lengths, offsets)], tmp_path, tolerance=1e-6)
+
+
+def test_stacks_along_the_last_dimension(tmp_path):
+    """A thread for each element of the result; pieces of one to four elements, many of them, and results that products read."""
+    def stacks(a, b, c, d):
+        turned = torch.stack((-b, a), -1).flatten(-2)
+        return torch.stack((a, b * 2, a + b), -1), torch.stack([a] * 16, -1), torch.cat((c, d), 1), torch.cat((c, d, a), 1), turned, turned @ turned.t()
+
+    a, b, c, d = (torch.randint(-5, 5, (30, n)).float() for n in (20, 20, 4, 3))
+    check(stacks, [(a, b, c, d)], tmp_path)

@@ -41,3 +41,12 @@ def test_sizes_that_calls_decide(tmp_path):
     torch.manual_seed(2)
     sets = [(numbers(torch.float32, n),) for n in (50_000, 4096, 4097, 1, 0, 33_000)]
     check(lambda x: (x.cumsum(0),), sets, tmp_path, (({0: torch.export.Dim("n", max=1 << 20)},),))
+
+
+def test_columns(tmp_path):
+    """Of as many rows as lie side by side, in parts of 128: whole ones and not, between other dimensions, of halves, and with sizes that calls decide."""
+    torch.manual_seed(3)
+    x, y, h = numbers(torch.float32, 4096, 40), numbers(torch.int64, 2, 1500, 5, 8), (torch.randint(0, 2, (1100, 33)) * 2 - 1).bfloat16()
+    check(lambda x, y, h: (x.cumsum(0), y.cumsum(1) * 2, *torch.cummax(x, 0), h.cumsum(0)), [(x, y, h)], tmp_path)
+    sets = [(numbers(torch.float32, n, 64),) for n in (2000, 128, 129, 1, 0, 1024)]
+    check(lambda x: (x.cumsum(0),), sets, tmp_path, (({0: torch.export.Dim("n", max=1 << 20)},),))

@@ -101,7 +101,7 @@ def embedding_bag_dense_backward(grad: Tensor, indices: Tensor, offset2bag: Tens
         filled = torch.where((bag_size > 0).unsqueeze(1), _wide(grad), 0)
         columns = torch.arange(grad.size(1), device=grad.device)
         table = torch.zeros([num_weights, grad.size(1)], dtype=filled.dtype, device=grad.device)
-        return aten.index_put(table, [maximum_indices.to(torch.int64), columns], filled, True).to(grad.dtype)
+        return aten._unsafe_index_put(table, [maximum_indices.to(torch.int64), columns], filled, True).to(grad.dtype)
     rows = _wide(grad).index_select(0, offset2bag)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(1)

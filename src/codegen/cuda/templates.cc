@@ -178,6 +178,7 @@ TargetTraits traits(const CudaSettings& settings) {
   t.recompute_cost = 8;
   t.inline_cost = 12;
   t.select_pieces = 4;
+  t.narrow_pieces = 16;
   t.most_beside = 16;
   t.turns_in_tiles = true;
   t.joins_products = true;
