@@ -23,6 +23,7 @@ from kernel_times import kernel_times
 from operators import OPERATORS
 
 ROUNDS = 3
+SLOW = 1.2  # times eager
 
 
 def cases():
@@ -81,7 +82,7 @@ def measure(case, options, lock):
         for peer, times in found.items():
             row["us"][peer] = round(statistics.median(us for us, _, _ in times), 1)
             row["launches"][peer] = times[-1][1]
-        if "coil" in found and row["us"]["coil"] > 1.3 * row["us"].get("eager", 1e9):
+        if "coil" in found and row["us"]["coil"] > SLOW * row["us"].get("eager", 1e9):
             row["busiest"] = found["coil"][-1][2][:4]
     finally:
         torch.cuda.synchronize()
@@ -132,9 +133,9 @@ def main():
             child.join()
         rows = [json.loads(text) for path in paths for text in path.read_text().splitlines()]
     rows.sort(key=lambda row: -(row["us"].get("coil", 0) / max(row["us"].get("eager", 1e9), 0.1)))
-    print("\nmore than 1.2 times eager, or failed:")
+    print(f"\nmore than {SLOW} times eager, or failed:")
     for row in rows:
-        if row["failed"] or row["us"].get("coil", 0) > 1.2 * row["us"].get("eager", 1e9):
+        if row["failed"] or row["us"].get("coil", 0) > SLOW * row["us"].get("eager", 1e9):
             print(line(row))
             for us, count, kernel in row.get("busiest", []):
                 print(f"      {us:9.1f} us in {count}: {kernel}")

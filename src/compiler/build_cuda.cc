@@ -17,6 +17,7 @@
 #include "compiler/replace_kernels.h"
 #include "compiler/without.h"
 #include "device/model_abi.h"
+#include "loop/join_rows.h"
 #include "schedule/schedule.h"
 #include "toolchain/data_object.h"
 #include "toolchain/nvrtc.h"
@@ -162,7 +163,7 @@ static constexpr size_t kMostSymbols = 256;
 Status check_cuda(const LoopProgram& loops) {
   for (const Loop& loop : loops.loops) {
     const std::string where = loop.origins.empty() ? "" : loop.origins[0].source;
-    if (const auto* library = std::get_if<Library>(&loop.def); library && library->routine != "join_rows") {
+    if (const auto* library = std::get_if<Library>(&loop.def); library && !JoinRows::of(*library)) {
       return Error{ErrorCode::unsupported_op, fmt::format("coil has no CUDA code for '{}' yet: it computes it by a library for the CPU", loop.op), where,
                    "compile the model for the CPU, or leave this operator outside of it"};
     }

@@ -2,11 +2,11 @@
 // What is kept is counted in blocks, the counts are summed up, the host reads the total, and then each block writes where it begins:
 // in parallel, and the same bits each time.
 #include <algorithm>
-#include <bit>
 
 #include <fmt/format.h>
 
 #include "lower/row_sums.h"
+#include "lower/segments.h"
 
 namespace coil::lowering {
 
@@ -173,20 +173,7 @@ Views masked_select(Op& op) {
 }  // namespace
 
 Expr count_up_to(Op& op, const View& row, Expr value) {
-  ExprPool& p = op.pool;
-  const DType type = value->dtype;
-  const Expr n = p.cast(row.sizes[0], DType::i64);
-  constexpr int64_t kMost = int64_t{1} << 40;
-  const auto longest = static_cast<uint64_t>(std::clamp<int64_t>(upper_bound(row.sizes[0]).value_or(kMost), 1, kMost));
-  Expr found = zero_of(p);
-  for (uint64_t step = std::bit_floor(longest); step > 0; step /= 2) {
-    const Expr next = p.op(ScalarOp::add, {found, p.constant_int(static_cast<int64_t>(step), DType::i64)});
-    const Expr last = p.op(ScalarOp::sub, {p.op(ScalarOp::minimum, {next, n}), one_of(p)});
-    const Expr element = at(op, row, p.checked_index(last, row.sizes[0]));
-    const Expr below = p.op(ScalarOp::le, {as(element, type), value});
-    found = p.select(both(p.op(ScalarOp::le, {next, n}), below), next, found);
-  }
-  return found;
+  return segments_before(op, row.sizes[0], value, [&](Expr k) { return Val(as(at(op, row, k), value->dtype)); }).e;
 }
 
 namespace {
@@ -202,7 +189,7 @@ View repeated_positions(Op& op, const View& given, Expr size, Expr n) {
     return op.pool.op(ScalarOp::maximum, {r, zero_of(op.pool)});
   });
   bind_size(op, size, last_of(op, ends), Expr());
-  if (!op.session.library) {
+  if (!op.session.options.library) {
     return op.rec.pointwise("repeated", DType::i64, {size}, [&](Coordinates c) { return count_up_to(op, ends, op.pool.cast(c[0], DType::i64)); });
   }
   // How many elements end at each result, and so before it or there: in one pass.

@@ -1,8 +1,6 @@
 // Rows of a table or of a tensor joined in groups: embedding_bag, segment_reduce; and embedding_renorm.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "loop/reduced_span.h"
@@ -76,7 +74,7 @@ Views embedding_bag(Op& op) {
   };
   Expr none = mode == kMax ? lowest(p, type) : op.constant(0, type);
   // Of the bags: what reduce makes of value(k, column) of their indices.
-  const bool in_rows = op.session.library && many_rows(bags, n);
+  const bool in_rows = op.session.options.library && many_rows(bags, n);
   View row;  // the bag that index k is in, `bags`: in none
   if (in_rows) {
     const View bag = bags_of(op, offsets, bags, n);
@@ -162,7 +160,7 @@ Views segment_reduce(Op& op) {
   const Sizes lead(x.sizes.begin(), x.sizes.begin() + static_cast<long>(axis)), rest(x.sizes.begin() + static_cast<long>(axis) + 1, x.sizes.end());
   const Expr groups = out.sizes.at(axis), rows = count(p, lead) * groups;
   View joined;
-  if (op.session.library && many_rows(rows, x.sizes[axis])) {
+  if (op.session.options.library && many_rows(rows, x.sizes[axis])) {
     // Each place finds its group: behind those that end there or before.
     RowSums sums{"segment_reduce.join", type, rows, count(p, rest), lead, {}, {}, reduce, op.constant(none, type)};
     sums.domain.push_back(x.sizes[axis]);

@@ -107,7 +107,7 @@ Views cond(Op& op) {
   if (first.size() != 1) fail(ErrorCode::unsupported_feature, "cond whose predicate is not a tensor");
   View predicate = first[0];
   if (predicate.rank() != 0) predicate = reshaped(op, predicate, {});
-  if (op.session.regions && !op.node.outputs.empty()) return branch(op, predicate, branches, operands);
+  if (op.session.options.regions && !op.node.outputs.empty()) return branch(op, predicate, branches, operands);
   return chosen(op, predicate, branches, operands);
 }
 
@@ -162,7 +162,7 @@ Views associative_scan(Op& op) {
 Views while_loop(Op& op) {
   const std::vector<const Graph*> graphs = subgraphs(op);
   if (graphs.size() != 2) fail(ErrorCode::bad_program, "while_loop needs a condition and a body");
-  if (!op.session.regions)
+  if (!op.session.options.regions)
     fail(ErrorCode::unsupported_feature, "while_loop: a loop whose number of steps depends on data is not supported on this target",
          "compile for the CPU, use scan, or a fixed number of steps");
   const Steps s{step_of(op, *graphs[1]), op.tensors_at(2), {}, tensors_from(op, 3), Expr()};

@@ -52,19 +52,13 @@ Views histc(Op& op) {
     Val first = op.rec.at(r.low, {}), last = op.rec.at(r.high, {});
     return min(trunc((v - first) / (last - first) * static_cast<double>(bins)), static_cast<double>(bins - 1));
   };
-  if (op.session.library || op.session.atomics) {
-    RowSums sums{
-        "histc.count", DType::i64, out.sizes.at(0), op.pool.index(1), flat.sizes, {}, [&](Coordinates, Expr) { return op.pool.constant_int(1, DType::i64); }};
-    sums.row = [&](Coordinates k) {
-      const Val v = as(op.rec.at(flat, k), type), bin = bin_of(v);
-      return as(select(counts(v), bin, static_cast<double>(bins)).e, DType::i64);
-    };
-    return {converted(op, reshaped(op, summed_rows(op, sums), out.sizes), out.dtype)};
-  }
-  return {op.rec.reduce("histc", ReduceOp::sum, out.dtype, out.sizes, flat.sizes, [&](Coordinates c, Coordinates k) {
-    Val v = as(op.rec.at(flat, k), type), bin = as(op.pool.cast(c[0], DType::i64), type);
-    return as(both(counts(v), equal(bin_of(v), bin)).e, out.dtype);
-  })};
+  RowSums sums{
+      "histc.count", DType::i64, out.sizes.at(0), op.pool.index(1), flat.sizes, {}, [&](Coordinates, Expr) { return op.pool.constant_int(1, DType::i64); }};
+  sums.row = [&](Coordinates k) {
+    const Val v = as(op.rec.at(flat, k), type), bin = bin_of(v);
+    return as(select(counts(v), bin, static_cast<double>(bins)).e, DType::i64);
+  };
+  return {converted(op, reshaped(op, summed_rows(op, sums), out.sizes), out.dtype)};
 }
 
 View even_edges(Op& op, const Range& r, int64_t bins, DType stored) {
@@ -123,7 +117,8 @@ View counted_by_bins(Op& op, const Points& in, const Sizes& sizes) {
 
 View counted(Op& op, const Points& in, bool density, DType stored, const Sizes& sizes) {
   const DType type = in.type;
-  const View counts = op.session.library || (op.session.atomics && !in.weight) ? counted_by_points(op, in, sizes) : counted_by_bins(op, in, sizes);
+  const View counts =
+      op.session.options.library || (op.session.options.atomics && !in.weight) ? counted_by_points(op, in, sizes) : counted_by_bins(op, in, sizes);
   if (!density) return converted(op, counts, stored);
   View total = op.rec.reduce("histogram.total", ReduceOp::sum, type, {}, sizes, [&](Coordinates, Coordinates k) { return as(op.rec.at(counts, k), type); });
   return op.rec.pointwise("histogram.density", stored, sizes, [&](Coordinates c) {

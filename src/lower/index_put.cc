@@ -157,7 +157,7 @@ class IndexPut {
   bool many_writes() const {
     const auto [named, rest] = named_and_rest();
     const Expr rows = count(op_.pool, named), n = count(op_.pool, put_.sizes);
-    if (!accumulate_ && op_.session.atomics) return many_rows(op_, rows, op_.pool.index(1), n, true);
+    if (!accumulate_ && op_.session.options.atomics) return many_rows(op_, rows, op_.pool.index(1), n, true);
     return !is_bool(out_.dtype) && many_rows(op_, rows, count(op_.pool, rest), n, joins_atomically(op_, ReduceOp::sum, joined_type(), any_order()));
   }
 

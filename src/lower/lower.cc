@@ -347,12 +347,7 @@ Status check_all_amounts(const LoopProgram& program) {
 
 Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options) {
   CHECK(graph.pool != nullptr);
-  lowering::Session session(graph.pool);
-  session.regions = options.regions;
-  session.library = options.library;
-  session.atomics = options.atomics;
-  session.any_order = options.any_order;
-  session.int4_block = options.int4_block;
+  lowering::Session session(graph.pool, options);
   lowering::Scope scope{graph, lowering::Views(graph.values.size())};
   std::vector<size_t> begins;
   try {
@@ -415,12 +410,7 @@ Graph graph_of(const Graph& graph, const Node& node) {
 Result<LoopProgram> lower_alone(const Graph& whole, const Node& of_whole, const LowerOptions& options) {
   const Graph graph = graph_of(whole, of_whole);
   const Node& node = graph.nodes[0];
-  lowering::Session session(graph.pool);
-  session.regions = options.regions;
-  session.library = options.library;
-  session.atomics = options.atomics;
-  session.any_order = options.any_order;
-  session.int4_block = options.int4_block;
+  lowering::Session session(graph.pool, options);
   lowering::Scope scope{graph, lowering::Views(graph.values.size())};
   auto feed = [&](ValueId id) {
     if (!id.valid() || !graph.value(id).is_tensor() || scope.values[static_cast<size_t>(id.index)].body) return;

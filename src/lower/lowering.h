@@ -15,7 +15,7 @@
 #include "graph/graph.h"
 #include "loop/recorder.h"
 #include "loop/simplify_body.h"
-#include "ops/int4_block.h"
+#include "lower/lower.h"
 
 namespace coil::lowering {
 
@@ -35,20 +35,15 @@ struct Session {
   // Conditions (bool, of rank 0) under which the graph that is being lowered counts: those of the branches around it.
   std::vector<Expr> taken;
 
-  // Whether control flow becomes regions. Otherwise both branches are computed and one result chosen, and steps are written out.
-  bool regions = false;
-  bool library = false;  // see LowerOptions
-  bool atomics = false;
-  bool any_order = false;
+  LowerOptions options;
   Part* around = nullptr;  // of a region's part: what captures for it
   bool in_loop = false;    // of a region's part: it runs more than once
-  Int4Block int4_block;    // of packed weights
 
   // Seed and number of the call, if an operator is random (random.cc), and how many are.
   View random_state;
   int64_t random_operators = 0;
 
-  explicit Session(std::shared_ptr<ExprPool> pool) : recorder(std::move(pool)) {}
+  Session(std::shared_ptr<ExprPool> pool, const LowerOptions& given) : recorder(std::move(pool)), options(given) {}
 };
 
 // The values of one graph (the program's or a branch's); an empty body: not computed.

@@ -29,9 +29,9 @@ struct Blocks {
 };
 
 std::vector<Blocks> blocks_of(Op& op, int64_t n) {
-  const int64_t wide = op.session.int4_block.width, whole = n / wide * wide;
+  const int64_t wide = op.session.options.int4_block.width, whole = n / wide * wide;
   std::vector<Blocks> parts;
-  if (whole > 0) parts.push_back({0, whole, wide, op.session.int4_block.apart});
+  if (whole > 0) parts.push_back({0, whole, wide, op.session.options.int4_block.apart});
   if (n > whole) parts.push_back({whole, n - whole, n - whole, false});
   return parts;
 }

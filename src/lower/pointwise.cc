@@ -139,7 +139,7 @@ constexpr BinaryRow kBinary[] = {
 void check_divisor(Op& op, ScalarOp scalar, const View& divisor) {
   const bool divides = scalar == ScalarOp::floor_div || scalar == ScalarOp::trunc_div || scalar == ScalarOp::remainder || scalar == ScalarOp::fmod;
   const DType type = op.out().dtype;
-  if (!divides || is_float(type) || is_bool(type) || !op.session.library) return;
+  if (!divides || is_float(type) || is_bool(type) || !op.session.options.library) return;
   const Expr e = as(divisor.body, type);
   if (e->is_constant() && e->as_int() != 0) return;
   if (e->is_op(ScalarOp::cast) && e->args[0]->dtype == DType::index && provably_nonnegative(e->args[0] - 1, {divisor.sizes})) return;

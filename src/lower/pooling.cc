@@ -99,7 +99,7 @@ bool uneven(Op& op, const View& x, const Sizes& out, size_t d) {
 // The sums of the windows, those of several uneven dimensions one dimension after the other: fewer points, and lines side by side.
 View adaptive_sums(Op& op, View x, const Sizes& out, size_t first, DType type) {
   const size_t last = x.rank() - 1;
-  for (size_t d = first; d < last && op.session.library; ++d) {
+  for (size_t d = first; d < last && op.session.options.library; ++d) {
     if (!uneven(op, x, out, d)) continue;
     Sizes sizes = x.sizes;
     sizes[d] = out[d];

@@ -34,12 +34,7 @@ Views lower_subgraph(Session& session, const Graph& graph, const Views& operands
   return results;
 }
 
-Part::Part(Session& outer) : outer_(outer), inner_(outer.recorder.pool_pointer()) {
-  inner_.regions = outer.regions;
-  inner_.library = outer.library;
-  inner_.atomics = outer.atomics;
-  inner_.any_order = outer.any_order;
-  inner_.int4_block = outer.int4_block;
+Part::Part(Session& outer) : outer_(outer), inner_(outer.recorder.pool_pointer(), outer.options) {
   inner_.around = this;
   LoopProgram& program = inner_.recorder.program();
   const LoopProgram& around = outer.recorder.program();

@@ -4,11 +4,12 @@
 #include "lower/row_sums.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "loop/guard_positions.h"
+#include "loop/join_rows.h"
 #include "loop/reduced_span.h"
 #include "lower/formula.h"
+#include "lower/segments.h"
 
 namespace coil::lowering {
 namespace {
@@ -87,18 +88,7 @@ struct Parts {
 
 // How many sorted rows are for smaller ones than `row`, by bisection.
 Expr begin_of(const Sorted& sorted, Expr row) {
-  Op& op = sorted.op;
-  ExprPool& p = op.pool;
-  constexpr int64_t kMost = int64_t{1} << 40;
-  const auto longest = static_cast<uint64_t>(std::clamp<int64_t>(upper_bound(sorted.count).value_or(kMost), 1, kMost));
-  Val found = sorted.number(0);
-  for (uint64_t step = std::bit_floor(longest); step > 0; step /= 2) {
-    const Val next = found + static_cast<double>(step);
-    const Expr there = (next <= Val(sorted.as_number(sorted.count))).e;
-    const Expr smaller = masked(there, p.op(ScalarOp::lt, {sorted.row_at((next - 1.0).e), row}), p.boolean(false));
-    found = select(smaller, next, found);
-  }
-  return found.e;
+  return segments_before(sorted.op, sorted.count, Val(row) - 1.0, [&](Expr k) { return Val(sorted.op.rec.at(sorted.rows, std::vector<Expr>{k})); }).e;
 }
 
 // The table's sums, of the rows from first(r) to first(r + 1) in sorted order, and of how many items each is made, which is computed once for all columns.
@@ -149,10 +139,12 @@ bool depends_on(Expr e, size_t variables) {
   return false;
 }
 
-enum Whose : int64_t { kOwn, kShared, kChosen, kNumber };  // as in the routine
-constexpr int64_t kLast = 4;
-
-int64_t number_of(ReduceOp reduce) { return reduce == ReduceOp::sum ? 0 : reduce == ReduceOp::prod ? 1 : reduce == ReduceOp::max ? 2 : 3; }
+JoinRows::How how_of(ReduceOp reduce) {
+  return reduce == ReduceOp::sum    ? JoinRows::sum
+         : reduce == ReduceOp::prod ? JoinRows::product
+         : reduce == ReduceOp::max  ? JoinRows::largest
+                                    : JoinRows::smallest;
+}
 
 // Where all that row k brings is a coordinate of k, or its number in row-major order: that is number / step % extent.
 struct Coordinate {
@@ -172,21 +164,21 @@ std::optional<Coordinate> coordinate_in(Op& op, Expr value, const Sizes& domain,
 // The rows' values, and whose they are.
 struct RowValues {
   View values;
-  Whose whose;
+  JoinRows::Whose whose;
   Coordinate number = {};
 };
 RowValues values_of(Op& op, const RowSums& sums) {
   const size_t rank = sums.domain.size();
-  if (sums.source && op.session.library) return {as_stored(op, *sums.source), kChosen};
+  if (sums.source && op.session.options.library) return {as_stored(op, *sums.source), JoinRows::chosen};
   Sizes k, sizes = sums.domain;
   for (size_t d = 0; d < rank; ++d) k.push_back(op.pool.var(static_cast<int32_t>(d)));
   sizes.push_back(sums.columns);
-  if (is_const(count(op.pool, sums.domain), 0)) return {{sums.type, {}, none_of(op, sums)}, kShared};  // no row, so its element is none to read
+  if (is_const(count(op.pool, sums.domain), 0)) return {{sums.type, {}, none_of(op, sums)}, JoinRows::shared};  // no row, so its element is none to read
   const Expr value = as(sums.value(k, op.pool.var(static_cast<int32_t>(rank))), sums.type);
-  if (is_const(sums.columns, 1) && !depends_on(value, rank + 1)) return {{sums.type, {}, value}, kShared};
-  if (const auto number = coordinate_in(op, value, sums.domain, k); number && !op.session.library)
-    return {{sums.type, {}, none_of(op, sums)}, kNumber, *number};
-  return {as_stored(op, {sums.type, sizes, value}), kOwn};
+  if (is_const(sums.columns, 1) && !depends_on(value, rank + 1)) return {{sums.type, {}, value}, JoinRows::shared};
+  if (const auto number = coordinate_in(op, value, sums.domain, k); number && !op.session.options.library)
+    return {{sums.type, {}, none_of(op, sums)}, JoinRows::number, *number};
+  return {as_stored(op, {sums.type, sizes, value}), JoinRows::own};
 }
 
 View stored_numbers(Op& op, const std::string& name, const Sizes& domain, const std::function<Expr(Coordinates)>& body) {
@@ -196,7 +188,7 @@ View stored_numbers(Op& op, const std::string& name, const Sizes& domain, const 
   return stored.body->kind == ExprKind::load ? stored : op.rec.pointwise(name, DType::i64, domain, [&](Coordinates) { return numbers.body; });
 }
 
-View by_routine(Op& op, const RowSums& sums, int64_t how) {
+View by_routine(Op& op, const RowSums& sums, JoinRows::How how) {
   const View places = stored_numbers(op, sums.name + ".row", sums.domain, sums.row);
   const auto [values, whose, number] = values_of(op, sums);
   View begin{sums.type, {}, none_of(op, sums)};
@@ -206,14 +198,14 @@ View by_routine(Op& op, const RowSums& sums, int64_t how) {
   call.routine = "join_rows";
   call.subject = op.name;
   call.dtype = sums.type;
-  if (how == kLast)
+  if (how == JoinRows::last)
     call.dtype = byte_size(sums.type) == 1 ? DType::u8 : byte_size(sums.type) == 2 ? DType::i16 : byte_size(sums.type) == 4 ? DType::i32 : DType::i64;
   call.sizes = {sums.rows, sums.columns, count(op.pool, sums.domain)};
-  call.options = {how, begin.rank() > 0, whose};
+  call.options = JoinRows{how, begin.rank() > 0, whose}.options();
   Views inputs = {places, values, begin};
-  if (whose == kNumber) {
+  if (whose == JoinRows::number) {
     call.sizes.push_back(number.step), call.sizes.push_back(number.extent);
-  } else if (whose == kChosen) {
+  } else if (whose == JoinRows::chosen) {
     call.sizes.push_back(values.sizes[0]);
     inputs.push_back(stored_numbers(op, sums.name + ".chosen", sums.domain, [&](Coordinates k) { return op.pool.cast(sums.chosen(k), DType::i64); }));
   }
@@ -261,13 +253,13 @@ bool many_rows(Expr rows, Expr count) {
 
 bool joins_atomically(const Op& op, ReduceOp reduce, DType type, bool any_order) {
   const bool integer = type == DType::i64 || type == DType::i32, extreme = reduce == ReduceOp::max || reduce == ReduceOp::min;
-  if (!op.session.atomics || !(extreme || reduce == ReduceOp::sum || reduce == ReduceOp::prod)) return false;
-  return integer || ((type == DType::f32 || type == DType::f64) && (extreme || (any_order && op.session.any_order)));
+  if (!op.session.options.atomics || !(extreme || reduce == ReduceOp::sum || reduce == ReduceOp::prod)) return false;
+  return integer || ((type == DType::f32 || type == DType::f64) && (extreme || (any_order && op.session.options.any_order)));
 }
 
 bool many_rows(const Op& op, Expr rows, Expr columns, Expr count, bool atomically) {
   const std::optional<int64_t> r = const_int(rows), c = const_int(columns), n = const_int(count);
-  if (op.session.library || !r || !c || !n) return many_rows(rows, count);
+  if (op.session.options.library || !r || !c || !n) return many_rows(rows, count);
   // Atomic operations take three kernels, of which an H100 needs 6 us, mostly whatever the sizes are.
   constexpr int64_t kFewWrites = 128, kFewAtomics = 1 << 24;
   if (atomically) return *n > kFewWrites || static_cast<double>(*r) * static_cast<double>(*c) * static_cast<double>(*n) > kFewAtomics;
@@ -279,9 +271,9 @@ bool many_rows(const Op& op, Expr rows, Expr columns, Expr count, bool atomicall
 }
 
 View summed_rows(Op& op, const RowSums& sums) {
-  if (op.session.library && has_routine(sums)) return by_routine(op, sums, number_of(sums.reduce));
+  if (op.session.options.library && has_routine(sums)) return by_routine(op, sums, how_of(sums.reduce));
   if (const std::optional<View> made = by_looking_at_all(op, sums)) return *made;
-  if (joins_atomically(op, sums.reduce, sums.type, sums.any_order)) return by_routine(op, sums, number_of(sums.reduce));
+  if (joins_atomically(op, sums.reduce, sums.type, sums.any_order)) return by_routine(op, sums, how_of(sums.reduce));
   ExprPool& p = op.pool;
   const Expr rows_count = count(p, sums.domain);
   const View keys = op.rec.pointwise(sums.name + ".row", DType::i64, {rows_count}, [&](Coordinates c) { return sums.row(from_row_major(c[0], sums.domain)); });
@@ -303,8 +295,8 @@ View summed_rows(Op& op, const RowSums& sums) {
   });
 }
 
-bool writes_rows(const Op& op, DType type) { return op.session.library && !is_complex(type) && !is_float8(type) && !is_wide_unsigned(type); }
+bool writes_rows(const Op& op, DType type) { return op.session.options.library && !is_complex(type) && !is_float8(type) && !is_wide_unsigned(type); }
 
-View written_rows(Op& op, const RowSums& writes) { return by_routine(op, writes, kLast); }
+View written_rows(Op& op, const RowSums& writes) { return by_routine(op, writes, JoinRows::last); }
 
 }  // namespace coil::lowering

@@ -126,7 +126,7 @@ Expr columns_of(Op& op, const Writes& w, const SliceWrites& slices) {
 }
 
 bool many_elements(Op& op, const Writes& w, bool atomically) {
-  const int64_t few = op.session.library ? 8 : 64;  // writes along the dimension, which each element can look at
+  const int64_t few = op.session.options.library ? 8 : 64;  // writes along the dimension, which each element can look at
   return std::holds_alternative<ElementWrites>(w.way) && const_int(w.domain[0]).value_or(few + 1) > few &&
          many_rows(op, count(op.pool, w.sizes), op.pool.index(1), w.domain[0], atomically);
 }

@@ -8,8 +8,8 @@
 
 namespace coil::lowering {
 
-// How many of `groups` segments end at `place` (i64) or before, by bisection: the number of the one that holds the place, if one does. end(k): i64, of the
-// segment that the index k names, in order.
+// How many of `groups` segments end at `place` or before, by bisection: the number (i64) of the one that holds the place, if one does. end(k): of the type of
+// `place`, where the segment ends that the index k names, in order.
 template <class End>
 Val segments_before(Op& op, Expr groups, Val place, const End& end) {
   ExprPool& p = op.pool;

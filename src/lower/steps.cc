@@ -167,7 +167,7 @@ Views steps(Op& op, const Steps& s) {
       all.push_back({op.out(i).dtype, op.out(i).sizes, as(op.pool.constant_int(0, DType::i64), op.out(i).dtype)});
     return all;
   }
-  if (op.session.regions && !(count && *count <= kShortNodes / nodes)) return looped(op, s, nullptr);
+  if (op.session.options.regions && !(count && *count <= kShortNodes / nodes)) return looped(op, s, nullptr);
   if (!count)
     fail(ErrorCode::unsupported_feature, op.node.target + " over a dynamic number of steps, " + to_string(s.count),
          "export with a fixed length, or compile for the CPU");

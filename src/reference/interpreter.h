@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "loop/join_rows.h"
 #include "loop/tf32.h"
 #include "reference/evaluate.h"
 
@@ -60,7 +61,7 @@ class Interpreter {
   Status run_compact(const Loop& loop, const Compact& def);
   Status run_region(const Loop& loop, const Region& def);
   Status run_routine(const Loop& loop, const Library& def);
-  Status join_rows(const Loop& loop, const Library& def);
+  Status join_rows(const Loop& loop, const Library& def, const JoinRows& join);
   Result<std::vector<Tensor>> run_part(const RegionPart& part);
   Status run_template(const Loop& loop, const Gemm& def);
   Status run_template(const Loop& loop, const GroupedGemm& def);

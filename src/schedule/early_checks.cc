@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "loop/guard_positions.h"
+#include "loop/join_rows.h"
 #include "schedule/lets.h"
 #include "schedule/work.h"
 
@@ -15,8 +16,8 @@ constexpr size_t kMostChecks = 32;
 
 // Which routines of the library cannot fail: those that move rows, but for positions of their own.
 bool cannot_fail(const Library& def) {
-  constexpr int64_t kChosen = 2;  // rows chosen by positions (src/lower/row_sums.cc)
-  return def.routine == "copy_bytes" || (def.routine == "join_rows" && def.options.size() > 2 && def.options[2] != kChosen);
+  const std::optional<JoinRows> join = JoinRows::of(def);
+  return def.routine == "copy_bytes" || (join && join->whose != JoinRows::chosen);
 }
 
 }  // namespace

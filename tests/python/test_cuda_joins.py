@@ -5,9 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import emulated_cuda
-
-from test_cuda_sorts import check, values
+from test_cuda_sorts import check, kernels_text, values
 
 INTEGERS = (torch.int64, torch.int32)
 
@@ -84,14 +82,7 @@ def test_sums(rows, options, tmp_path):
 def test_any_order_is_where_pytorch_has_it(tmp_path):
     """Atomic operations on floating-point numbers where eager has them, if the user allows it."""
     def text(function, *options):
-        program = tmp_path / "program.pt2"
-        class Program(torch.nn.Module):
-            def forward(self, *inputs):
-                return function(*inputs)
-        torch.export.save(torch.export.export(Program(), (torch.randn(9000), places(50_000, 9000), torch.randn(50_000))), program)
-        package = emulated_cuda.Emulated(program, tmp_path, 90, options)
-        assert package.compiled.returncode == 0, package.compiled.stderr
-        return emulated_cuda.kernels_of(package.package)[0]
+        return kernels_text(function, (torch.randn(9000), places(50_000, 9000), torch.randn(50_000)), tmp_path, options)
 
     added, put = (lambda v, i, x: x.index_add(0, i, v)), (lambda v, i, x: x.index_put((i,), v, accumulate=True))
     assert "cd::join_rows" not in text(added) and "cd::radix_move" in text(added)

@@ -4,19 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import emulated_cuda
-from test_cuda_sorts import check
-
-
-def text(function, inputs, folder):
-    class Program(torch.nn.Module):
-        def forward(self, *inputs):
-            return function(*inputs)
-
-    torch.export.save(torch.export.export(Program(), inputs), folder / "text.pt2")
-    package = emulated_cuda.Emulated(folder / "text.pt2", folder, 90)
-    assert package.compiled.returncode == 0, package.compiled.stderr
-    return emulated_cuda.kernels_of(package.package)[0]
+from test_cuda_sorts import check, kernels_text
 
 
 @pytest.mark.parametrize("heads, width", [(3, 64), (12, 32), (5, 40), (7, 7)])
@@ -28,7 +16,7 @@ def test_columns_made_of_two_dimensions(heads, width, tmp_path):
     inputs = (torch.randint(-9, 9, (3, 4, heads, 50, width)).float(),)
     check(bias, [inputs], tmp_path)
     if width % 32 == 0:
-        assert "column_reduce" in text(bias, inputs, tmp_path)
+        assert "column_reduce" in kernels_text(bias, inputs, tmp_path)
 
 
 @pytest.mark.parametrize("rows, columns", [(16, 100), (64, 100), (63, 3000), (64, 40_000), (17, 33), (15, 33), (64, 1)])
@@ -43,7 +31,7 @@ def test_bags_of_equal_size_visit_their_own(tmp_path):
 
     inputs = (torch.randint(0, 50, (300, 20)), torch.randint(-9, 9, (50, 8)).float())
     check(bags, [inputs], tmp_path, tolerance=1e-6)
-    assert "range_first" in text(bags, inputs, tmp_path)
+    assert "range_first" in kernels_text(bags, inputs, tmp_path)
 
 
 def test_segments_are_found_by_bisection(tmp_path):

@@ -35,18 +35,26 @@ def array(t):
     return (t.float() if t.dtype == torch.bfloat16 else t).numpy()
 
 
-def check(function, sets, folder, dynamic=None, tolerance=0, options=()):
-    """Compiled for the first set of inputs, run and compared with each."""
+def package_of(function, inputs, folder, dynamic=None, options=(), level="-O0"):
     class Program(torch.nn.Module):
         def forward(self, *inputs):
             return function(*inputs)
 
     with torch.no_grad():
-        exported = torch.export.export(Program(), sets[0], dynamic_shapes=dynamic)
-    program, arrays = folder / "program.pt2", folder / "inputs.npz"
-    torch.export.save(exported, program)
-    package = emulated_cuda.Emulated(program, folder, 90, options, level="-O1")
+        exported = torch.export.export(Program(), inputs, dynamic_shapes=dynamic)
+    torch.export.save(exported, folder / "program.pt2")
+    package = emulated_cuda.Emulated(folder / "program.pt2", folder, 90, options, level=level)
     assert package.compiled.returncode == 0, package.compiled.stderr
+    return package
+
+
+def kernels_text(function, inputs, folder, options=()):
+    return emulated_cuda.kernels_of(package_of(function, inputs, folder, options=options).package)[0]
+
+
+def check(function, sets, folder, dynamic=None, tolerance=0, options=()):
+    """Compiled for the first set of inputs, run and compared with each."""
+    package, arrays = package_of(function, sets[0], folder, dynamic, options, level="-O1"), folder / "inputs.npz"
     for inputs in sets:
         np.savez(arrays, **{f"in_{i}": array(t) for i, t in enumerate(inputs)})
         done, outputs = package.run(arrays)

@@ -1,18 +1,26 @@
-// Rows joined at the rows of a table by atomic operations: a kernel that begins the table, and one that joins (device/cuda/join_rows.h). The lowering asks for
-// what comes to the same in any order (src/lower/row_sums.cc).
+// Rows joined at the rows of a table by atomic operations: a kernel that begins the table, and one that joins (device/cuda/join_rows.h). What may
+// be joined so the lowering knows (src/lower/row_sums.cc).
 #include <fmt/format.h>
 
 #include "codegen/cuda/loop_context.h"
 #include "codegen/index_text.h"
 #include "device/cuda/shared_memory.h"
+#include "loop/join_rows.h"
 
 namespace coil::cuda {
 namespace {
 
+// The kernels' template arguments.
+static_assert(int{cd::kJoinSum} == JoinRows::sum && int{cd::kJoinProduct} == JoinRows::product && int{cd::kJoinLargest} == JoinRows::largest &&
+              int{cd::kJoinSmallest} == JoinRows::smallest);
+static_assert(int{cd::kJoinOwn} == JoinRows::own && int{cd::kJoinShared} == JoinRows::shared && int{cd::kJoinNumber} == JoinRows::number);
+
 class JoinWriter {
  public:
   JoinWriter(const KernelPlan& plan, const LibraryKernel& kernel) : plan_(plan), k_(kernel) {
-    CHECK(k_.def.routine == "join_rows" && k_.def.options.size() == 3 && k_.def.options[2] != cd::kJoinChosen, "a join that CUDA does not have");
+    const std::optional<JoinRows> join = JoinRows::of(k_.def);
+    CHECK(join && join->how != JoinRows::last && join->whose != JoinRows::chosen, "a join that CUDA does not have");
+    join_ = *join;
   }
 
   std::vector<KernelStep> run() {
@@ -31,22 +39,22 @@ class JoinWriter {
 
   // Whether each row brings the same integer to one of few bins.
   bool counts() const {
-    const bool integer_sum = k_.def.options[0] == cd::kJoinSum && k_.def.options[2] == cd::kJoinShared;
+    const bool integer_sum = join_.how == JoinRows::sum && join_.whose == JoinRows::shared;
     return integer_sum && k_.def.sizes[1] == plan_.pool->index(1) && upper_bound(k_.def.sizes[0]).value_or(INT64_MAX) <= cd::kJoinCounts;
   }
 
   KernelText begins() {
     context_.emplace(plan_);
-    const std::string text =
-        fmt::format("  cd::begin_table({}, {}, {}, {});\n", out(), in(2), k_.def.options[1] ? "true" : "false", index_text(*context_, table()));
+    const std::string text = fmt::format("  cd::begin_table({}, {}, {}, {});\n", out(), in(2), join_.whole ? "true" : "false", index_text(*context_, table()));
     return finished(text, table(), cd::kJoinBlock);
   }
 
   KernelText joined() {
     context_.emplace(plan_);
-    const bool numbered = k_.def.options[2] == cd::kJoinNumber;
-    const std::string text = fmt::format("  cd::join_rows<{}, {}>({}, {}, {}, {}, {}, {}, {{{}, {}}});\n", k_.def.options[0], k_.def.options[2], out(), in(0),
-                                         in(1), size(0), size(1), index_text(*context_, writes()), numbered ? size(3) : "1", numbered ? size(4) : "1");
+    const bool numbered = join_.whose == JoinRows::number;
+    const std::string text =
+        fmt::format("  cd::join_rows<{}, {}>({}, {}, {}, {}, {}, {}, {{{}, {}}});\n", static_cast<int64_t>(join_.how), static_cast<int64_t>(join_.whose), out(),
+                    in(0), in(1), size(0), size(1), index_text(*context_, writes()), numbered ? size(3) : "1", numbered ? size(4) : "1");
     return finished(text, writes(), cd::kJoinBlock);
   }
 
@@ -69,6 +77,7 @@ class JoinWriter {
 
   const KernelPlan& plan_;
   const LibraryKernel& k_;
+  JoinRows join_;
   std::optional<KernelContext> context_;  // of the kernel that is being written
 };
 
