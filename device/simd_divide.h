@@ -122,10 +122,22 @@ CD_FN i64v small_div(i64v a, i64v b) {
   const f64v q = __builtin_convertvector(__builtin_convertvector(a, i32v), f64v) / __builtin_convertvector(__builtin_convertvector(b, i32v), f64v);
   return __builtin_convertvector(__builtin_convertvector(q, i32v), i64v);
 }
-CD_FN i64v small_rem(i64v a, i64v b) { return a - small_div(a, b) * b; }
+CD_FN i32v small_div(i32v a, i32v b) {
+  return __builtin_convertvector(__builtin_convertvector(a, f64v) / __builtin_convertvector(b, f64v), i32v);
+}
+template <class T>
+CD_FN T small_rem(T a, T b) {
+  return a - small_div(a, b) * b;
+}
+// The same by a constant, by its reciprocal. The middle of a number and the next one is further from a whole quotient than the product is wrong by:
+// 0 <= a < 2^21 in float, 2^31 in double.
+CD_FN i32v quotient(i32v a, f32 reciprocal) { return __builtin_convertvector((__builtin_convertvector(a, f32v) + 0.5f) * reciprocal, i32v); }
+CD_FN i32v quotient(i32v a, f64 reciprocal) { return __builtin_convertvector((__builtin_convertvector(a, f64v) + 0.5) * reciprocal, i32v); }
 // Floor division and remainder by 2^shift, of any sign.
 CD_FN i64v shift_div(i64v a, int shift) { return a >> shift; }
+CD_FN i32v shift_div(i32v a, int shift) { return a >> shift; }
 CD_FN i64v mask_rem(i64v a, i64 mask) { return a & mask; }
+CD_FN i32v mask_rem(i32v a, i32 mask) { return a & mask; }
 
 }  // namespace cd
 

@@ -189,8 +189,9 @@ CD_FN void store_strided_tail(M* p, typename Reg<M>::vector x, i64 stride, i64 n
   for (int i = 0; i < kLanes && i < n; ++i) store_raw1<Raw<M>>(p + i * stride, lanes[i]);
 }
 
-template <class M>
-CD_FN typename Reg<M>::vector gather(const M* p, i64v index) {
+// Indices are i64v or, where they are known to fit, i32v.
+template <class M, class I>
+CD_FN typename Reg<M>::vector gather(const M* p, Vec<I> index) {
   Vec<Raw<M>> x = {};
 #pragma clang loop unroll(full)
   for (int i = 0; i < kLanes; ++i) x[i] = load_raw1<Raw<M>>(p + index[i]);
@@ -200,17 +201,17 @@ template <class M>
 CD_FN typename Reg<M>::scalar gather(const M* p, i64 index) {
   return load1(p + index);
 }
-template <class M>
-CD_FN typename Reg<M>::vector gather_tail(const M* p, i64v index, i64 n) {
+template <class M, class I>
+CD_FN typename Reg<M>::vector gather_tail(const M* p, Vec<I> index, i64 n) {
   Raw<M> lanes[kLanes] = {};
-  i64 at[kLanes];
-  store_raw<i64>(at, index);
+  I at[kLanes];
+  store_raw<I>(at, index);
 #pragma clang loop unroll(disable) vectorize(disable)
   for (int i = 0; i < kLanes && i < n; ++i) lanes[i] = load_raw1<Raw<M>>(p + at[i]);
   return from_raw<M>(load_raw<Raw<M>>(lanes));
 }
-template <class M>
-CD_FN void scatter(M* p, i64v index, typename Reg<M>::vector x) {
+template <class M, class I>
+CD_FN void scatter(M* p, Vec<I> index, typename Reg<M>::vector x) {
   Vec<Raw<M>> raw = to_raw<M>(x);
 #pragma clang loop unroll(full)
   for (int i = 0; i < kLanes; ++i) store_raw1<Raw<M>>(p + index[i], raw[i]);
@@ -219,12 +220,12 @@ template <class M>
 CD_FN void scatter(M* p, i64 index, typename Reg<M>::scalar x) {
   store1(p + index, x);
 }
-template <class M>
-CD_FN void scatter_tail(M* p, i64v index, typename Reg<M>::vector x, i64 n) {
+template <class M, class I>
+CD_FN void scatter_tail(M* p, Vec<I> index, typename Reg<M>::vector x, i64 n) {
   Raw<M> lanes[kLanes];
-  i64 at[kLanes];
+  I at[kLanes];
   store_raw<Raw<M>>(lanes, to_raw<M>(x));
-  store_raw<i64>(at, index);
+  store_raw<I>(at, index);
 #pragma clang loop unroll(disable) vectorize(disable)
   for (int i = 0; i < kLanes && i < n; ++i) store_raw1<Raw<M>>(p + at[i], lanes[i]);
 }

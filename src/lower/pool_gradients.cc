@@ -1,8 +1,11 @@
 // Gradients of pools: each pixel looks at the few windows that can show it (pool_windows.h), so the time is that of the images.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "lower/families.h"
 #include "lower/pool_windows.h"
+#include "lower/row_sums.h"
 
 namespace coil::lowering {
 namespace {
@@ -80,9 +83,26 @@ View gathered(Op& op, const Candidates& from, DType dtype, const Sizes& image,
   });
 }
 
+// The outputs' gradients go to the pixels that they were, one after the other, which is less work for a processor than to look from the pixels.
+View handed_out(Op& op, const View& grad, const View& indices, size_t first) {
+  const TensorType& out = op.out();
+  ExprPool& p = op.pool;
+  const Sizes planes(out.sizes.begin(), out.sizes.begin() + static_cast<long>(first)), image(out.sizes.begin() + static_cast<long>(first), out.sizes.end());
+  const Expr pixels = product(p, image), rows = product(p, planes) * pixels;
+  RowSums sums{op.name, out.dtype, rows, p.index(1), grad.sizes, {}, [&](Coordinates c, Expr) { return as(op.rec.at(grad, c), out.dtype); }};
+  sums.row = [&](Coordinates c) {
+    const Expr place = as(op.rec.at(indices, c), DType::i64), plane = p.cast(row_major(p, c.first(first), planes) * pixels, DType::i64);
+    const Expr inside = both(p.op(ScalarOp::ge, {place, p.constant_int(0, DType::i64)}), p.op(ScalarOp::lt, {place, p.cast(pixels, DType::i64)}));
+    return p.select(inside, p.op(ScalarOp::add, {plane, place}), p.cast(rows, DType::i64));
+  };
+  return reshaped(op, summed_rows(op, sums), out.sizes);
+}
+
 // The outputs' gradients go to the pixels that they were: a window that exists and has the pixel's number showed it.
 View of_chosen(Op& op, const Candidates& from) {
   const View grad = op.tensor("grad_output"), indices = op.tensor("indices");
+  const bool several = std::any_of(from.domain.begin(), from.domain.end(), [](Expr n) { return !is_const(n, 1); });
+  if (several && adds_rows(op, op.out().dtype)) return handed_out(op, grad, indices, from.first);
   const TensorType& out = op.out();
   const DType type = accumulate_type(out.dtype);
   ExprPool& p = op.pool;
@@ -114,16 +134,20 @@ Views fractional_max_pool_backward(Op& op, size_t dims) {
   return {of_chosen(op, fractional_candidates(op, op.out().sizes, op.tensor("grad_output").sizes, first_of(op, dims)))};
 }
 
-// The gradient of each output, divided as the average was, at every pixel that its window showed: by `elements` of the window.
-View of_averages(Op& op, const Candidates& from, const std::function<Expr(Coordinates window)>& elements) {
+// The gradient of each output, divided as the average was, at every pixel that its window showed: by `elements` of the window along each dimension.
+View of_averages(Op& op, const Candidates& from, const std::function<Sizes(Coordinates window)>& elements) {
   const View grad = op.tensor("grad_output");
   const TensorType& out = op.out();
   const DType type = accumulate_type(out.dtype);
+  const View share = op.rec.pointwise(op.name + ".share", type, grad.sizes, [&](Coordinates c) {
+    Expr n = op.pool.constant_int(1, DType::i64);  // not a product of indices, which would be multiplied out
+    for (Expr along : elements(c)) n = op.pool.op(ScalarOp::mul, {n, op.pool.cast(along, DType::i64)});
+    return op.pool.op(ScalarOp::div, {as(op.rec.at(grad, c), type), as(n, type)});
+  });
   return gathered(op, from, out.dtype, out.sizes, [&](Coordinates, Coordinates at, const std::vector<Candidate>& found) {
     Expr counts = op.pool.boolean(true);
     for (const Candidate& candidate : found) counts = both(counts, both(candidate.shows, candidate.exists));
-    const Expr share = op.pool.op(ScalarOp::div, {as(op.rec.at(grad, at), type), as(op.pool.cast(elements(at), DType::i64), type)});
-    return masked(counts, share, op.constant(0, type));
+    return masked(counts, op.rec.at(share, at), op.constant(0, type));
   });
 }
 
@@ -132,7 +156,7 @@ Views avg_pool_backward(Op& op, size_t dims) {
   const Window w = pool_window(op, x, dims);
   const bool count_padding = op.flag("count_include_pad");
   return {of_averages(op, candidates(op, w, op.tensor("grad_output").sizes), [&](Coordinates window) {
-    return op.has("divisor_override") ? op.pool.index(op.integer("divisor_override")) : window_divisor(op, x, w, window, count_padding, {});
+    return op.has("divisor_override") ? Sizes{op.pool.index(op.integer("divisor_override"))} : window_extents(op, x, w, window, count_padding, {});
   })};
 }
 
@@ -140,12 +164,12 @@ Views adaptive_avg_pool_backward(Op& op, size_t dims) {
   const Sizes outputs = op.tensor("grad_output").sizes, &image = op.out().sizes;
   const size_t first = first_of(op, dims);
   return {of_averages(op, adaptive_candidates(op, image, outputs, first), [&](Coordinates window) {
-    Expr n = op.pool.index(1);
+    Sizes extents;
     for (size_t d = first; d < image.size(); ++d) {
       const AdaptiveDim a = adaptive_dim(op.pool, window[d], image[d], outputs[d]);
-      n = n * (a.end - a.begin);
+      extents.push_back(a.end - a.begin);
     }
-    return n;
+    return extents;
   })};
 }
 

@@ -36,16 +36,52 @@ View winning_point(Op& op, DType type, const Sizes& sizes, const Sizes& window, 
   });
 }
 
+std::vector<Expr> point_coordinates(Op& op, Expr number, const Sizes& window, DType type) {
+  ExprPool& p = op.pool;
+  constexpr int64_t kExact = 4096;  // points of a window whose numbers float32 divides exactly: processors have no division of integers in vectors
+  const std::optional<int64_t> points = const_int(product(p, window));
+  std::vector<Expr> k(window.size());
+  Expr rest = p.cast(number, type);
+  for (size_t i = window.size(); i-- > 0;) {
+    const Expr size = p.cast(p.cast(window[i], DType::i64), type);
+    if (i == 0) {
+      k[i] = rest;
+    } else if (points && *points <= kExact && *points > 0) {
+      const Expr middle = p.op(ScalarOp::add, {p.cast(rest, DType::f32), p.constant(0.5, DType::f32)});
+      const Expr quotient = p.cast(p.op(ScalarOp::mul, {middle, p.constant(1.0 / static_cast<double>(*const_int(window[i])), DType::f32)}), type);
+      k[i] = p.op(ScalarOp::sub, {rest, p.op(ScalarOp::mul, {quotient, size})});
+      rest = quotient;
+    } else {
+      k[i] = p.op(ScalarOp::remainder, {rest, size});
+      rest = p.op(ScalarOp::floor_div, {rest, size});
+    }
+  }
+  return k;
+}
+
+DType pixel_type(const Sizes& image) {
+  int64_t pixels = 1;
+  for (Expr size : image) {
+    const std::optional<int64_t> n = upper_bound(size);
+    if (!n || *n < 0 || __builtin_mul_overflow(pixels, *n, &pixels) || pixels > INT32_MAX / 2) return DType::i64;
+  }
+  return DType::i32;
+}
+
 Expr window_divisor(Op& op, const View& x, const Window& w, Coordinates c, bool count_padding, const Sizes& out_sizes) {
-  Expr n = op.pool.index(1);
+  return product(op.pool, window_extents(op, x, w, c, count_padding, out_sizes));
+}
+
+Sizes window_extents(Op& op, const View& x, const Window& w, Coordinates c, bool count_padding, const Sizes& out_sizes) {
+  Sizes extents;
   for (size_t i = 0; i < w.kernel.size(); ++i) {
     const size_t d = w.first + i;
     Expr begin = c[d] * w.stride[i] - w.padding[i];
     Expr end = index_min(begin + w.kernel[i], x.sizes[d] + (count_padding ? w.padding[i] : 0));
     if (!count_padding) begin = index_max(begin, op.pool.index(0));
-    n = n * simplify_index(end - begin, VarRanges{out_sizes});
+    extents.push_back(simplify_index(end - begin, VarRanges{out_sizes}));
   }
-  return n;
+  return extents;
 }
 
 WindowsOver::WindowsOver(int64_t kernel, int64_t stride, int64_t padding, int64_t dilation)

@@ -1,6 +1,8 @@
 // Windows of pools, and the few of them that can show a pixel: a gradient looks at those and not at all outputs.
 #pragma once
 
+#include <vector>
+
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -17,8 +19,15 @@ Window pool_window(const Op& op, const View& x, size_t dims);
 // `seen`: the element at point k of the window of output c.
 View winning_point(Op& op, DType type, const Sizes& sizes, const Sizes& window, const std::function<Expr(Coordinates, Coordinates)>& seen);
 
+// The coordinates of a point in its window from its number, as values of `type` (i64, or i32 where the window's points are fewer than that).
+std::vector<Expr> point_coordinates(Op& op, Expr number, const Sizes& window, DType type);
+// The type in which the numbers of an image's pixels are counted: half the bits where they are known to be enough.
+DType pixel_type(const Sizes& image);
+
 // Elements that the average divides by: the window's, cut at the image (or, when padding counts, at the padded image).
 Expr window_divisor(Op& op, const View& x, const Window& w, Coordinates c, bool count_padding, const Sizes& out_sizes);
+// The same along each spatial dimension.
+Sizes window_extents(Op& op, const View& x, const Window& w, Coordinates c, bool count_padding, const Sizes& out_sizes);
 
 // The windows along one dimension that can show a pixel. Window o shows the pixels o * stride - padding + t * dilation, t in [0, kernel).
 class WindowsOver {

@@ -37,23 +37,21 @@ Views max_pool(Op& op, size_t dims) {
   // From the number within the window to the number within the image.
   View indices = op.rec.pointwise("max_pool.indices", DType::i64, out.sizes, [&](Coordinates c) {
     ExprPool& p = op.pool;
-    Expr rest = op.rec.at(point, c), result = p.constant_int(0, DType::i64);
-    std::vector<Expr> k(dims);
-    for (size_t i = dims; i-- > 0;) {
-      Expr size = p.constant_int(w.kernel[i], DType::i64);
-      k[i] = p.op(ScalarOp::remainder, {rest, size});
-      rest = p.op(ScalarOp::floor_div, {rest, size});
-    }
+    const DType type = pixel_type(Sizes(x.sizes.begin() + static_cast<long>(w.first), x.sizes.end()));
+    const auto number = [&](Expr index) { return p.cast(index, type); };
+    const std::vector<Expr> k = point_coordinates(op, op.rec.at(point, c), domain, type);
+    const Expr zero = p.constant_int(0, type);
+    Expr result = zero;
     for (size_t i = 0; i < dims; ++i) {
       const size_t d = w.first + i;
-      Expr origin = p.cast(c[d] * w.stride[i] - w.padding[i], DType::i64);
-      const Expr step = p.constant_int(w.dilation[i], DType::i64), zero = p.constant_int(0, DType::i64);
-      Expr at = p.op(ScalarOp::add, {origin, p.op(ScalarOp::mul, {k[i], step})});
+      const Expr step = p.constant_int(w.dilation[i], type);
+      Expr at = p.op(ScalarOp::add, {number(c[d] * w.stride[i] - w.padding[i]), p.op(ScalarOp::mul, {k[i], step})});
       // Where all that the window shows is the lowest number there is, the first point won even outside of the image: the first inside is it.
-      if (w.padding[i] > 0) at = p.select(p.op(ScalarOp::lt, {at, zero}), p.op(ScalarOp::remainder, {at, step}), at);
-      result = p.op(ScalarOp::add, {p.op(ScalarOp::mul, {result, p.cast(x.sizes[d], DType::i64)}), at});
+      const Expr first = w.dilation[i] == 1 ? zero : p.op(ScalarOp::remainder, {at, step});
+      if (w.padding[i] > 0) at = p.select(p.op(ScalarOp::lt, {at, zero}), first, at);
+      result = p.op(ScalarOp::add, {p.op(ScalarOp::mul, {result, number(x.sizes[d])}), at});
     }
-    return result;
+    return p.cast(result, DType::i64);
   });
   return {values, indices};
 }
@@ -138,18 +136,15 @@ Views adaptive_max_pool(Op& op, size_t dims) {
   View best = winning_point(op, x.dtype, out.sizes, domain, point);
   View indices = op.rec.pointwise("max_pool.indices", DType::i64, out.sizes, [&](Coordinates c) {
     ExprPool& p = op.pool;
-    auto number = [&](Expr index) { return p.cast(index, DType::i64); };
-    Expr rest = op.rec.at(best, c), result = p.constant_int(0, DType::i64);
-    std::vector<Expr> k(dims);
-    for (size_t i = dims; i-- > 0;) {
-      k[i] = p.op(ScalarOp::remainder, {rest, number(domain[i])});
-      rest = p.op(ScalarOp::floor_div, {rest, number(domain[i])});
-    }
+    const DType type = pixel_type(Sizes(x.sizes.begin() + static_cast<long>(first), x.sizes.end()));
+    const auto number = [&](Expr index) { return p.cast(index, type); };
+    const std::vector<Expr> k = point_coordinates(op, op.rec.at(best, c), domain, type);
+    Expr result = p.constant_int(0, type);
     for (size_t i = 0; i < dims; ++i) {
       Expr begin = adaptive_dim(p, c[first + i], x.sizes[first + i], out.sizes[first + i]).begin;
       result = p.op(ScalarOp::add, {p.op(ScalarOp::mul, {result, number(x.sizes[first + i])}), p.op(ScalarOp::add, {number(begin), k[i]})});
     }
-    return result;
+    return p.cast(result, DType::i64);
   });
   return {values, indices};
 }

@@ -6,21 +6,38 @@
 namespace coil::lowering {
 namespace {
 
-// Input positions per output step along spatial dimension i: an explicit factor, else the ratio of sizes.
-Expr step(Op& op, const View& x, size_t i, size_t dims, const char* const* scale_args, DType type) {
-  ExprPool& p = op.pool;
+constexpr const char* kScales2d[] = {"scales_h", "scales_w"};
+constexpr const char* kScales3d[] = {"scales_d", "scales_h", "scales_w"};
+
+// How many steps of the result make one of the image along spatial dimension i, where the call says so.
+std::optional<double> given_factor(const Op& op, size_t i, size_t dims) {
   if (op.has("scale_factors")) {
     const Argument& list = *op.node.find("scale_factors");
-    if (const auto* factors = std::get_if<std::vector<double>>(&list); factors && i < factors->size()) return p.constant(1 / (*factors)[i], type);
+    if (const auto* factors = std::get_if<std::vector<double>>(&list); factors && i < factors->size()) return (*factors)[i];
   }
-  const char* arg = dims == 1 ? "scales" : scale_args[i];
-  if (op.has(arg)) return p.constant(1 / op.number(arg), type);
+  const char* arg = dims == 1 ? "scales" : dims == 2 ? kScales2d[i] : kScales3d[i];
+  if (op.has(arg)) return op.number(arg);
+  return std::nullopt;
+}
+
+// Input positions per output step along spatial dimension i: by the factor that is given, else the ratio of sizes.
+Expr step(Op& op, const View& x, size_t i, size_t dims, DType type) {
+  ExprPool& p = op.pool;
+  if (const std::optional<double> factor = given_factor(op, i, dims)) return p.constant(1 / *factor, type);
   Expr in = as(p.cast(x.sizes[2 + i], DType::i64), type), out = as(p.cast(op.out().sizes[2 + i], DType::i64), type);
   return p.op(ScalarOp::div, {in, out});
 }
 
-constexpr const char* kScales2d[] = {"scales_h", "scales_w"};
-constexpr const char* kScales3d[] = {"scales_d", "scales_h", "scales_w"};
+// A whole factor that the sizes say and no other one that is given. For images of two dimensions PyTorch's kernels for CPUs take their size and twice of it
+// for these factors whatever is given, so 4 to 8 pixels by 2.1 is by 2.
+std::optional<int64_t> whole_factor(const Op& op, Expr in, Expr out, size_t i, size_t dims) {
+  const std::optional<int64_t> n = const_int(in), m = const_int(out);
+  if (!n || !m || *n == 0 || *m % *n != 0) return std::nullopt;
+  const int64_t whole = *m / *n;
+  const std::optional<double> factor = given_factor(op, i, dims);
+  if (factor && *factor != static_cast<double>(whole) && (dims != 2 || whole > 2)) return std::nullopt;
+  return whole;
+}
 
 Expr clamped_index(Op& op, Expr position, Expr size) {
   Expr last = op.pool.cast(size - 1, DType::i64);
@@ -30,20 +47,18 @@ Expr clamped_index(Op& op, Expr position, Expr size) {
 Views nearest(Op& op, size_t dims, bool exact) {
   View x = op.tensor(op.node.find("self") ? "self" : "input");
   const TensorType& out = op.out();
-  const char* const* scales = dims == 3 ? kScales3d : kScales2d;
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
     ExprPool& p = op.pool;
     std::vector<Expr> at(c.begin(), c.end());
     for (size_t i = 0; i < dims; ++i) {
-      Expr in = x.sizes[2 + i], o = out.sizes[2 + i];
-      std::optional<int64_t> n = const_int(in), m = const_int(o);
-      if (n && m && *m % *n == 0) {  // a whole factor: exact in integers, for both variants
-        at[2 + i] = floor_div(c[2 + i], p.index(*m / *n));
+      const Expr in = x.sizes[2 + i];
+      if (const std::optional<int64_t> whole = whole_factor(op, in, out.sizes[2 + i], i, dims)) {  // exact in integers, for both variants
+        at[2 + i] = floor_div(c[2 + i], p.index(*whole));
         continue;
       }
       Expr place = as(p.cast(c[2 + i], DType::i64), DType::f32);
       if (exact) place = p.op(ScalarOp::add, {place, p.constant(0.5, DType::f32)});
-      Expr source = p.op(ScalarOp::floor, {p.op(ScalarOp::mul, {place, step(op, x, i, dims, scales, DType::f32)})});
+      Expr source = p.op(ScalarOp::floor, {p.op(ScalarOp::mul, {place, step(op, x, i, dims, DType::f32)})});
       at[2 + i] = clamped_index(op, source, in);
     }
     return op.rec.at(x, at);
@@ -66,7 +81,7 @@ Places places(Op& op, const View& x, size_t i, size_t dims, bool align, DType ty
       const Expr last_in = as(p.cast(in - 1, DType::i64), type), last_out = as(p.cast(index_max(out - 1, p.index(1)), DType::i64), type);
       return p.op(ScalarOp::mul, {place, p.op(ScalarOp::div, {last_in, last_out})});
     }
-    const Expr half = p.constant(0.5, type), s = step(op, x, i, dims, dims == 3 ? kScales3d : kScales2d, type);
+    const Expr half = p.constant(0.5, type), s = step(op, x, i, dims, type);
     const Expr centre = p.op(ScalarOp::sub, {p.op(ScalarOp::mul, {s, p.op(ScalarOp::add, {place, half})}), half});
     return p.op(ScalarOp::maximum, {centre, p.constant(0, type)});
   };

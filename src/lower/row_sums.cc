@@ -114,10 +114,12 @@ std::pair<View, View> range_sums(const Sorted& sorted, const RowSums& sums, cons
   return {made, items};
 }
 
+bool is_joined(DType t) {
+  return t == DType::f32 || t == DType::f64 || t == DType::i64 || t == DType::i32 || t == DType::i16 || t == DType::i8 || t == DType::u8;
+}
+
 bool has_routine(const RowSums& sums) {
-  const DType t = sums.type;
-  const bool joins = sums.reduce == ReduceOp::sum || sums.reduce == ReduceOp::prod || sums.reduce == ReduceOp::max || sums.reduce == ReduceOp::min;
-  return joins && (t == DType::f32 || t == DType::f64 || t == DType::i64 || t == DType::i32 || t == DType::i16 || t == DType::i8 || t == DType::u8);
+  return is_joined(sums.type) && (sums.reduce == ReduceOp::sum || sums.reduce == ReduceOp::prod || sums.reduce == ReduceOp::max || sums.reduce == ReduceOp::min);
 }
 
 // v, or the buffer that has the same elements in the same order.
@@ -294,6 +296,8 @@ View summed_rows(Op& op, const RowSums& sums) {
     return p.select(named, p.op(pairwise(sums.reduce), {old, sum}), old);
   });
 }
+
+bool adds_rows(const Op& op, DType type) { return op.session.options.library && is_joined(type); }
 
 bool writes_rows(const Op& op, DType type) { return op.session.options.library && !is_complex(type) && !is_float8(type) && !is_wide_unsigned(type); }
 

@@ -42,6 +42,8 @@ bool many_rows(const Op& op, Expr rows, Expr columns, Expr count, bool atomicall
 // each time, unless floating-point numbers are joined atomically.
 View summed_rows(Op& op, const RowSums& sums);
 
+// Whether one pass can add rows of this type to a table, one after the other.
+bool adds_rows(const Op& op, DType type);
 // Whether one pass can write rows of this type over a table.
 bool writes_rows(const Op& op, DType type);
 

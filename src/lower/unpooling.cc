@@ -162,12 +162,8 @@ Views fractional_max_pool(Op& op, size_t dims) {
   View values = op.rec.reduce("max_pool", ReduceOp::max, out.dtype, sizes, domain, pixel);
   View best = winning_point(op, x.dtype, sizes, domain, pixel);
   View indices = op.rec.pointwise("max_pool.indices", DType::i64, sizes, [&](Coordinates c) {
-    Expr rest = op.rec.at(best, c), result = i64(op, 0);
-    std::vector<Expr> k(dims);
-    for (size_t i = dims; i-- > 0;) {
-      k[i] = p.op(ScalarOp::remainder, {rest, i64(op, kernel[i])});
-      rest = p.op(ScalarOp::floor_div, {rest, i64(op, kernel[i])});
-    }
+    const std::vector<Expr> k = point_coordinates(op, op.rec.at(best, c), domain, DType::i64);
+    Expr result = i64(op, 0);
     for (size_t i = 0; i < dims; ++i) {
       Expr at = p.op(ScalarOp::add, {p.cast(begin(c, i), DType::i64), k[i]});
       result = p.op(ScalarOp::add, {p.op(ScalarOp::mul, {result, p.cast(x.sizes[2 + i], DType::i64)}), at});

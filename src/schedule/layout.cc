@@ -69,10 +69,10 @@ class LayoutChooser {
     for (const Loop& loop : program_.loops) {
       const bool elementwise =
           std::holds_alternative<Pointwise>(loop.def) || std::holds_alternative<Reduction>(loop.def) || std::holds_alternative<Concat>(loop.def);
-      const size_t rank = program_.buffer(loop.outputs[0]).sizes.size();
-      if (!elementwise || rank < 3) continue;
+      const std::vector<Expr>& sizes = program_.buffer(loop.outputs[0]).sizes;
+      if (!elementwise || sizes.size() < 3) continue;
       for (const BodyRef& ref : bodies(program_, loop)) {
-        if (any_of(ref.body, [&](Expr e) { return reads_channels_in_place(e, rank); })) channels_last_.insert(loop.outputs[0]);
+        if (any_of(ref.body, [&](Expr e) { return reads_channels_in_place(e, sizes); })) channels_last_.insert(loop.outputs[0]);
       }
     }
   }
@@ -95,8 +95,17 @@ class LayoutChooser {
     return depends_on_var(at[1], 1) || at[1]->is_constant();
   }
 
-  bool reads_channels_in_place(Expr e, size_t rank) const {
-    return e->kind == ExprKind::load && channels_last_.contains(BufferId(e->id)) && has_channels_second(e->args, rank);
+  // An element for each point: one that many points share (a number for each row of scores) says nothing about how they should lie.
+  static bool is_read_once(Expr e, const std::vector<Expr>& sizes) {
+    for (size_t v = 0; v < sizes.size(); ++v) {
+      const auto here = [&](Expr at) { return depends_on_var(at, static_cast<int>(v)); };
+      if (!(sizes[v]->is_constant() && sizes[v]->as_int() == 1) && std::none_of(e->args.begin(), e->args.end(), here)) return false;
+    }
+    return true;
+  }
+
+  bool reads_channels_in_place(Expr e, const std::vector<Expr>& sizes) const {
+    return e->kind == ExprKind::load && channels_last_.contains(BufferId(e->id)) && has_channels_second(e->args, sizes.size()) && is_read_once(e, sizes);
   }
 
   void assign(const Loop& loop) {

@@ -59,6 +59,46 @@ def test_the_gradient_of_a_likelihood_keeps_no_table():
     assert sum(t.numel() >= 40 * 300 for t in kept) <= 1, [t.shape for t in kept]
 
 
+def test_logarithms_are_computed_anew():
+    """The backward graph has the logits in 16 bits, and two numbers a row: no table in float32."""
+    kept = []
+    weight, target = table(torch.float32, 300, 8).requires_grad_(), torch.randint(0, 300, (40,))
+
+    def loss(x, weight):
+        with torch.autocast("cpu", torch.bfloat16):
+            return F.cross_entropy(F.linear(x, weight), target)
+
+    compiled = torch.compile(loss, backend="coil")
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        compiled(table(torch.float32, 40, 8), weight)
+    assert [t.dtype for t in kept if t.numel() >= 40 * 300] == [torch.bfloat16], [(t.shape, t.dtype) for t in kept]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_logarithms_of_softmax(dtype):
+    for shape, dim in (((5, 7), 1), ((5, 7), 0), ((7,), 0), ((2, 3, 4), 1), ((3, 1), 1)):
+        check(lambda x: x.log_softmax(dim), [table(dtype, 1, torch.Size(shape).numel()).view(shape)])
+        check(lambda x: x.log_softmax(dim, dtype=torch.float32) * 2, [table(dtype, 1, torch.Size(shape).numel()).view(shape)])
+    rows = torch.tensor([[0.0, float("-inf"), 1.0], [float("-inf")] * 3, [float("inf"), 0, 1], [float("nan"), 0, 1]], dtype=dtype)
+    for x in (rows, torch.empty(3, 0, dtype=dtype), torch.empty(0, 3, dtype=dtype), torch.tensor(2.0, dtype=dtype)):
+        torch._dynamo.reset()
+        torch.testing.assert_close(torch.compile(lambda x: x.log_softmax(-1), backend="coil")(x), x.log_softmax(-1), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [*TYPES, pytest.param(torch.float64, id="float64")])
+def test_running_products(dtype):
+    """Of rows without zeros, with one, with several, of zeros alone."""
+    x = table(dtype, 6, 5)
+    x[1, 2] = x[2, 0] = x[2, 3] = x[3, 4] = 0
+    x[4] = 0
+    for dim in (0, 1, -1):
+        check(lambda x: x.cumprod(dim), [x])
+        check(lambda x: torch.cumprod(x * 2, dim=dim), [x[:1]])
+    check(lambda x: x.cumprod(0), [x[0]], [x[1]])
+    check(lambda x: x.cumprod(1), [x], [x[:, :3]], [x[:2, :4]], dynamic=True)
+    check(lambda x: x.cumprod(0, dtype=torch.float64).to(x.dtype), [x[0]])
+
+
 BAGS = {"usual": ([1, 8, 2, 5, 2, 7, 2], [0, 3, 3, 6]), "one": ([4], [0]), "no index": ([], [0, 0]), "empty last": ([3, 3, 1], [0, 2, 3])}
 
 

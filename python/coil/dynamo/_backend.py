@@ -20,6 +20,7 @@ from ._graph import compile_graph
 from ._layout import convolutions_in_tf32
 from ._partition import partition
 from ._refusals import refuse_what_eager_refuses
+from ._whole import keep_operators_whole
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -65,6 +66,7 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
     )
     refuse_what_eager_refuses(gm)
     spell_out_flex_attention(gm)
+    keep_operators_whole(gm)
     with _operators_kept(example_inputs):
         return backend(gm, example_inputs)
 

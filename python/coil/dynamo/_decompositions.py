@@ -9,6 +9,7 @@ from typing import Any, Callable
 import torch
 
 from ._references import REFERENCES
+from ._resizing import GRADIENTS_OF_RESIZING
 
 aten = torch.ops.aten
 
@@ -56,9 +57,11 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         name = operator_name(op) if isinstance(op, torch._ops.OpOverload) else ""
         if name and name not in _KEPT and not is_random(op) and not has_lowering(name):
             table[op] = function
-    for op in _TRAINING:
+    # A detach is an alias: what is one the partitioner may compute anew, and a detach it would always save.
+    for op in (*_TRAINING, aten.detach.default):
         table[op] = tables.decomposition_table[op]
     table.update(REFERENCES)
+    table.update(GRADIENTS_OF_RESIZING)
     importlib.import_module("torch._dynamo._trace_wrapped_higher_order_op")  # where the next operator comes from
     if hasattr(torch.ops.flex_lib, "zeros_and_scatter"):
         table[torch.ops.flex_lib.zeros_and_scatter.default] = _zeros_and_scatter

@@ -7,10 +7,12 @@ its value: if none is equal, they divide by a count of zero.
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import dataclasses
+from typing import Any, Iterator
 
 import torch
-from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._functorch import partitioners
 from torch.fx import Graph, GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
@@ -22,12 +24,36 @@ _EQUALITIES = {aten.eq.Tensor, aten.ne.Tensor}
 # What gives the same numbers from the same numbers everywhere: nothing of it is rounded.
 _EXACT = {aten.gather.default, aten.index.Tensor, aten.index_select.default, aten.clone.default, aten._unsafe_view.default, aten.flip.default,
           aten.abs.default, aten.neg.default, aten.relu.default}
+# What PyTorch's cut does not know, since Inductor never sees it whole. Views and copies, which cost nothing or little to have again:
+_COMPUTED_ANEW = {aten.transpose, aten.detach, aten.cat, aten.constant_pad_nd, aten.masked_fill, aten.flip, aten.repeat, aten.split_with_sizes, aten.unbind,
+                  aten.diagonal, aten.tril, aten.index_select}
+# What coil's kernels join with what it reads: that need not be in memory for it.
+_JOINED = {aten._log_softmax_backward_data, aten._softmax_backward_data, aten.native_layer_norm_backward, aten.native_group_norm_backward, aten.nll_loss_forward,
+           aten.nll_loss2d_forward, aten.silu_backward, aten.hardswish_backward, aten.hardsigmoid_backward, aten.elu_backward, aten.leaky_relu_backward,
+           aten.hardtanh_backward, aten.mish_backward, aten.sigmoid_backward, aten.tanh_backward}
 
 
 def partition(joint: GraphModule, inputs: Any, **settings: Any) -> tuple[GraphModule, GraphModule]:
     keep_what_is_compared(joint.graph)
     forget_unread_statistics(joint.graph)
-    return min_cut_rematerialization_partition(joint, inputs, **settings)
+    with _coils_operators():
+        return partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
+
+
+@contextlib.contextmanager
+def _coils_operators() -> Iterator[None]:
+    """PyTorch's cut with coil's operators in its lists: it has no argument for them. (Dynamo compiles one graph at a time.)"""
+    default = partitioners.get_default_op_list
+
+    def extended() -> Any:
+        kinds = default()
+        return dataclasses.replace(kinds, fusible_ops=kinds.fusible_ops | _COMPUTED_ANEW | _JOINED, recomputable_ops=kinds.recomputable_ops | _COMPUTED_ANEW)
+
+    partitioners.get_default_op_list = extended
+    try:
+        yield
+    finally:
+        partitioners.get_default_op_list = default
 
 
 def keep_what_is_compared(graph: Graph) -> None:

@@ -125,6 +125,19 @@ def embedding_bag_per_sample_weights_backward(grad: Tensor, weight: Tensor, indi
     return found.to(grad.dtype)
 
 
+# ---- logarithms of softmax
+
+def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    """In pieces, so that the backward graph can compute the logarithms anew from what they are of and two numbers a row: over a large vocabulary they are
+    the largest tensor of a training step, and in float32 where the logits are of 16 bits."""
+    if x.dim() == 0 or x.size(dim) == 0:
+        return NotImplemented
+    wide = x.float() if half_to_float else _wide(x)
+    shifted = wide - wide.amax(dim, True)
+    found = shifted - shifted.exp().sum(dim, True).log()
+    return found if half_to_float else found.to(x.dtype)
+
+
 # ---- the gradient of the likelihood of classes
 
 def nll_loss_backward(grad: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int, total_weight: Tensor) -> Tensor:
@@ -149,6 +162,7 @@ REFERENCES: dict[Any, Callable[..., Any]] = {
     aten._weight_norm_interface_backward.default: weight_norm_backward,
     aten._upsample_bicubic2d_aa_backward.default: _aa_backward(aten._upsample_bicubic2d_aa.default),
     aten._upsample_bilinear2d_aa_backward.default: _aa_backward(aten._upsample_bilinear2d_aa.default),
+    aten._log_softmax.default: log_softmax,
     aten.nll_loss_backward.default: nll_loss_backward,
     aten.nll_loss2d_backward.default: nll_loss_backward,
     aten._embedding_bag.default: embedding_bag,

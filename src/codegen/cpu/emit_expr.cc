@@ -68,6 +68,7 @@ ExprEmitter::Text ExprEmitter::make(Expr e) {
     const Text t = value(x);
     return {fmt::format("cd::one_plus_erf({})", t.text), t.vector};
   }
+  if (const std::optional<std::string> small = of_small_indices(e)) return {*small, true};
   if (const std::string_view header = kHeaders[static_cast<size_t>(e->op)]; header != "core") names_.need_header(fmt::format("math_{}.h", header));
   std::vector<Text> args;
   bool vector = false;
@@ -107,8 +108,9 @@ ExprEmitter::Text ExprEmitter::load(Expr e) {
     if (step == step->pool->index(1)) return {fmt::format("cd::load{}({} + {}{})", tail, p, index(offset), count), true};
     return {fmt::format("cd::load_strided{}({} + {}, {}{})", tail, p, index(offset), index(step), count), true};
   }
-  std::string at = lane_index(offset);
-  if (!lane_mask_.empty()) at = fmt::format("cd::select({}, {}, cd::vec((cd::i64)0))", lane_mask_, at);
+  const bool small = fits_32(offset);
+  std::string at = lane_index(offset, small ? Bits::i32 : Bits::i64);
+  if (!lane_mask_.empty()) at = fmt::format("cd::select({}, {}, cd::vec(({})0))", lane_mask_, at, small ? "cd::i32" : "cd::i64");
   return {fmt::format("cd::gather{}({}, {}{})", tail, p, at, count), true};
 }
 
@@ -226,31 +228,78 @@ std::string ExprEmitter::index(Expr e) {
   return text;
 }
 
-// An index that differs from lane to lane, as an i64 vector.
-std::string ExprEmitter::lane_index(Expr e) {
-  if (!lanes(e)) return fmt::format("cd::vec((cd::i64)({}))", index(e));
-  if (e->kind == ExprKind::var) return fmt::format("cd::add(cd::vec((cd::i64){}), cd::iota())", index(e));
+// Whether an index and all that it is computed from fit 32 bits. Data that serves as an index does where it is checked against a size that does.
+bool ExprEmitter::fits_32(Expr e) const {
+  const auto upper = upper_bound(e, {context_.sizes}), lower = lower_bound(e, {context_.sizes});
+  if (!upper || !lower || *upper > INT32_MAX || *lower < INT32_MIN || vector_temps(e)) return false;
+  if (!lanes(e)) return true;
+  if (e->kind != ExprKind::op) return e->kind == ExprKind::var;
+  if (e->op == ScalarOp::checked_index) return true;
+  if (e->op == ScalarOp::cast) return false;
+  return std::all_of(e->args.begin(), e->args.end(), [&](Expr a) { return fits_32(a); });
+}
+
+Expr ExprEmitter::small_index(Expr value) const {
+  if (value->is_op(ScalarOp::cast) && value->dtype == DType::i64 && value->args[0]->dtype == DType::index) value = value->args[0];
+  return value->dtype == DType::index && fits_32(value) ? value : Expr();
+}
+
+// Comparisons and floats of indices: in 32 bits they take half the registers, and x86 has instructions for them.
+std::optional<std::string> ExprEmitter::of_small_indices(Expr e) {
+  if (context_.lane_var < 0 || !lanes(e)) return std::nullopt;
+  if (e->op == ScalarOp::cast) {
+    const Expr index = is_float(e->dtype) || e->dtype == DType::i32 ? small_index(e->args[0]) : Expr();
+    if (!index || !lanes(index)) return std::nullopt;
+    return fmt::format("cd::cast<{}>({})", register_type(e->dtype), lane_index(index, Bits::i32));
+  }
+  switch (e->op) {
+    case ScalarOp::eq: case ScalarOp::ne: case ScalarOp::lt: case ScalarOp::le: case ScalarOp::gt: case ScalarOp::ge: break;
+    default: return std::nullopt;
+  }
+  const auto side = [&](Expr a) {
+    if (a->kind == ExprKind::constant && a->dtype == DType::i64 && std::abs(a->as_int()) <= INT32_MAX) return fmt::format("cd::vec((cd::i32)({}))", a->as_int());
+    const Expr index = small_index(a);
+    return index ? lane_index(index, Bits::i32) : "";
+  };
+  const Expr a = e->args[0], b = e->args[1];
+  const auto is_small = [&](Expr x) { return (x->kind == ExprKind::constant && x->dtype == DType::i64) || small_index(x); };
+  if (!is_small(a) || !is_small(b)) return std::nullopt;
+  const std::string x = side(a), y = side(b);
+  if (x.empty() || y.empty()) return std::nullopt;
+  return fmt::format("cd::{}({}, {})", info(e->op).name, x, y);
+}
+
+// An index that differs from lane to lane.
+std::string ExprEmitter::lane_index(Expr e, Bits bits) {
+  const char* type = bits == Bits::i32 ? "cd::i32" : "cd::i64";
+  if (!lanes(e)) return fmt::format("cd::vec(({})({}))", type, index(e));
+  if (e->kind == ExprKind::var) return fmt::format("cd::add(cd::vec(({}){}), cd::iota{}())", type, index(e), bits == Bits::i32 ? "32" : "");
   CHECK(e->kind == ExprKind::op, "not an index expression");
   if (e->op == ScalarOp::checked_index) {
-    // Only lanes that count may raise the flag.
-    std::string v = vec(value(e->args[0]));
-    if (!lane_mask_.empty()) return fmt::format("cd::checked_index({}, (cd::i64)({}), a.flag, {})", v, index(e->args[1]), counted_lanes());
-    if (!context_.tail.empty()) v = fmt::format("cd::select(cd::tail({}), {}, cd::vec((cd::i64)0))", context_.tail, v);
-    return fmt::format("cd::checked_index({}, (cd::i64)({}), a.flag)", v, index(e->args[1]));
+    const std::string at = checked_lanes(e);
+    return bits == Bits::i32 ? fmt::format("cd::cast<cd::i32>({})", at) : at;
   }
   if (e->op == ScalarOp::cast) return vec(value(e->args[0]));
-  if (e->op == ScalarOp::idiv || e->op == ScalarOp::imod) return lane_division(e);
+  if (e->op == ScalarOp::idiv || e->op == ScalarOp::imod) return lane_division(e, bits);
   const char* f = e->op == ScalarOp::iadd ? "add" : e->op == ScalarOp::imul ? "mul" : e->op == ScalarOp::imin ? "minimum" : "maximum";
-  std::string text = lane_index(e->args[0]);
-  for (size_t i = 1; i < e->args.size(); ++i) text = fmt::format("cd::{}({}, {})", f, text, lane_index(e->args[i]));
+  std::string text = lane_index(e->args[0], bits);
+  for (size_t i = 1; i < e->args.size(); ++i) text = fmt::format("cd::{}({}, {})", f, text, lane_index(e->args[i], bits));
   return name({text, true}, "n").text;
 }
 
+// Data as an index, 64 bits. Only lanes that count may raise the flag.
+std::string ExprEmitter::checked_lanes(Expr e) {
+  std::string v = vec(value(e->args[0]));
+  if (!lane_mask_.empty()) return fmt::format("cd::checked_index({}, (cd::i64)({}), a.flag, {})", v, index(e->args[1]), counted_lanes());
+  if (!context_.tail.empty()) v = fmt::format("cd::select(cd::tail({}), {}, cd::vec((cd::i64)0))", context_.tail, v);
+  return fmt::format("cd::checked_index({}, (cd::i64)({}), a.flag)", v, index(e->args[1]));
+}
+
 // There is no vector instruction for it: powers of two shift, what fits 31 bits goes through double.
-std::string ExprEmitter::lane_division(Expr e) {
+std::string ExprEmitter::lane_division(Expr e, Bits bits) {
   const bool quotient = e->op == ScalarOp::idiv;
   const Expr a = e->args[0], b = e->args[1];
-  const std::string x = lane_index(a);
+  const std::string x = lane_index(a, bits);
   if (b->is_constant() && std::has_single_bit(static_cast<uint64_t>(b->as_int()))) {
     const int64_t n = b->as_int();
     return name({quotient ? fmt::format("cd::shift_div({}, {})", x, std::countr_zero(static_cast<uint64_t>(n))) : fmt::format("cd::mask_rem({}, {})", x, n - 1),
@@ -260,8 +309,13 @@ std::string ExprEmitter::lane_division(Expr e) {
   }
   const auto fits = [&](Expr part) { return upper_bound(part, {context_.sizes}).value_or(INT64_MAX) <= INT32_MAX; };
   const bool small = provably_nonnegative(a, {context_.sizes}) && fits(a) && fits(b);
+  if (small && bits == Bits::i32 && b->is_constant() && b->as_int() > 0) {
+    const bool single = *upper_bound(a, {context_.sizes}) < (1 << 21);
+    const std::string whole = fmt::format("cd::quotient({}, {:a}{})", x, 1.0 / static_cast<double>(b->as_int()), single ? "f" : "");
+    return name({quotient ? whole : fmt::format("cd::sub({}, cd::mul({}, cd::vec((cd::i32)({}))))", x, whole, b->as_int()), true}, "n").text;
+  }
   const char* f = small ? (quotient ? "small_div" : "small_rem") : (quotient ? "floor_div" : "remainder");
-  return name({fmt::format("cd::{}({}, {})", f, x, lane_index(b)), true}, "n").text;
+  return name({fmt::format("cd::{}({}, {})", f, x, lane_index(b, bits)), true}, "n").text;
 }
 
 void ExprEmitter::store(const std::string& p, Expr offset, Expr v, Expr condition, bool streams) {
@@ -286,7 +340,7 @@ void ExprEmitter::store(const std::string& p, Expr offset, Expr v, Expr conditio
   const std::string tail = context_.tail.empty() ? "" : "_tail", count = context_.tail.empty() ? "" : ", " + context_.tail;
   const auto affine = as_affine(offset, context_.lane_var);
   if (!affine) {
-    const std::string at = lane_index(offset);
+    const std::string at = lane_index(offset, fits_32(offset) ? Bits::i32 : Bits::i64);
     out_ += fmt::format("{}cd::scatter{}({}, {}, {}{});\n", indent_, tail, p, at, vec(t), count);
   } else if (affine->coefficient == offset->pool->index(1)) {
     out_ += fmt::format("{}cd::{}{}({} + {}, {}{});\n", indent_, streams && tail.empty() ? "stream" : "store", tail, p, index(offset), vec(t), count);

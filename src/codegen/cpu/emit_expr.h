@@ -55,8 +55,15 @@ class ExprEmitter {
   std::optional<std::string> of_whole_vector(Expr condition);
   std::string some_element(BufferId buffer, const std::string& pointer);
   std::string counted_lanes() const;  // of the lane mask: those before the tail's end
-  std::string lane_index(Expr e);
-  std::string lane_division(Expr e);
+  // A vector of indices, of 64 bits or, where all of it fits, of 32.
+  enum class Bits { i32, i64 };
+  std::string lane_index(Expr e, Bits bits = Bits::i64);
+  std::string checked_lanes(Expr e);
+  std::string lane_division(Expr e, Bits bits);
+  bool fits_32(Expr index) const;
+  // An i64 value or an index that differs from lane to lane, as an index of 32 bits.
+  Expr small_index(Expr value) const;
+  std::optional<std::string> of_small_indices(Expr e);
   Text name(Text t, const char* prefix);
   std::string vec(const Text& t) const { return t.vector ? t.text : "cd::vec(" + t.text + ")"; }
   // Whether the value differs from lane to lane: through the lane variable, or through a temp that is a vector.

@@ -96,7 +96,7 @@ bool can_repeat(const LoopKernel& k, int lanes) {
 
 // Of lanes along an outer axis the whole body is repeated, else loops over inner points one by one. Not where a step would never be full.
 int own_vectors(const LoopKernel& k, int lanes) {
-  if (!can_repeat(k, lanes) || (is_outer(k, lanes) && body_cost(k) > kLongBody)) return 1;
+  if (!can_repeat(k, lanes)) return 1;
   const bool extremes = std::any_of(k.stmts.begin(), k.stmts.end(),
                                     [](const Stmt& s) { return s.kind == Stmt::Kind::reduce && s.op != ReduceOp::sum && s.op != ReduceOp::prod; });
   const int vectors = is_outer(k, lanes) ? kColumnVectors : extremes ? kExtremeVectors : kSumVectors;

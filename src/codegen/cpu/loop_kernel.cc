@@ -286,6 +286,7 @@ void LoopWriter::inner_loops(const std::vector<const Stmt*>& stmts, const std::s
     if (s->kind != Stmt::Kind::reduce && s->kind != Stmt::Kind::scan) continue;
     if (s->op == ReduceOp::log_sum) names_.need_header("math_exp.h");
     reductions.push_back(ReduceText::make(*s, next_name_++, form_.lanes >= 0, vectors, lane_inner));
+    reductions.back().small = by_index(s->op) && s->kind == Stmt::Kind::reduce && upper_bound(inner_points()).value_or(INT64_MAX) < INT32_MAX;
     reductions.back().blocks = blocks.axis >= 0 && adds_floats(*s);
     out() += reductions.back().declare(indent);
   }
@@ -386,6 +387,12 @@ void LoopWriter::lane_loop(const std::vector<const Stmt*>& stmts, std::vector<Re
   context_.lane_var = -1, context_.whole_steps = false;
 }
 
+Expr LoopWriter::inner_points() const {
+  Expr points = pool().index(1);
+  for (size_t a = static_cast<size_t>(k_.num_outer); a < k_.axes.size(); ++a) points = points * k_.axes[a].size;
+  return points;
+}
+
 Expr LoopWriter::point_number() const {
   Expr number = pool().index(0);
   for (size_t a = static_cast<size_t>(k_.num_outer); a < k_.axes.size(); ++a) {
@@ -403,7 +410,7 @@ void LoopWriter::inner_body(const std::vector<const Stmt*>& stmts, std::vector<R
       std::string value = emitter.vector_value(s->value);
       if (reduction.operand != s->value->dtype) value = fmt::format("cd::cast<{}>({})", register_type(reduction.operand), value);
       std::string number;
-      if (by_index(s->op)) number = emitter.vector_value(pool().cast(point_number(), DType::i64));
+      if (by_index(s->op)) number = emitter.vector_value(pool().cast(point_number(), reduction.small ? DType::i32 : DType::i64));
       const bool masked = !context_.tail.empty() && context_.lane_var >= k_.num_outer;
       out() += reduction.update(indent, value, number, masked);
       if (s->kind != Stmt::Kind::scan) continue;
@@ -419,8 +426,7 @@ void LoopWriter::inner_body(const std::vector<const Stmt*>& stmts, std::vector<R
 Expr LoopWriter::work() const {
   int ops = 2;
   for (const Stmt& s : k_.stmts) ops += cost(s.value) + 2;
-  Expr points = pool().index(1);
-  for (size_t a = static_cast<size_t>(k_.num_outer); a < k_.axes.size(); ++a) points = points * k_.axes[a].size;
+  Expr points = inner_points();
   const auto block = [&](int a, int64_t most) { return index_min(axis(a).size, pool().index(most)); };
   if (form_.across >= 0) {
     points = points * block(form_.lanes, kTiledBlock) * block(form_.across, kTileRows);

@@ -57,6 +57,7 @@ class LoopWriter {
   void inner_body(const std::vector<const Stmt*>& stmts, std::vector<ReduceText>& reductions, const std::string& indent);
   // A loop over the vectors of one step, which the compiler writes out; its variable is u.
   std::string open_repeat(const std::string& indent, int vectors) const;
+  Expr inner_points() const;
   // The number of an inner point, row-major over the inner axes: what argmax and argmin return.
   Expr point_number() const;
   // Vector operations of one item, roughly: what the host needs to choose a grain.

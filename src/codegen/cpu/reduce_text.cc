@@ -78,7 +78,8 @@ std::string ReduceText::declare(const std::string& indent) const {
     return fmt::format("{}decltype(cd::vec({})) {}[{}] = {{{}}};\n", indent, start, name, vectors, all);
   };
   std::string text = one(accumulator, identity(op, operand));
-  if (by_index(op)) text += one(accumulator + "i", "(cd::i64)9223372036854775807L");  // later than any point: the first real one wins a tie
+  // Later than any point: the first real one wins a tie.
+  if (by_index(op)) text += one(accumulator + "i", small ? "(cd::i32)2147483647" : "(cd::i64)9223372036854775807L");
   if (blocks && (combine || !vector)) text += fmt::format("{}cd::f64 {}s = 0;\n", indent, accumulator);
   else if (blocks) text += one(accumulator + "s", "(cd::f64)0");
   return text;
@@ -96,7 +97,10 @@ std::string ReduceText::update(const std::string& indent, const std::string& val
   return fmt::format("{}{} = cd::{}({}, {});\n", indent, acc, step(op), acc, x);
 }
 
-std::string ReduceText::in_place() const { return accumulator + (by_index(op) ? "i" : "") + element; }
+std::string ReduceText::in_place() const {
+  const std::string value = accumulator + (by_index(op) ? "i" : "") + element;
+  return small ? fmt::format("cd::cast<cd::i64>({})", value) : value;
+}
 
 std::string ReduceText::join_vectors(const std::string& indent) const {
   if (vectors == 1) return "";
@@ -142,7 +146,10 @@ std::string ReduceText::finish(const std::string& indent) const {
                   : op == ReduceOp::argmax ? "hargmax"
                                            : "hargmin";
   const std::string e = vectors > 1 ? "[0]" : "", text = join_vectors(indent);
-  if (by_index(op)) return text + fmt::format("{}const auto {} = cd::{}({}{}, {}i{});\n", indent, result, f, accumulator, e, accumulator, e);
+  if (by_index(op)) {
+    const std::string at = fmt::format(fmt::runtime(small ? "cd::cast<cd::i64>({}i{})" : "{}i{}"), accumulator, e);
+    return text + fmt::format("{}const auto {} = cd::{}({}{}, {});\n", indent, result, f, accumulator, e, at);
+  }
   if (blocks) return text + fmt::format("{0}const auto {1} = ({2})({3}s + cd::{4}({3}{5}));\n", indent, result, type, accumulator, f, e);
   return text + fmt::format("{}const auto {} = cd::{}({}{});\n", indent, result, f, accumulator, e);
 }

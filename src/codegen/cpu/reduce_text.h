@@ -17,6 +17,7 @@ struct ReduceText {
   int vectors = 1;       // and so many vectors: then the accumulator is an array
   std::string element;   // of the array, in the text at hand: "[u]"
   bool combine = false;  // the lanes, and the vectors, are parts of one result
+  bool small = false;    // of argmax and argmin: the points' numbers fit 32 bits
   bool blocks = false;   // a sum in blocks, see sum_blocks.h: those before the one at hand are in `whole`, accumulator + "s"
 
   static ReduceText make(const Stmt& s, int number, bool vector, int vectors, bool combine);

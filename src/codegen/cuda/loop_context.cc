@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "schedule/schedule.h"
+
 namespace coil::cuda {
 
 void for_each_access(const std::vector<Stmt>& stmts, const std::function<void(BufferId buffer, Expr offset, int weight)>& f) {
@@ -38,6 +40,15 @@ bool unit_stride_in_runs(const LoopKernel& k, Expr offset, int axis) {
   return unit_stride(simplify_index(substitute_vars(offset, replaced), {sizes}), place);
 }
 
+// Points at which an access is at another place: about what it moves, where the rest is read again from a cache.
+double footprint(const LoopKernel& k, Expr offset) {
+  double points = 1;
+  for (size_t a = 0; a < k.axes.size(); ++a) {
+    if (depends_on_var(offset, static_cast<int32_t>(a))) points *= static_cast<double>(std::max<int64_t>(typical(k.axes[a].size), 1));
+  }
+  return points;
+}
+
 }  // namespace
 
 int contiguity(const LoopKernel& k, int axis) {
@@ -45,10 +56,18 @@ int contiguity(const LoopKernel& k, int axis) {
   const bool reduces = k.num_outer > 0 && k.num_outer < axes;
   const auto own_at_each_point = [&](Expr offset) { return depends_on_any(offset, 0, k.num_outer) && depends_on_any(offset, k.num_outer, axes); };
   bool any = false;
-  for_each_access(k.stmts, [&](BufferId, Expr offset, int) { any = any || own_at_each_point(offset); });
+  double most = 0;
+  for_each_access(k.stmts, [&](BufferId, Expr offset, int) {
+    any = any || own_at_each_point(offset);
+    most = std::max(most, footprint(k, offset));
+  });
   int score = 0;
   for_each_access(k.stmts, [&](BufferId, Expr offset, int weight) {
-    if (!depends_on_var(offset, axis) || (reduces && any && !own_at_each_point(offset))) return;
+    if (!depends_on_var(offset, axis)) return;
+    // Tables of a few lines (weights of channels, places of columns), and results where there are not many for the steps, decide only what the rest leaves open.
+    const bool cached = reduces && any && !own_at_each_point(offset);
+    if (cached && footprint(k, offset) * 64 < most) return;
+    if (!cached && footprint(k, offset) * 4 >= most) weight *= 16;
     score += unit_stride(offset, axis) || unit_stride_in_runs(k, offset, axis) ? 2 * weight : -weight;
   });
   return score;

@@ -22,8 +22,8 @@ void mark_read_only(KernelContext& context, const std::vector<Stmt>& stmts, cons
 // Offsets of all loads and stores with a weight: stores count more.
 void for_each_access(const std::vector<Stmt>& stmts, const std::function<void(BufferId buffer, Expr offset, int weight)>& f);
 
-// How contiguous accesses are along an axis: positive if lanes along it coalesce. Of a kernel with reductions those alone count that are at another place at
-// each point; a value for each result or for each step is read from a cache.
+// How contiguous accesses are along an axis: positive if lanes along it coalesce. Those that move the most count the most. Of a kernel with reductions those
+// alone count that are at another place at each point; a value for each result or for each step is read from a cache.
 int contiguity(const LoopKernel& kernel, int axis);
 
 // Elements that a thread should handle at once along `axis`: 16 bytes of the narrowest type that is accessed contiguously, less if

@@ -1,4 +1,4 @@
-"""The cases of gpu_operators.py whose gradients are taken: (function, makes inputs), by name. Sizes are those of real layers."""
+"""The cases of compiled_operators.py whose gradients are taken: (function, makes inputs), by name. Sizes are those of real layers."""
 
 import torch
 import torch.nn.functional as F

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Single operators and their gradients on a GPU, torch.compile(backend="coil") beside eager (and Inductor): µs of all kernels of a call.
+"""Single operators and their gradients, torch.compile(backend="coil") beside eager (and Inductor).
 
-What takes many times as long as eager has a wrong algorithm: the last lines list these. Processes compile side by side, and measure one at a time.
+On a GPU: µs of all kernels of a call; on a CPU: µs of a call, with one thread unless --threads says otherwise. What takes many times as
+long as eager has a wrong algorithm: the last lines list these. Processes compile side by side, and measure one at a time.
 
-  python bench/gpu_operators.py                      # --peers eager inductor coil --json FILE --only WORD --seconds 500 --dtype bfloat16
+  python bench/compiled_operators.py                 # --device cpu --peers eager inductor coil --json FILE --only WORD --dtype bfloat16
 """
 
 import argparse
@@ -18,12 +19,14 @@ import time
 
 import needs
 import torch
-from gpu_operators_table import GRADIENTS
+from compiled_operators_table import GRADIENTS
 from kernel_times import kernel_times
 from operators import OPERATORS
 
 ROUNDS = 3
 SLOW = 1.2  # times eager
+CALLS = 5  # a round, on a GPU
+LEAST = 0.05  # seconds of calls a round, on a CPU
 
 
 def cases():
@@ -49,9 +52,19 @@ def step(form, inputs, differentiated):
     return torch.autograd.grad(results, [x for x in inputs if x.requires_grad], [torch.ones_like(t) for t in results], allow_unused=True)
 
 
-def on_device(make, dtype, differentiated):
+def call_times(call):
+    """(µs of a call, 0, []) on a CPU: the quickest of the calls of at least LEAST seconds; as kernel_times gives them on a GPU."""
+    times, end = [], time.perf_counter() + LEAST
+    while not times or time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times) * 1e6, 0, []
+
+
+def on_device(make, device, dtype, differentiated):
     torch.manual_seed(0)
-    inputs = [x.cuda() for x in make()]
+    inputs = [x.to(device) for x in make()]
     inputs = [x.to(dtype) if x.dtype == torch.float32 else x for x in inputs]
     return [x.requires_grad_() if differentiated and x.is_floating_point() else x for x in inputs]
 
@@ -61,7 +74,7 @@ def measure(case, options, lock):
     row = {"case": name, "us": {}, "launches": {}, "failed": {}}
     torch._dynamo.reset()
     try:
-        inputs = on_device(make, getattr(torch, options.dtype), differentiated)
+        inputs = on_device(make, options.device, getattr(torch, options.dtype), differentiated)
     except Exception as problem:
         return dict(row, failed={"inputs": str(problem)[:200]})
     calls = {}
@@ -78,14 +91,15 @@ def measure(case, options, lock):
         found = {peer: [] for peer in calls}
         for _ in range(ROUNDS):
             for peer, call in calls.items():
-                found[peer].append(kernel_times(call, 5))
+                found[peer].append(call_times(call) if options.device == "cpu" else kernel_times(call, CALLS))
         for peer, times in found.items():
             row["us"][peer] = round(statistics.median(us for us, _, _ in times), 1)
             row["launches"][peer] = times[-1][1]
-        if "coil" in found and row["us"]["coil"] > SLOW * row["us"].get("eager", 1e9):
-            row["busiest"] = found["coil"][-1][2][:4]
+        slow = "coil" in found and row["us"]["coil"] > SLOW * row["us"].get("eager", 1e9)
+        row["busiest"] = {peer: times[-1][2][:6] for peer, times in found.items() if options.kernels or (slow and peer == "coil")}
     finally:
-        torch.cuda.synchronize()
+        if options.device != "cpu":
+            torch.cuda.synchronize()
         fcntl.flock(lock, fcntl.LOCK_UN)
     return row
 
@@ -94,6 +108,7 @@ def work(part, options, path):
     """One process's share; rows go to its file as they come."""
     import coil  # noqa: F401: the backend
 
+    torch.set_num_threads(options.threads)
     end = time.time() + options.seconds
     with open(path, "w") as out, open(options.lock, "w") as lock:
         for i, case in enumerate(c for c in cases() if any(word in c[0] for word in options.only)):
@@ -103,7 +118,7 @@ def work(part, options, path):
             json.dump(row, out)
             out.write("\n")
             out.flush()
-            print(line(row), flush=True)
+            print(line(row), *busiest(row), sep="\n", flush=True)
 
 
 def line(row):
@@ -112,16 +127,25 @@ def line(row):
     return f"{row['case']:34} {ratio} " + " | ".join(f"{p} {us[p]:9.1f} ({row['launches'][p]})" for p in us) + (f" {row['failed']}" if row["failed"] else "")
 
 
+def busiest(row):
+    """Lines of the kernels that are kept of a row."""
+    return [f"      {peer:8} {us:9.1f} us in {count}: {kernel}" for peer, kernels in row.get("busiest", {}).items() for us, count, kernel in kernels]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--threads", type=int, default=1, help="of a CPU")
     parser.add_argument("--peers", nargs="+", default=["eager", "coil"])
     parser.add_argument("--only", nargs="+", default=[""], help="cases whose names hold one of these words")
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--workers", type=int, default=6)
+    parser.add_argument("--workers", type=int, help="processes (6 beside a GPU, 2 on a CPU)")
     parser.add_argument("--seconds", type=float, default=500)
+    parser.add_argument("--kernels", action="store_true", help="the busiest kernels of every peer, on a GPU")
     parser.add_argument("--json")
     options = parser.parse_args()
-    needs.gpu()
+    options.workers = options.workers or (2 if options.device == "cpu" else 6)
+    needs.gpu(options.device)
     with tempfile.TemporaryDirectory() as folder:
         options.lock = str(pathlib.Path(folder) / "lock")
         paths = [pathlib.Path(folder) / f"{i}.jsonl" for i in range(options.workers)]
@@ -136,9 +160,7 @@ def main():
     print(f"\nmore than {SLOW} times eager, or failed:")
     for row in rows:
         if row["failed"] or row["us"].get("coil", 0) > SLOW * row["us"].get("eager", 1e9):
-            print(line(row))
-            for us, count, kernel in row.get("busiest", []):
-                print(f"      {us:9.1f} us in {count}: {kernel}")
+            print(line(row), *busiest(row), sep="\n")
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(rows, indent=1))
 
