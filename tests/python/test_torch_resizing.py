@@ -40,6 +40,8 @@ def both(function, x):
 @pytest.mark.parametrize("dims, mode", [(d, m) for d, modes in MODES.items() for m in modes])
 def test_modes(dims, mode, given):
     for size in (3, 8):
+        if min(image(dims, size).shape[2:]) * given.get("scale_factor", 1) < 1:
+            continue  # no pixel
         for align in (None,) if mode.startswith("nearest") else (None, True):
             check(lambda x: F.interpolate(x, mode=mode, align_corners=align, **given), image(dims, size))
 
@@ -108,9 +110,9 @@ def test_numbers_of_other_types_are_eagers_business():
 
 @pytest.mark.parametrize("mode", MODES[2])
 def test_the_gradient_writes_nothing_by_data(mode, tmp_path):
-    """Sums alone: a write by positions from data would be a routine or a sort."""
+    """Sums of what is read alone: a write by positions from data would be a routine or a sort. (The folder has the last program, the backward one.)"""
     torch._dynamo.reset()
     compiled = torch.compile(lambda x: F.interpolate(x, scale_factor=1.5, mode=mode), backend="coil", options={"dump": str(tmp_path)})
     both(compiled, image(2, 8))
     text = "".join(p.read_text() for p in tmp_path.rglob("*") if p.is_file() and p.suffix in (".txt", ".cc", ".cpp"))
-    assert "upsample" in text and "join_rows" not in text and "index_put" not in text
+    assert "index_select" in text and "aten.sum" in text and "join_rows" not in text and "index_put" not in text and "sort" not in text
