@@ -158,6 +158,7 @@ def time_forms(forms, row, options):
 def work(options):
     import torch
 
+    dashboard_models.IMAGES, dashboard_models.SEQUENCES = options.images, options.sequences
     if "coil" in options.peers:
         import coil  # noqa: F401  registers the backend
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -211,6 +212,7 @@ def write_rows(path, rows, options):
 def start(job, options):
     command = [sys.executable, "-W", "ignore", __file__, "--worker", job["model"], "--directions", job["direction"], "--precisions", job["precision"],
                "--device", options.device, "--lock", options.lock, "--busiest", str(options.busiest), "--peers", *options.peers]
+    command += ["--images", str(options.images), "--sequences", str(options.sequences)]
     command += ["--mode", options.mode] if options.mode else []
     command += ["--freeze"] * options.freeze + ["--no-check"] * options.no_check + ["--trace"] * options.trace
     threads = str(max(2, (os.cpu_count() or 2) // options.jobs))
@@ -346,6 +348,8 @@ def main():
     parser.add_argument("--json", help="file of the rows; what it has is not measured again")
     parser.add_argument("--show", metavar="FILE", help="print the table of a file and nothing else")
     parser.add_argument("--lock", default="/tmp/coil_dashboard.lock", help=argparse.SUPPRESS)
+    parser.add_argument("--images", type=int, default=dashboard_models.IMAGES, help="of a batch")
+    parser.add_argument("--sequences", type=int, default=dashboard_models.SEQUENCES, help="of a batch")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:

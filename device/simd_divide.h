@@ -122,9 +122,7 @@ CD_FN i64v small_div(i64v a, i64v b) {
   const f64v q = __builtin_convertvector(__builtin_convertvector(a, i32v), f64v) / __builtin_convertvector(__builtin_convertvector(b, i32v), f64v);
   return __builtin_convertvector(__builtin_convertvector(q, i32v), i64v);
 }
-CD_FN i32v small_div(i32v a, i32v b) {
-  return __builtin_convertvector(__builtin_convertvector(a, f64v) / __builtin_convertvector(b, f64v), i32v);
-}
+CD_FN i32v small_div(i32v a, i32v b) { return __builtin_convertvector(__builtin_convertvector(a, f64v) / __builtin_convertvector(b, f64v), i32v); }
 template <class T>
 CD_FN T small_rem(T a, T b) {
   return a - small_div(a, b) * b;

@@ -73,6 +73,21 @@ template <class M>
 CD_FN typename Reg<M>::vector load_tail(const M* p, i64 n) {
   return from_raw<M>(load_raw_tail<Raw<M>>(p, n));
 }
+// The lanes that count; the others are 0, and need not exist.
+template <class M>
+CD_FN typename Reg<M>::vector load_masked(const M* p, maskv counts) {
+  if constexpr (sizeof(M) == 4 && kHasMaskedLoads) {
+    return from_raw<M>(__builtin_bit_cast(Vec<Raw<M>>, load_counted((const f32*)p, counts)));
+  } else {
+    if (__builtin_reduce_and(counts) != 0) return load(p);  // what is left out lies at borders, mostly
+    Vec<Raw<M>> x = {};
+#pragma clang loop unroll(full)
+    for (int i = 0; i < kLanes; ++i) {
+      if (counts[i]) x[i] = load_raw1<Raw<M>>(p + i);
+    }
+    return from_raw<M>(x);
+  }
+}
 template <class M>
 CD_FN void store(M* p, typename Reg<M>::vector x) {
   store_raw<Raw<M>>(p, to_raw<M>(x));

@@ -5,6 +5,11 @@
 
 namespace cd {
 
+// ---- Loads of some lanes ----------------------------------------------------------------------------------------------------
+
+inline constexpr bool kHasMaskedLoads = false;  // SVE has them
+f32v load_counted(const f32* p, maskv counts);
+
 // ---- Floats to integers -----------------------------------------------------------------------------------------------------
 // The instructions give the nearest integer for what does not fit, and 0 for NaN. Programs give the same on all machines: the least value.
 

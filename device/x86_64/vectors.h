@@ -57,6 +57,18 @@ CD_FN i64v to_i64(f64v x) {
 }
 CD_FN i64v to_i64(f32v x) { return to_i64(__builtin_convertvector(x, f64v)); }
 
+// ---- Loads of some lanes ----------------------------------------------------------------------------------------------------
+// The others are 0, and are not touched: no address of theirs faults.
+
+inline constexpr bool kHasMaskedLoads = true;
+CD_FN f32v load_counted(const f32* p, maskv counts) {
+#if CD_AVX512
+  return (f32v)__builtin_ia32_loadups512_mask(p, (CdF16){}, (unsigned short)__builtin_ia32_cvtd2mask512((CdI16)counts));
+#else
+  return (f32v)__builtin_ia32_maskloadps256((const CdF8*)p, (CdI8)counts);
+#endif
+}
+
 // ---- float16 ----------------------------------------------------------------------------------------------------------------
 // To memory: round to nearest, halves to even.
 

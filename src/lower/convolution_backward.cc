@@ -9,43 +9,60 @@
 namespace coil::lowering {
 namespace {
 
-View weight_by_loops(Op& op, const View& x, const View& grad, const View& w, const Geometry& g, DType stored) {
-  const DType type = accumulate_type(stored);
-  Sizes domain{x.sizes[0]};
-  domain.insert(domain.end(), grad.sizes.begin() + 2, grad.sizes.end());
-  const Expr out_per_group = index_max(floor_div(grad.sizes[1], op.pool.index(g.groups)), op.pool.index(1));
-  return op.rec.reduce(op.name + ".weight", ReduceOp::sum, stored, w.sizes, domain, [&](Coordinates c, Coordinates k) {
-    std::vector<Expr> at{k[0], floor_div(c[0], out_per_group) * w.sizes[1] + c[1]}, at_grad{k[0], c[0]};
+Sizes join(Sizes a, const Sizes& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// x with its padding, as far as the windows go.
+View padded_input(Op& op, const View& x, const View& grad, const View& w, const Geometry& g) {
+  if (std::all_of(g.padding.begin(), g.padding.end(), [](int64_t n) { return n == 0; })) return x;
+  View padded = x;
+  for (size_t i = 0; i < g.dims; ++i) padded.sizes[2 + i] = (grad.sizes[2 + i] - 1) * g.stride[i] + (w.sizes[2 + i] - 1) * g.dilation[i] + 1;
+  return op.rec.pointwise(op.name + ".padded", x.dtype, padded.sizes, [&](Coordinates c) {
+    std::vector<Expr> at(c.begin(), c.end());
     Expr ok = op.pool.boolean(true);
     for (size_t i = 0; i < g.dims; ++i) {
-      at.push_back(k[1 + i] * g.stride[i] + c[2 + i] * g.dilation[i] - g.padding[i]);
-      at_grad.push_back(k[1 + i]);
+      at[2 + i] = c[2 + i] - g.padding[i];
+      ok = both(ok, inside(at[2 + i], x.sizes[2 + i]));
+    }
+    return masked(ok, op.rec.at(x, at), op.constant(0, x.dtype));
+  });
+}
+
+// by_image: the sums of each image first, whose pixels stay in a processor's cache while all taps look at them, then those of all images.
+View weight_by_loops(Op& op, View x, const View& grad, const View& w, Geometry g, DType stored, bool by_image = false) {
+  const DType type = accumulate_type(stored);
+  const Sizes image(grad.sizes.begin() + 2, grad.sizes.end());
+  const Expr out_per_group = index_max(floor_div(grad.sizes[1], op.pool.index(g.groups)), op.pool.index(1));
+  const auto term = [&](Expr number, Coordinates c, Coordinates pixel) {
+    std::vector<Expr> at{number, floor_div(c[0], out_per_group) * w.sizes[1] + c[1]}, at_grad{number, c[0]};
+    Expr ok = op.pool.boolean(true);
+    for (size_t i = 0; i < g.dims; ++i) {
+      at.push_back(pixel[i] * g.stride[i] + c[2 + i] * g.dilation[i] - g.padding[i]);
+      at_grad.push_back(pixel[i]);
       ok = both(ok, inside(at.back(), x.sizes[2 + i]));
     }
     Expr product = op.pool.op(ScalarOp::mul, {as(op.rec.at(x, at), type), as(op.rec.at(grad, at_grad), type)});
     return masked(ok, product, op.constant(0, type));
-  });
+  };
+  const std::string name = op.name + ".weight";
+  if (!by_image) {
+    return op.rec.reduce(name, ReduceOp::sum, stored, w.sizes, join({x.sizes[0]}, image),
+                         [&](Coordinates c, Coordinates k) { return term(k[0], c, k.subspan(1)); });
+  }
+  x = padded_input(op, x, grad, w, g);  // masked pixels would cost more than this copy
+  std::fill(g.padding.begin(), g.padding.end(), 0);
+  const View parts = op.rec.reduce(name + ".image", ReduceOp::sum, type, join({x.sizes[0]}, w.sizes), image,
+                                   [&](Coordinates c, Coordinates k) { return term(c[0], c.subspan(1), k); });
+  return converted(op, reduced(op, name, ReduceOp::sum, type, parts, {0}, false), stored);
 }
 
 // gw[oc, ic, taps...] = sum over pixels of grad[pixel, oc] * x[the pixel's window, ic, tap], x being padded already. The rows of a one
 // pixel kernel are read where they are; those of others are copied as windows.
 View weight_by_product(Op& op, const View& x, const View& grad, const View& w, const Geometry& g, DType stored) {
   const Expr groups = op.pool.index(g.groups), in = w.sizes[1], out = floor_div(w.sizes[0], groups);
-  View padded = x;
-  if (std::any_of(g.padding.begin(), g.padding.end(), [](int64_t n) { return n != 0; })) {
-    for (size_t i = 0; i < g.dims; ++i) {  // as far as the windows go
-      padded.sizes[2 + i] = (grad.sizes[2 + i] - 1) * g.stride[i] + (w.sizes[2 + i] - 1) * g.dilation[i] + 1;
-    }
-    padded = op.rec.pointwise(op.name + ".padded", x.dtype, padded.sizes, [&](Coordinates c) {
-      std::vector<Expr> at(c.begin(), c.end());
-      Expr ok = op.pool.boolean(true);
-      for (size_t i = 0; i < g.dims; ++i) {
-        at[2 + i] = c[2 + i] - g.padding[i];
-        ok = both(ok, inside(at[2 + i], x.sizes[2 + i]));
-      }
-      return masked(ok, op.rec.at(x, at), op.constant(0, x.dtype));
-    });
-  }
+  const View padded = padded_input(op, x, grad, w, g);
   Gemm gemm;
   gemm.batch = {groups};
   gemm.m = {out};
@@ -61,10 +78,6 @@ View weight_by_product(Op& op, const View& x, const View& grad, const View& w, c
     for (size_t variable : variables) vars.push_back(op.pool.var(static_cast<int32_t>(variable)));
     for (Expr& c : o.coordinates) c = substitute_vars(c, vars);
     return o;
-  };
-  const auto join = [](Sizes a, const Sizes& b) {
-    a.insert(a.end(), b.begin(), b.end());
-    return a;
   };
   std::vector<size_t> a_vars{0, 1}, b_vars{0};
   for (size_t i = 0; i < gemm.k.size(); ++i) a_vars.push_back(k0 + i);
@@ -112,7 +125,8 @@ View grad_weight(Op& op, View x, View grad, const View& w, Geometry g, DType sto
   g.transposed = false;
   const bool single = is_const(w.sizes[1], 1) && is_const(w.sizes[0], g.groups);  // one channel a group: there is no product
   if (!has_convolution_template(x, grad) && !has_convolution_template(x, w)) return weight_by_loops(op, x, grad, w, g, stored);
-  if (single || x.dtype != grad.dtype || x.dtype != stored || g.dims == 0) return weight_by_loops(op, x, grad, w, g, stored);
+  if (single) return weight_by_loops(op, x, grad, w, g, stored, op.session.options.library);
+  if (x.dtype != grad.dtype || x.dtype != stored || g.dims == 0) return weight_by_loops(op, x, grad, w, g, stored);
   if (g.dims == 3) {
     const int64_t kernel = w.sizes[2]->as_int();
     const Expr depth = grad.sizes[2];

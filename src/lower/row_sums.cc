@@ -119,7 +119,8 @@ bool is_joined(DType t) {
 }
 
 bool has_routine(const RowSums& sums) {
-  return is_joined(sums.type) && (sums.reduce == ReduceOp::sum || sums.reduce == ReduceOp::prod || sums.reduce == ReduceOp::max || sums.reduce == ReduceOp::min);
+  return is_joined(sums.type) &&
+         (sums.reduce == ReduceOp::sum || sums.reduce == ReduceOp::prod || sums.reduce == ReduceOp::max || sums.reduce == ReduceOp::min);
 }
 
 // v, or the buffer that has the same elements in the same order.

@@ -65,6 +65,24 @@ TYPED_TEST(Memory, contiguous_and_tails) {
   }
 }
 
+TYPED_TEST(Memory, lanes_that_count) {
+  using M = TypeParam;
+  M data[kLanes];
+  for (int i = 0; i < kLanes; ++i) data[i] = element<M>(i);
+  for (unsigned bits = 0; bits < (1u << kLanes); bits += kLanes == 8 ? 1 : 37) {
+    cd::maskv counts = {};
+    for (int i = 0; i < kLanes; ++i) counts[i] = bits >> i & 1 ? ~0u : 0;
+    M got[kLanes];
+    cd::store(got, cd::load_masked(data, counts));
+    for (int i = 0; i < kLanes; ++i) EXPECT_TRUE(same(got[i], counts[i] ? data[i] : M{})) << bits << " lane " << i;
+  }
+  // Lanes that do not count may lie where there is no memory.
+  cd::maskv none = {};
+  M got[kLanes];
+  cd::store(got, cd::load_masked((const M*)nullptr, none));
+  EXPECT_TRUE(same(got[0], M{}));
+}
+
 TYPED_TEST(Memory, strided_and_indexed) {
   using M = TypeParam;
   constexpr int kSize = 200;
@@ -79,6 +97,10 @@ TYPED_TEST(Memory, strided_and_indexed) {
     M gathered[kLanes], gathered_tail[kLanes];
     cd::store(gathered, cd::gather(base, index));
     cd::store(gathered_tail, cd::gather_tail(base, index, 3));
+    M narrow[kLanes], narrow_tail[kLanes];
+    cd::store(narrow, cd::gather(base, cd::cast<cd::i32>(index)));
+    cd::store(narrow_tail, cd::gather_tail(base, cd::cast<cd::i32>(index), 3));
+    for (int i = 0; i < kLanes; ++i) EXPECT_TRUE(same(narrow[i], gathered[i]) && same(narrow_tail[i], gathered_tail[i]));
     for (int i = 0; i < kLanes; ++i) {
       const M zero{};
       EXPECT_TRUE(same(got[i], base[i * stride]));

@@ -108,6 +108,7 @@ ExprEmitter::Text ExprEmitter::load(Expr e) {
     if (step == step->pool->index(1)) return {fmt::format("cd::load{}({} + {}{})", tail, p, index(offset), count), true};
     return {fmt::format("cd::load_strided{}({} + {}, {}{})", tail, p, index(offset), index(step), count), true};
   }
+  if (affine && affine->coefficient == offset->pool->index(1)) return {fmt::format("cd::load_masked({} + {}, {})", p, index(offset), counted_lanes()), true};
   const bool small = fits_32(offset);
   std::string at = lane_index(offset, small ? Bits::i32 : Bits::i64);
   if (!lane_mask_.empty()) at = fmt::format("cd::select({}, {}, cd::vec(({})0))", lane_mask_, at, small ? "cd::i32" : "cd::i64");
@@ -165,8 +166,7 @@ ExprEmitter::Text ExprEmitter::masked_lanes(Expr e, const std::string& condition
   const auto saved = memo_;
   lane_mask_ = outer.empty() ? condition : fmt::format("cd::logical_and({}, {})", outer, condition);
   mixed_mask_ = outer_mixed || !of_lanes_alone(e->args[0]);
-  // Values that the unmasked text already has stay valid; masked loads must not leak out.
-  memo_.clear();
+  // Values that the text has for more lanes are good for fewer; masked loads must not leak out.
   const Text inside = value(e->args[1]);
   memo_ = saved;
   lane_mask_ = outer;
@@ -253,11 +253,17 @@ std::optional<std::string> ExprEmitter::of_small_indices(Expr e) {
     return fmt::format("cd::cast<{}>({})", register_type(e->dtype), lane_index(index, Bits::i32));
   }
   switch (e->op) {
-    case ScalarOp::eq: case ScalarOp::ne: case ScalarOp::lt: case ScalarOp::le: case ScalarOp::gt: case ScalarOp::ge: break;
+    case ScalarOp::eq:
+    case ScalarOp::ne:
+    case ScalarOp::lt:
+    case ScalarOp::le:
+    case ScalarOp::gt:
+    case ScalarOp::ge: break;
     default: return std::nullopt;
   }
   const auto side = [&](Expr a) {
-    if (a->kind == ExprKind::constant && a->dtype == DType::i64 && std::abs(a->as_int()) <= INT32_MAX) return fmt::format("cd::vec((cd::i32)({}))", a->as_int());
+    if (a->kind == ExprKind::constant && a->dtype == DType::i64 && std::abs(a->as_int()) <= INT32_MAX)
+      return fmt::format("cd::vec((cd::i32)({}))", a->as_int());
     const Expr index = small_index(a);
     return index ? lane_index(index, Bits::i32) : "";
   };

@@ -64,7 +64,8 @@ int contiguity(const LoopKernel& k, int axis) {
   int score = 0;
   for_each_access(k.stmts, [&](BufferId, Expr offset, int weight) {
     if (!depends_on_var(offset, axis)) return;
-    // Tables of a few lines (weights of channels, places of columns), and results where there are not many for the steps, decide only what the rest leaves open.
+    // Tables of a few lines (weights of channels, places of columns), and results where there are not many for the steps, decide only what the rest leaves
+    // open.
     const bool cached = reduces && any && !own_at_each_point(offset);
     if (cached && footprint(k, offset) * 64 < most) return;
     if (!cached && footprint(k, offset) * 4 >= most) weight *= 16;
