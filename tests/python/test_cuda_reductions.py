@@ -54,3 +54,26 @@ def test_stacks_along_the_last_dimension(tmp_path):
 
     a, b, c, d = (torch.randint(-5, 5, (30, n)).float() for n in (20, 20, 4, 3))
     check(stacks, [(a, b, c, d)], tmp_path)
+
+
+def test_tables_of_channels_do_not_turn_images(tmp_path):
+    """Four tables of a number for each channel, beside an image that is read and written as it lies."""
+    def normalised(x, mean, factor, weight, bias):
+        one = lambda t: t[:, None, None]  # noqa: E731
+        return (((x - one(mean)) * one(factor)) * one(weight) + one(bias),)
+
+    inputs = (torch.randint(-9, 9, (2, 64, 20, 20)).float(), *(torch.randint(-3, 3, (64,)).float() for _ in range(4)))
+    check(normalised, [inputs], tmp_path)
+    assert "tile0" not in kernels_text(normalised, inputs, tmp_path)
+
+
+def test_sums_that_read_by_tables_of_columns(tmp_path):
+    """As resizing's gradient: a thread for a column of the result, whose places a table has, in whichever order."""
+    def sums(x, across, along, weights):
+        terms = weights.shape[0]
+        first = (x.index_select(3, across.view(-1)).unflatten(3, (terms, 20)) * weights).sum(3)
+        second = (x.index_select(3, along.view(-1)).unflatten(3, (20, terms)) * weights.t()).sum(4)
+        return first, second
+
+    across = torch.randint(0, 40, (4, 20))
+    check(sums, [(torch.randint(-9, 9, (2, 3, 8, 40)).float(), across, across.t().contiguous(), torch.randint(-3, 3, (4, 20)).float())], tmp_path)
