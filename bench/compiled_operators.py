@@ -157,7 +157,7 @@ def main():
             child.join()
         rows = [json.loads(text) for path in paths for text in path.read_text().splitlines()]
     rows.sort(key=lambda row: -(row["us"].get("coil", 0) / max(row["us"].get("eager", 1e9), 0.1)))
-    print(f"\nmore than {SLOW} times eager, or failed:")
+    print(f"\nmore than {SLOW} times eager, or refused:")
     for row in rows:
         if row["failed"] or row["us"].get("coil", 0) > SLOW * row["us"].get("eager", 1e9):
             print(line(row), *busiest(row), sep="\n")

@@ -17,7 +17,7 @@ PROGRAMS = {
     "gpu_profile.py": ["multiply_10", "--calls", "2"],
     "gpu_profile.py cpu": ["multiply_10", "--device", "cpu", "--peers", "eager,coil", "--calls", "2"],
     "gpu_door.py": ["--only", "attention f32 train"],
-    "compiled_operators.py": ["--only", "glu", "--workers", "1"],
+    "compiled_operators.py": ["--device", "cpu", "--only", "glu", "--workers", "1"],
     "gpu_rows.py": ["--only", "pool", "--repeats", "1"],
     "gpu_tuning.py": ["--programs", "mlp", "--budget", "2s", "--rounds", "1", "--burst", "0.01", "--out", "OUT"],
     "llm.py": ["--shapes", "tiny", "--dtypes", "f32", "--threads", "1", "--prompt", "8", "--tokens", "4", "--rounds", "1"],
