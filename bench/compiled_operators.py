@@ -4,7 +4,7 @@
 On a GPU: µs of all kernels of a call; on a CPU: µs of a call, with one thread unless --threads says otherwise. What takes many times as
 long as eager has a wrong algorithm: the last lines list these. Processes compile side by side, and measure one at a time.
 
-  python bench/compiled_operators.py                 # --device cpu --peers eager inductor coil --json FILE --only WORD --dtype bfloat16
+  python bench/compiled_operators.py                 # --check --device cpu --peers eager inductor coil --json FILE --only WORD --dtype bfloat16
 """
 
 import argparse
@@ -25,6 +25,8 @@ from operators import OPERATORS
 
 ROUNDS = 3
 SLOW = 1.2  # times eager
+WRONG = 2e-3  # with --check; what draws random numbers, and numbers of equal elements, are not compared
+NOT_COMPARED = ("dropout", "rrelu", "gumbel", "fractional", "argsort", "sort", "index_put2")
 CALLS = 5  # a round, on a GPU
 LEAST = 0.05  # seconds of calls a round, on a CPU
 
@@ -43,13 +45,31 @@ def tensors(value):
     return [t for v in value for t in tensors(v)] if isinstance(value, (tuple, list)) else []
 
 
-def step(form, inputs, differentiated):
-    """A call; with gradients, of the sum of what it gives."""
+def step(form, inputs, differentiated, weights=torch.ones_like):
+    """A call; with gradients, of the sum of what it gives (or by other weights)."""
     given = form(*inputs)
     if not differentiated:
         return given
     results = [t for t in tensors(given) if t.requires_grad]
-    return torch.autograd.grad(results, [x for x in inputs if x.requires_grad], [torch.ones_like(t) for t in results], allow_unused=True)
+    return torch.autograd.grad(results, [x for x in inputs if x.requires_grad], [weights(t) for t in results], allow_unused=True)
+
+
+def waves(t):
+    """Weights that differ, so that what adds up to nothing (softmax's gradient by equal ones) is no noise."""
+    return torch.cos(torch.arange(t.numel(), device=t.device, dtype=torch.float64)).view(t.shape).to(t.dtype)
+
+
+def difference(found, wanted):
+    """The largest of the results' relative errors in the 2-norm, where eager's are finite; infinite where shapes or types differ."""
+    worst = 0.0
+    for a, b in zip(tensors(found), tensors(wanted), strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return float("inf")
+        a, b = (t.detach().to(torch.complex128 if t.is_complex() else torch.float64) for t in (a, b))
+        known = torch.isfinite(torch.view_as_real(b)).all(-1) if b.is_complex() else torch.isfinite(b)
+        a, b = torch.where(known, a, 0), torch.where(known, b, 0)
+        worst = max(worst, float((a - b).norm() / b.norm().clamp_min(1e-20)))
+    return worst
 
 
 def call_times(call):
@@ -83,9 +103,13 @@ def measure(case, options, lock):
         try:
             for _ in range(2):
                 step(form, inputs, differentiated)
+            if options.check and peer == "coil" and not any(word in name for word in NOT_COMPARED):
+                row["difference"] = difference(step(form, inputs, differentiated, waves), step(function, inputs, differentiated, waves))
             calls[peer] = lambda form=form: step(form, inputs, differentiated)
         except Exception as problem:
             row["failed"][peer] = f"{type(problem).__name__}: {problem}"[:300]
+    if options.check:
+        return row
     fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         found = {peer: [] for peer in calls}
@@ -123,6 +147,8 @@ def work(part, options, path):
 
 def line(row):
     us = row["us"]
+    if "difference" in row:
+        return f"{row['case']:34} {'WRONG' if row['difference'] > WRONG else 'right':6} {row['difference']:.1e}"
     ratio = f"{us['coil'] / us['eager']:6.2f}" if us.get("eager") and "coil" in us else "      "
     return f"{row['case']:34} {ratio} " + " | ".join(f"{p} {us[p]:9.1f} ({row['launches'][p]})" for p in us) + (f" {row['failed']}" if row["failed"] else "")
 
@@ -141,6 +167,7 @@ def main():
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--workers", type=int, help="processes (6 beside a GPU, 2 on a CPU)")
     parser.add_argument("--seconds", type=float, default=500)
+    parser.add_argument("--check", action="store_true", help="compare results and gradients with eager's, and time nothing")
     parser.add_argument("--kernels", action="store_true", help="the busiest kernels of every peer, on a GPU")
     parser.add_argument("--json")
     options = parser.parse_args()
@@ -156,6 +183,10 @@ def main():
         for child in children:
             child.join()
         rows = [json.loads(text) for path in paths for text in path.read_text().splitlines()]
+    if options.check:
+        wrong = [row for row in rows if row["failed"].get("coil") or row.get("difference", 0) > WRONG]
+        print(f"\n{sum('difference' in row for row in rows)} compared, wrong or refused: {len(wrong)}", *map(line, wrong), sep="\n")
+        return bool(wrong)
     rows.sort(key=lambda row: -(row["us"].get("coil", 0) / max(row["us"].get("eager", 1e9), 0.1)))
     print(f"\nmore than {SLOW} times eager, or refused:")
     for row in rows:

@@ -167,15 +167,24 @@ Views with_factors(Op& op, Views results, const LuFactors& lu) {
   return results;
 }
 
+// Whether the factors that come with a determinant are those of the transposed matrix, as PyTorch's are where that saves it a copy: the gradient, which is
+// given them, takes them so.
+bool gives_transposed_factors(const Op& op, const char* arg) {
+  const auto* value = std::get_if<ValueId>(op.node.find(arg));
+  if (!value || op.node.outputs.size() < 3 || !op.graph.value(*value).is_tensor()) return false;
+  const TensorType& a = op.graph.value(*value).tensor();
+  return !is_complex(a.dtype) && (a.strides.empty() || a.strides == contiguous_strides(op.pool, a.sizes));
+}
+
 Views det(Op& op, const char* arg) {
   const View a = op.tensor(arg);
-  const Determinant d = determinant(op, a);
+  const Determinant d = determinant(op, gives_transposed_factors(op, arg) ? transposed(op, a) : a);
   return with_factors(op, {d.plain}, d.lu);
 }
 
 Views slogdet(Op& op, const char* arg) {
   const View a = op.tensor(arg);
-  const Determinant d = determinant(op, a);
+  const Determinant d = determinant(op, gives_transposed_factors(op, arg) ? transposed(op, a) : a);
   return with_factors(op, {d.sign, d.log_size}, d.lu);
 }
 

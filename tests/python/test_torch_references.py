@@ -191,3 +191,20 @@ def test_norms_in_autocast(norm, dynamic):
             assert found.dtype == wanted.dtype
             assert float((found - wanted).norm()) <= 0.02 * float(wanted.norm()) + 1e-3 * wanted.numel() ** 0.5
     assert coil.compile_stats().fallbacks == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+@pytest.mark.parametrize("function", [torch.linalg.det, lambda x: torch.linalg.slogdet(x)[1], lambda x: torch.logdet(x @ x.mH).real], ids=["det", "slogdet", "logdet"])
+def test_determinants(function, dtype):
+    """The gradients are given factors: of the transposed matrix, where it lies row by row and is real."""
+    for shape in ((3, 3), (2, 4, 4), (1, 1)):
+        for turn in (lambda x: x, lambda x: x.mT):
+            x = torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(shape[-1]))
+            results = []
+            torch._dynamo.reset()
+            for form in (torch.compile(function, backend="coil"), function):
+                leaf = turn(x.clone()).requires_grad_()
+                y = form(leaf)
+                results.append((y.detach(), *torch.autograd.grad(y.abs().sum() * 3, leaf)))
+            for found, wanted in zip(*results, strict=True):
+                torch.testing.assert_close(found, wanted)
