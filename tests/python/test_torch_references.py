@@ -137,12 +137,13 @@ def test_weight_norms(dtype):
     check(lambda x: layer(x), [table(dtype, 6, 9).view(2, 3, 9)])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
-def test_antialiased_sizes(mode):
+def test_antialiased_sizes(mode, dtype):
     # Not to a width of one: there eager (PyTorch 2.15) gives every row the numbers of the first.
     for size, out, corners in (((7, 9), (3, 4), False), ((4, 4), (9, 5), False), ((1, 8), (1, 3), False), ((6, 5), (4, 7), True)):
-        check(lambda x: F.interpolate(x, size=out, mode=mode, antialias=True, align_corners=corners), [table(torch.float32, 6, size[0] * size[1]).view(2, 3, *size)])
-    check(lambda x: F.interpolate(x, scale_factor=0.6, mode=mode, antialias=True), [table(torch.float32, 2, 70).view(1, 2, 10, 7)])
+        check(lambda x: F.interpolate(x, size=out, mode=mode, antialias=True, align_corners=corners), [table(dtype, 6, size[0] * size[1]).view(2, 3, *size)])
+    check(lambda x: F.interpolate(x, scale_factor=0.6, mode=mode, antialias=True), [table(dtype, 2, 70).view(1, 2, 10, 7)])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=lambda t: str(t)[6:])

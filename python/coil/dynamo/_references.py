@@ -50,16 +50,16 @@ def group_norm_backward(grad_out: Tensor, x: Tensor, mean: Tensor, rstd: Tensor,
 def _aa_backward(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Resizing is a matrix for each of both dimensions: what `forward` makes of the unit vectors. The gradient takes them transposed."""
 
-    def weights(size: int, out_size: int, align_corners: bool, scale: float | None, device: torch.device) -> Tensor:
-        units = (torch.arange(size, device=device).unsqueeze(1) == torch.arange(size, device=device)).float()
+    def weights(size: int, out_size: int, align_corners: bool, scale: float | None, like: Tensor) -> Tensor:
+        units = (torch.arange(size, device=like.device).unsqueeze(1) == torch.arange(size, device=like.device)).to(like.dtype)
         return forward(units.view(size, 1, 1, size), [1, out_size], align_corners, None, scale).view(size, out_size)
 
     def backward(grad_output: Tensor, output_size: list[int], input_size: list[int], align_corners: bool, scales_h: float | None = None,
                  scales_w: float | None = None) -> Tensor:
-        rows = weights(input_size[2], output_size[0], align_corners, scales_h, grad_output.device)
-        columns = weights(input_size[3], output_size[1], align_corners, scales_w, grad_output.device)
         grad = _wide(grad_output)
-        return torch.matmul(torch.matmul(rows.to(grad.dtype), grad), columns.to(grad.dtype).t()).to(grad_output.dtype)
+        rows = weights(input_size[2], output_size[0], align_corners, scales_h, grad)
+        columns = weights(input_size[3], output_size[1], align_corners, scales_w, grad)
+        return torch.matmul(torch.matmul(rows, grad), columns.t()).to(grad_output.dtype)
 
     return backward
 
