@@ -25,7 +25,7 @@ _EQUALITIES = {aten.eq.Tensor, aten.ne.Tensor}
 _EXACT = {aten.gather.default, aten.index.Tensor, aten.index_select.default, aten.clone.default, aten._unsafe_view.default, aten.flip.default,
           aten.abs.default, aten.neg.default, aten.relu.default}
 # What PyTorch's cut does not know, since Inductor never sees it whole. Views and copies, which cost nothing or little to have again:
-_COMPUTED_ANEW = {aten.transpose, aten.detach, aten.cat, aten.constant_pad_nd, aten.masked_fill, aten.flip, aten.repeat, aten.split_with_sizes, aten.unbind,
+_COMPUTED_ANEW = {aten.transpose, aten.cat, aten.constant_pad_nd, aten.masked_fill, aten.flip, aten.repeat, aten.split_with_sizes, aten.unbind,
                   aten.diagonal, aten.tril, aten.index_select}
 # What coil's kernels join with what it reads: that need not be in memory for it.
 _JOINED = {aten._log_softmax_backward_data, aten._softmax_backward_data, aten.native_layer_norm_backward, aten.native_group_norm_backward, aten.nll_loss_forward,

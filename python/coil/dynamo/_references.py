@@ -14,7 +14,7 @@ aten = torch.ops.aten
 MAX, MEAN = 2, 1  # of embedding_bag's modes
 
 
-def _wide(t: Tensor) -> Tensor:
+def wide(t: Tensor) -> Tensor:
     return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
 
 
@@ -22,7 +22,7 @@ def _wide(t: Tensor) -> Tensor:
 
 def weight_norm_backward(grad_w: Tensor, saved_v: Tensor, saved_g: Tensor, saved_norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """w = v * (g / |v|), the norms over all dimensions but `dim`."""
-    grad, v, g, norms = map(_wide, (grad_w, saved_v, saved_g, saved_norms))
+    grad, v, g, norms = map(wide, (grad_w, saved_v, saved_g, saved_norms))
     others = [d for d in range(v.dim()) if d != dim % v.dim()]
     along = (grad * v).sum(others, keepdim=True) if others else grad * v
     grad_v = g / norms * (grad - v * (along / (norms * norms)))
@@ -34,14 +34,14 @@ def weight_norm_backward(grad_w: Tensor, saved_v: Tensor, saved_g: Tensor, saved
 def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, *sizes: Any) -> Any:
     if weight is None or weight.dtype == x.dtype:
         return NotImplemented
-    result, mean, rstd = aten.native_group_norm.default(_wide(x), weight, bias, *sizes)
+    result, mean, rstd = aten.native_group_norm.default(wide(x), weight, bias, *sizes)
     return result.to(x.dtype), mean, rstd
 
 
 def group_norm_backward(grad_out: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, *sizes: Any) -> Any:
     if weight is None or weight.dtype == x.dtype:
         return NotImplemented
-    found = aten.native_group_norm_backward.default(_wide(grad_out), _wide(x), mean, rstd, weight, *sizes)
+    found = aten.native_group_norm_backward.default(wide(grad_out), wide(x), mean, rstd, weight, *sizes)
     return found[0] if found[0] is None else found[0].to(x.dtype), found[1], found[2]
 
 
@@ -56,7 +56,7 @@ def _aa_backward(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def backward(grad_output: Tensor, output_size: list[int], input_size: list[int], align_corners: bool, scales_h: float | None = None,
                  scales_w: float | None = None) -> Tensor:
-        grad = _wide(grad_output)
+        grad = wide(grad_output)
         rows = weights(input_size[2], output_size[0], align_corners, scales_h, grad)
         columns = weights(input_size[3], output_size[1], align_corners, scales_w, grad)
         return torch.matmul(torch.matmul(rows, grad), columns.t()).to(grad_output.dtype)
@@ -98,11 +98,11 @@ def embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_b
 def embedding_bag_dense_backward(grad: Tensor, indices: Tensor, offset2bag: Tensor, bag_size: Tensor, maximum_indices: Tensor, num_weights: int,
                                  scale_grad_by_freq: bool, mode: int, per_sample_weights: Tensor | None, padding_idx: int = -1) -> Tensor:
     if mode == MAX:
-        filled = torch.where((bag_size > 0).unsqueeze(1), _wide(grad), 0)
+        filled = torch.where((bag_size > 0).unsqueeze(1), wide(grad), 0)
         columns = torch.arange(grad.size(1), device=grad.device)
         table = torch.zeros([num_weights, grad.size(1)], dtype=filled.dtype, device=grad.device)
         return aten._unsafe_index_put(table, [maximum_indices.to(torch.int64), columns], filled, True).to(grad.dtype)
-    rows = _wide(grad).index_select(0, offset2bag)
+    rows = wide(grad).index_select(0, offset2bag)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(1)
     if mode == MEAN:
@@ -118,7 +118,7 @@ def embedding_bag_backward(grad: Tensor, indices: Tensor, offsets: Tensor, offse
 
 def embedding_bag_per_sample_weights_backward(grad: Tensor, weight: Tensor, indices: Tensor, offsets: Tensor, offset2bag: Tensor, mode: int,
                                               padding_idx: int = -1) -> Tensor:
-    products = _wide(grad).index_select(0, offset2bag) * _wide(weight).index_select(0, indices)
+    products = wide(grad).index_select(0, offset2bag) * wide(weight).index_select(0, indices)
     found = products.sum(1)
     if padding_idx >= 0:
         found = torch.where(indices == padding_idx, 0, found)
@@ -132,8 +132,8 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     the largest tensor of a training step, and in float32 where the logits are of 16 bits."""
     if x.dim() == 0 or x.size(dim) == 0:
         return NotImplemented
-    wide = x.float() if half_to_float else _wide(x)
-    shifted = wide - wide.amax(dim, True)
+    logits = x.float() if half_to_float else wide(x)
+    shifted = logits - logits.amax(dim, True)
     found = shifted - shifted.exp().sum(dim, True).log()
     return found if half_to_float else found.to(x.dtype)
 

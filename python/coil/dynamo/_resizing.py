@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.fx import Node
 
+from ._references import wide
+
 aten = torch.ops.aten
 
 
@@ -95,10 +97,14 @@ def _interpolate(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     operators, filter = MODES[given["mode"]]
     rest = scales if filter.last == 0 else [bool(given["align_corners"]), *scales]
     op = operators[dims - 1]
-    return _Resize.apply(x, op.default, getattr(aten, f"{op._qualified_op_name.partition('::')[2]}_backward").default, out, tuple(rest))
+    return _Resize.apply(x, op.default, _backward_of(op), out, tuple(rest))
 
 
 # ---- gradients
+
+def _backward_of(op: Any) -> Any:
+    return getattr(aten, f"{op._qualified_op_name.partition('::')[2]}_backward").default
+
 
 def _gradient(filter: Filter) -> Callable[..., Any]:
     def backward(grad: Tensor, output_size: list[int], input_size: list[int], *rest: Any) -> Tensor:
@@ -107,7 +113,7 @@ def _gradient(filter: Filter) -> Callable[..., Any]:
         scales = tuple(scales) + (None,) * (dims - len(scales))
         if not all(type(n) is int and n > 0 for n in (*output_size, *input_size[2:])):
             return NotImplemented
-        found = grad.float() if grad.dtype in (torch.float16, torch.bfloat16) else grad
+        found = wide(grad)
         for i in reversed(range(dims)):
             size, out, scale = input_size[2 + i], output_size[i], scales[i]
             if filter.last == 0 and _whole_factor(size, out, scale, dims):
@@ -193,6 +199,5 @@ def _cubic(share: Tensor) -> list[Tensor]:
 
 
 GRADIENTS_OF_RESIZING: dict[Any, Callable[..., Any]] = {
-    getattr(aten, f"{op._qualified_op_name.partition('::')[2]}_backward").default: _gradient(filter)
-    for operators, filter in MODES.values() for op in operators if op is not None
+    _backward_of(op): _gradient(filter) for operators, filter in MODES.values() for op in operators if op is not None
 }

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
+from ._references import wide
 from ._resizing import find_resizing
 
 aten = torch.ops.aten
@@ -73,8 +74,7 @@ def cumprod_gradient(grad: Tensor, x: Tensor, result: Tensor, dim: int) -> Tenso
     def from_here_on(t: Tensor) -> Tensor:
         return t.flip(dim).cumsum(dim).flip(dim)
 
-    wide = [t.float() if t.dtype in (torch.float16, torch.bfloat16) else t for t in (grad, x, result)]
-    grad_wide, x_wide, result_wide = wide
+    grad_wide, x_wide, result_wide = map(wide, (grad, x, result))
     zero = x_wide == 0
     zeros = zero.cumsum(dim)
     before, first = zeros == 0, zero & (zeros == 1)

@@ -240,6 +240,7 @@ bool ExprEmitter::fits_32(Expr e) const {
 }
 
 Expr ExprEmitter::small_index(Expr value) const {
+  if (value->kind == ExprKind::constant && value->dtype == DType::i64) value = value->pool->index(value->as_int());
   if (value->is_op(ScalarOp::cast) && value->dtype == DType::i64 && value->args[0]->dtype == DType::index) value = value->args[0];
   return value->dtype == DType::index && fits_32(value) ? value : Expr();
 }
@@ -261,17 +262,9 @@ std::optional<std::string> ExprEmitter::of_small_indices(Expr e) {
     case ScalarOp::ge: break;
     default: return std::nullopt;
   }
-  const auto side = [&](Expr a) {
-    if (a->kind == ExprKind::constant && a->dtype == DType::i64 && std::abs(a->as_int()) <= INT32_MAX)
-      return fmt::format("cd::vec((cd::i32)({}))", a->as_int());
-    const Expr index = small_index(a);
-    return index ? lane_index(index, Bits::i32) : "";
-  };
-  const Expr a = e->args[0], b = e->args[1];
-  const auto is_small = [&](Expr x) { return (x->kind == ExprKind::constant && x->dtype == DType::i64) || small_index(x); };
-  if (!is_small(a) || !is_small(b)) return std::nullopt;
-  const std::string x = side(a), y = side(b);
-  if (x.empty() || y.empty()) return std::nullopt;
+  const Expr a = small_index(e->args[0]), b = small_index(e->args[1]);
+  if (!a || !b) return std::nullopt;
+  const std::string x = lane_index(a, Bits::i32), y = lane_index(b, Bits::i32);
   return fmt::format("cd::{}({}, {})", info(e->op).name, x, y);
 }
 

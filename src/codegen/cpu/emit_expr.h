@@ -61,7 +61,7 @@ class ExprEmitter {
   std::string checked_lanes(Expr e);
   std::string lane_division(Expr e, Bits bits);
   bool fits_32(Expr index) const;
-  // An i64 value or an index that differs from lane to lane, as an index of 32 bits.
+  // An index, one as an i64 value, or a constant, as an index that fits 32 bits; null: it is none.
   Expr small_index(Expr value) const;
   std::optional<std::string> of_small_indices(Expr e);
   Text name(Text t, const char* prefix);
