@@ -1,11 +1,15 @@
-"""Decoding and prompts of language models: coil's package beside PyTorch's static cache (eager, Inductor) and, where it is installed, llama.cpp.
+"""Decoding and prompts of language models: coil's package beside PyTorch's static cache (eager, Inductor) and llama.cpp.
 
-usage: python bench/llm.py [--shapes tiny,135m] [--dtypes f32,bf16] [--threads 1,2] [--prompt 128] [--tokens 64] [--rounds 3] [--peers eager,inductor] [--device cuda]
+usage: python bench/llm.py [--shapes tiny,135m] [--dtypes f32,bf16,q8_0,q4_0] [--threads 1,2] [--prompt 128] [--tokens 64] [--rounds 3]
+                           [--peers eager,inductor] [--llama-bench FILE] [--device cuda]
 
-Random weights of real shapes, greedy, batch 1. Rounds are interleaved: every competitor processes the prompt and then generates, in turn. Printed are tokens/s
-of decoding and ms of the prompt (medians, with the quartiles), the share of the memory bandwidth measured in the same run (a copy's reads) that reading
-all weights once a token is, and the package's size beside the weights'. On a GPU (--device cuda) the peers'
-steps are CUDA graphs (reduce-overhead), and threads mean nothing. llama.cpp is not run by this program: see docs/performance.md for how to.
+Random weights of real shapes, greedy, batch 1. f32 and bf16 are a transformers model with a static cache. q8_0, q4_0 and the other types of GGUF are
+files (bench/random_gguf.py, needs the package gguf) that `coil import-gguf` reads: exactly, and with `activations` in int8 ("coil int8"), which is how
+llama.cpp multiplies them. --llama-bench names llama.cpp's program of that name, which then reads the same file (of f32 and bf16 one of the same shape).
+
+Rounds are interleaved: every competitor processes the prompt and then generates, in turn. Printed are tokens/s of decoding and ms of the prompt (medians,
+with the quartiles), the share of the memory bandwidth measured in the same run (a copy's reads) that reading all weights once a token is, and the
+package's size beside the weights'. On a GPU (--device cuda) the peers' steps are CUDA graphs (reduce-overhead), and threads mean nothing.
 """
 
 import argparse
@@ -78,18 +82,13 @@ class Torch:
 
 
 class Coil:
-    def __init__(self, module, folder, build, threads, device="cpu"):
+    """A package: how to compile it is the subclass's."""
+
+    def __init__(self, package, threads, device="cpu"):
         import coil.llm
 
-        n = torch.export.Dim("n", min=1, max=CONTEXT - 1)
-        example = {"input_ids": torch.zeros(1, 5, dtype=torch.int64), "cache_position": torch.arange(5)}
-        example = {name: value.to(device) for name, value in example.items()}
-        program = torch.export.export(module, (), example, dynamic_shapes={"input_ids": {1: n}, "cache_position": {0: n}}, strict=False)
-        torch.export.save(program, folder / "p.pt2")
-        subprocess.run([build / "coil", "compile", folder / "p.pt2", "-q", "-o", folder / "m.coil.pt2", *target(device)], check=True)
-        (folder / "p.pt2").unlink()
-        self.bytes = (folder / "m.coil.pt2").stat().st_size
-        self.generator = coil.llm.Generator(folder / "m.coil.pt2", num_threads=threads, device=device if device != "cpu" else None)
+        self.bytes = package.stat().st_size
+        self.generator = coil.llm.Generator(package, num_threads=threads, device=device if device != "cpu" else None)
 
     def run(self, prompt, tokens):
         talk = self.generator.conversation(prompt)
@@ -98,6 +97,37 @@ class Coil:
         first = time.perf_counter() - begin
         talk.generate(tokens - 1)
         return first, time.perf_counter() - begin - first
+
+
+def exported(module, folder, build, device):
+    n = torch.export.Dim("n", min=1, max=CONTEXT - 1)
+    example = {"input_ids": torch.zeros(1, 5, dtype=torch.int64), "cache_position": torch.arange(5)}
+    example = {name: value.to(device) for name, value in example.items()}
+    program = torch.export.export(module, (), example, dynamic_shapes={"input_ids": {1: n}, "cache_position": {0: n}}, strict=False)
+    torch.export.save(program, folder / "p.pt2")
+    subprocess.run([build / "coil", "compile", folder / "p.pt2", "-q", "-o", folder / "m.coil.pt2", *target(device)], check=True)
+    (folder / "p.pt2").unlink()
+    return folder / "m.coil.pt2"
+
+
+def imported(file, folder, activations):
+    import coil.gguf
+
+    package = folder / f"{file.stem}-{activations}.coil.pt2"
+    coil.gguf.import_gguf(file, package, context=CONTEXT, options={"activations": activations})
+    return package
+
+
+class LlamaCpp:
+    """llama-bench, a process for each run; it does not count loading."""
+
+    def __init__(self, program, file, threads):
+        self.program, self.file, self.threads = program, file, threads
+
+    def run(self, prompt, tokens):
+        command = [self.program, "-m", self.file, "-t", str(self.threads), "-p", str(len(prompt)), "-n", str(max(tokens - 1, 1)), "-r", "1", "-o", "json"]
+        runs = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        return tuple(next(run["avg_ns"] for run in runs if bool(run["n_prompt"]) == of_prompt) * 1e-9 for of_prompt in (True, False))
 
 
 def target(device):
@@ -136,6 +166,29 @@ def spread(values):
     return f"{middle:8.1f} ({low:.1f} to {high:.1f})"
 
 
+def competitors_of(options, shape, dtype, threads, folder):
+    """{name: competitor} and the bytes of the weights."""
+    from random_gguf import write
+
+    file = folder / f"{shape}-{dtype}.gguf"
+    found = {}
+    if options.llama_bench or dtype not in DTYPES:
+        write(SHAPES[shape], dtype, file)
+    if dtype in DTYPES:
+        module = exportable(shape, dtype, options.device)
+        weights = weight_bytes(module)
+        found["coil"] = Coil(exported(module, folder, options.build, options.device), threads, options.device)
+        for peer in filter(None, options.peers.split(",")):
+            found[peer] = Torch(exportable(shape, dtype, options.device), None if peer == "eager" else peer, options.device)
+    else:
+        weights = file.stat().st_size
+        found["coil"] = Coil(imported(file, folder, "float"), threads)
+        found["coil int8"] = Coil(imported(file, folder, "int8"), threads)
+    if options.llama_bench:
+        found["llama.cpp"] = LlamaCpp(options.llama_bench, file, threads)
+    return found, weights
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", default="135m")
@@ -145,6 +198,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", default="eager")
+    parser.add_argument("--llama-bench", help="llama.cpp's program")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--keep", type=pathlib.Path, help="folder in which the packages stay")
     parser.add_argument("--json", help="file for the numbers")
@@ -156,27 +210,30 @@ def main():
         for shape in options.shapes.split(","):
             for dtype in options.dtypes.split(","):
                 with tempfile.TemporaryDirectory() as folder:
-                    module = exportable(shape, dtype, options.device)
-                    competitors = {"coil": Coil(module, options.keep or pathlib.Path(folder), options.build, threads, options.device)}
-                    for peer in filter(None, options.peers.split(",")):
-                        competitors[peer] = Torch(exportable(shape, dtype, options.device), None if peer == "eager" else peer, options.device)
-                    prompt = [(7 * i + 3) % SHAPES[shape]["vocab_size"] for i in range(options.prompt)]
-                    times = {name: [] for name in competitors}
-                    for competitor in competitors.values():
-                        competitor.run(prompt, 4)
-                    for _ in range(options.rounds):
-                        for name, competitor in competitors.items():
-                            times[name].append(competitor.run(prompt, options.tokens))
-                    weights, read = weight_bytes(module), bandwidth(threads, options.device)
-                    for name, runs in times.items():
-                        rates = [(options.tokens - 1) / rest for _, rest in runs]
-                        share = statistics.median(rates) * weights / read
-                        size = f", package {competitors['coil'].bytes / weights:.2f} times the weights" if name == "coil" else ""
-                        print(f"{shape} {dtype} {threads} threads {name:9s} {spread(rates)} tokens/s, prompt {spread([first * 1e3 for first, _ in runs])} ms, "
-                              f"{share:.0%} of {read / 1e9:.1f} GB/s{size}", flush=True)
-                        rows.append({"shape": shape, "dtype": dtype, "threads": threads, "name": name, "tokens_per_second": rates, "prompt_ms": [first * 1e3 for first, _ in runs]})
+                    rows += compared(options, shape, dtype, threads, options.keep or pathlib.Path(folder))
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(rows))
+
+
+def compared(options, shape, dtype, threads, folder):
+    """A line, and a row of numbers, for each competitor."""
+    competitors, weights = competitors_of(options, shape, dtype, threads, folder)
+    prompt = [(7 * i + 3) % SHAPES[shape]["vocab_size"] for i in range(options.prompt)]
+    times = {name: [] for name in competitors}
+    for competitor in competitors.values():
+        competitor.run(prompt, 4)
+    for _ in range(options.rounds):
+        for name, competitor in competitors.items():
+            times[name].append(competitor.run(prompt, options.tokens))
+    read, rows = bandwidth(threads, options.device), []
+    for name, runs in times.items():
+        rates = [(options.tokens - 1) / rest for _, rest in runs]
+        share = statistics.median(rates) * weights / read
+        size = f", package {competitors[name].bytes / weights:.2f} times the weights" if isinstance(competitors[name], Coil) else ""
+        print(f"{shape} {dtype} {threads} threads {name:9s} {spread(rates)} tokens/s, prompt {spread([first * 1e3 for first, _ in runs])} ms, "
+              f"{share:.0%} of {read / 1e9:.1f} GB/s{size}", flush=True)
+        rows.append({"shape": shape, "dtype": dtype, "threads": threads, "name": name, "tokens_per_second": rates, "prompt_ms": [first * 1e3 for first, _ in runs]})
+    return rows
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ extern "C" {
 #define COIL_GROUP_KEPT_K 16384
 /* A packed panel of a product of integers: [ceil(k/4)][COIL_PANEL][4] int8, then COIL_PANEL int32, see CoilGemm. */
 #define COIL_INTEGER_PANEL_BYTES(k) (((k) + 3) / 4 * 4 * COIL_PANEL + COIL_PANEL * 4)
+/* Rows of k of the smallest group of a product of bytes with groups, see CoilGemm. */
+#define COIL_LEAST_BYTE_GROUP 16
 /* Taps of a depthwise convolution of bytes: as many products of 255 and 128 have a sum that float32 holds exactly. */
 #define COIL_DEPTHWISE_BYTE_TAPS 512
 /* Narrow groups: floats of a copy of what 8 pixels of a line see of 64 channels' groups, and whether it holds them. */
@@ -65,7 +67,10 @@ typedef void (*CoilEpilogue)(const void* context, int64_t batch, int64_t row, in
  * (low bits) and j + 16 with 8 added. An element counts as (b - zero) * scale in float32, as computed for its group of rows of k;
  * beside a bfloat16 A of several rows it may be rounded to bfloat16 (not where groups are whole columns of int8 without zeros).
  * Integers (dtype COIL_UINT8 or COIL_INT8 for A; packed, batch 1): B int8 in panels of COIL_INTEGER_PANEL_BYTES(k) bytes, four rows of a column
- * side by side, zero padded, then the columns' sums times -128; sums are exact (modulo 2^32), the epilogue's tile holds int32, c is int32. */
+ * side by side, zero padded, then the columns' sums times -128; sums are exact (modulo 2^32), the epilogue's tile holds int32, c is int32.
+ * Both (COIL_INT8 for A and b_bits; packed, batch 1; groups are whole columns or a multiple of 4 from COIL_LEAST_BYTE_GROUP on): panels
+ * [ceil(n/COIL_PANEL)][ceil(k/4)][COIL_PANEL][4] of int8, or of 4 bits [..][COIL_PANEL/2][4] as above; zero padded. A's numbers times elements as above in
+ * float32: exact sums of groups of up to 2^16 rows, times their scales. */
 typedef struct CoilGemm {
   int64_t batch, m, n, k;
   const void* a;

@@ -12,11 +12,13 @@ __attribute__((noinline)) void dequantise(const CoilGemm& g, int64_t panel, int6
     const int64_t group = (k0 + i) / g.b_group, end = min64(k, (group + 1) * g.b_group - k0);
     const GroupTables<scaled, shifted> tables(g, group, panel);
     for (; i < end; i++, b += Numbers::kRow, out += COIL_PANEL) {
-      Vec row[kPanelVectors];
-      Numbers::load_row(b, row);
-      tables.apply(row);
 #pragma unroll
-      for (int j = 0; j < kPanelVectors; j++) store(out + j * kLanes, row[j]);
+      for (int h = 0; h < kParts; h++) {
+        Vec part[2];
+        Numbers::load_part(b, h, part);
+#pragma unroll
+        for (int j = 0; j < 2; j++) store(out + Numbers::column(h, j), tables.apply(part[j], Numbers::column(h, j)));
+      }
     }
   }
 }

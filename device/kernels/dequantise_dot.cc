@@ -15,10 +15,9 @@ __attribute__((noinline, target("avx512bf16"))) void dequantise(const CoilGemm& 
     const int64_t group = (k0 + i) / g.b_group, end = min64(k, (group + 1) * g.b_group - k0);
     const GroupTables<scaled, shifted> tables(g, group, panel);
     for (; i < end; i++, b += Numbers::kRow, out += COIL_PANEL) {
-      Vec row[kPanelVectors];
-      Numbers::load_row(b, row);
-      tables.apply(row);
-      store_raw(out, __builtin_ia32_cvtne2ps2bf16_512(row[1], row[0]));
+      Vec row[2];
+      Numbers::load_part(b, 0, row);
+      store_raw(out, __builtin_ia32_cvtne2ps2bf16_512(tables.apply(row[1], kLanes), tables.apply(row[0], 0)));
     }
   }
 }

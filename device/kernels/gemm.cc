@@ -1,5 +1,6 @@
 // coil_gemm: batched products of strided or packed operands.
 #include "amx.h"
+#include "byte_groups.h"
 #include "few_outputs.h"
 #include "gemm_quantised.h"
 #include "gemm_source.h"
@@ -15,7 +16,7 @@ struct MixedGemmSource : GemmSource<T> {
   using GemmSource<T>::g;
   bool bits;  // rows of A are copied without widening, and B is bfloat16 too
   bool scale_last = scales_last(g);
-  static constexpr int64_t kFewTiles = 2;  // as many meet the panel's numbers as they are
+  static constexpr int64_t kFewTiles = kLanes == 16 ? 2 : 1;  // as many meet the panel's numbers as they are
 
   MixedGemmSource(const CoilGemm& gemm, bool as_bits) : GemmSource<T>{gemm}, bits(as_bits) {}
 
@@ -68,7 +69,7 @@ struct MixedGemmSource : GemmSource<T> {
     }
     const bool unscaled = scale_last || (!g.b_scale && !g.b_zero);
     if (g.b_bits == 8 && unscaled && tiles <= kFewTiles) return {static_cast<const int8_t*>(g.b) + panel * g.k * kPanel + k0 * kPanel, kPanel, COIL_INT8};
-    if (kLanes == 16 && g.b_scale && tiles <= kFewTiles) return {nullptr, kPanel, COIL_FLOAT32, quantised_panel(panel, k0)};
+    if (g.b_scale && tiles <= kFewTiles) return {nullptr, kPanel, COIL_FLOAT32, quantised_panel(panel, k0)};
     if (g.b_bits) {
       dequantise_panel(g, g.b_scale && !scale_last, panel, k0, k, buffer);
       return {buffer, kPanel, COIL_FLOAT32};
@@ -100,6 +101,7 @@ void gemm(const CoilGemm& g, const CoilHost* host) {
 
 extern "C" void COIL_KERNEL(coil_gemm)(const CoilGemm* args, const CoilHost* host) {
   using namespace COIL_KERNELS_NAMESPACE;
+  if (args->dtype == COIL_INT8 && args->b_bits) return grouped_byte_gemm(*args, host);
   if (args->dtype == COIL_UINT8 || args->dtype == COIL_INT8) return integer_gemm(*args, host);
   with_dtype(args->dtype, [&](auto* type) { gemm<__remove_cvref(decltype(*type))>(*args, host); });
 }

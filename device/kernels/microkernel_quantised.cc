@@ -5,29 +5,49 @@
 
 namespace COIL_KERNELS_NAMESPACE {
 
-#ifdef __AVX512F__
 namespace {
 
-template <int mr, class Numbers, bool shifted>
-__attribute__((noinline)) void micro(int64_t k, const float* a, const QuantisedPanel& b, float* acc, bool accumulate) {
-  Vec sum[mr][2];
+// A part's scales or zero points.
+template <class Numbers>
+COIL_INLINE void load_table(const float* table, int64_t cols, int h, Vec (&out)[2]) {
+  __builtin_prefetch(table + COIL_PANEL + h * (COIL_PANEL / 2));  // rows of tables are far apart; what follows are the next panel's
+#pragma unroll
+  for (int j = 0; j < 2; j++) out[j] = load_partial(table + Numbers::column(h, j), max64(0, min64(kLanes, cols - Numbers::column(h, j))));
+}
+
+template <int mr, class Numbers>
+COIL_INLINE void begin_sums(const float* acc, int h, bool accumulate, Vec (&sum)[mr][2]) {
 #pragma unroll
   for (int i = 0; i < mr; i++) {
 #pragma unroll
-    for (int j = 0; j < 2; j++) sum[i][j] = accumulate ? load(acc + i * kPanel + j * kLanes) : Vec(0.0f);
+    for (int j = 0; j < 2; j++) sum[i][j] = accumulate ? load(acc + i * kPanel + Numbers::column(h, j)) : Vec(0.0f);
   }
+}
+template <int mr, class Numbers>
+COIL_INLINE void end_sums(float* acc, int h, const Vec (&sum)[mr][2]) {
+#pragma unroll
+  for (int i = 0; i < mr; i++) {
+#pragma unroll
+    for (int j = 0; j < 2; j++) store(acc + i * kPanel + Numbers::column(h, j), sum[i][j]);
+  }
+}
+
+template <int mr, class Numbers, bool shifted>
+COIL_INLINE void micro_part(int64_t k, const float* a, const QuantisedPanel& b, int h, float* acc, bool accumulate) {
+  Vec sum[mr][2];
+  begin_sums<mr, Numbers>(acc, h, accumulate, sum);
   const uint8_t* row = b.data;
   const float *scales = b.scale, *zeros = b.zero;
   int64_t left = b.first_group;
   for (int64_t p = 0; p < k; left = b.group, scales += b.n, zeros += shifted ? b.n : 0) {
     Vec scale[2], zero[2];
-    load_columns(scales, b.cols, scale);
-    if (shifted) load_columns(zeros, b.cols, zero);
+    load_table<Numbers>(scales, b.cols, h, scale);
+    if (shifted) load_table<Numbers>(zeros, b.cols, h, zero);
     const int64_t end = min64(k, p + left);
 #pragma clang loop unroll(disable)
     for (; p < end; p++, row += Numbers::kRow) {
       Vec column[2];
-      Numbers::load_row(row, column);
+      Numbers::load_part(row, h, column);
 #pragma unroll
       for (int j = 0; j < 2; j++) column[j] = (shifted ? column[j] - zero[j] : column[j]) * scale[j];
 #pragma unroll
@@ -38,34 +58,26 @@ __attribute__((noinline)) void micro(int64_t k, const float* a, const QuantisedP
       }
     }
   }
-#pragma unroll
-  for (int i = 0; i < mr; i++) {
-#pragma unroll
-    for (int j = 0; j < 2; j++) store(acc + i * kPanel + j * kLanes, sum[i][j]);
-  }
+  end_sums<mr, Numbers>(acc, h, sum);
 }
 
 // The same for very few rows, where unpacking takes the time: a group's numbers are multiplied as they are, its sums by the scales. Several k are
 // summed apart, so that the multiply-adds do not wait for each other.
 template <int mr, class Numbers, bool shifted>
-__attribute__((noinline)) void micro_groups(int64_t k, const float* a, const QuantisedPanel& b, float* acc, bool accumulate) {
+COIL_INLINE void micro_groups_part(int64_t k, const float* a, const QuantisedPanel& b, int h, float* acc, bool accumulate) {
   constexpr int kApart = mr == 1 ? 4 : 2;
   Vec total[mr][2];
-#pragma unroll
-  for (int i = 0; i < mr; i++) {
-#pragma unroll
-    for (int j = 0; j < 2; j++) total[i][j] = accumulate ? load(acc + i * kPanel + j * kLanes) : Vec(0.0f);
-  }
+  begin_sums<mr, Numbers>(acc, h, accumulate, total);
   const uint8_t* row = b.data;
   const float *scales = b.scale, *zeros = b.zero;
   int64_t left = b.first_group;
   for (int64_t p = 0; p < k; left = b.group, scales += b.n, zeros += shifted ? b.n : 0) {
     Vec scale[2], zero[2], sum[kApart][mr][2] = {};
-    load_columns(scales, b.cols, scale);
-    if (shifted) load_columns(zeros, b.cols, zero);
+    load_table<Numbers>(scales, b.cols, h, scale);
+    if (shifted) load_table<Numbers>(zeros, b.cols, h, zero);
     const auto step = [&](int64_t at, Vec(&to)[mr][2]) {
       Vec column[2];
-      Numbers::load_row(row, column);
+      Numbers::load_part(row, h, column);
       row += Numbers::kRow;
 #pragma unroll
       for (int j = 0; j < 2; j++) {
@@ -97,11 +109,18 @@ __attribute__((noinline)) void micro_groups(int64_t k, const float* a, const Qua
       }
     }
   }
-#pragma unroll
-  for (int i = 0; i < mr; i++) {
-#pragma unroll
-    for (int j = 0; j < 2; j++) store(acc + i * kPanel + j * kLanes, total[i][j]);
-  }
+  end_sums<mr, Numbers>(acc, h, total);
+}
+
+template <int mr, class Numbers, bool shifted>
+__attribute__((noinline)) void micro(int64_t k, const float* a, const QuantisedPanel& b, float* acc, bool accumulate) {
+#pragma clang loop unroll(disable)
+  for (int h = 0; h < kParts; h++) micro_part<mr, Numbers, shifted>(k, a, b, h, acc, accumulate);
+}
+template <int mr, class Numbers, bool shifted>
+__attribute__((noinline)) void micro_groups(int64_t k, const float* a, const QuantisedPanel& b, float* acc, bool accumulate) {
+#pragma clang loop unroll(disable)
+  for (int h = 0; h < kParts; h++) micro_groups_part<mr, Numbers, shifted>(k, a, b, h, acc, accumulate);
 }
 
 constexpr int64_t kLeastGroup = 8;  // with fewer rows of k the sums' own arithmetic is more than that of the numbers
@@ -116,11 +135,15 @@ void run_rows(int64_t k, const float* a, const QuantisedPanel& b, int64_t rows, 
     case 2: return micro<2, Numbers, shifted>(k, a, b, acc, accumulate);
     case 4: return micro<4, Numbers, shifted>(k, a, b, acc, accumulate);
     case 6: return micro<6, Numbers, shifted>(k, a, b, acc, accumulate);
+#ifdef __AVX512F__
     case 7: return micro<7, Numbers, shifted>(k, a, b, acc, accumulate);
     case 8: return micro<8, Numbers, shifted>(k, a, b, acc, accumulate);
     case 10: return micro<10, Numbers, shifted>(k, a, b, acc, accumulate);
     case 12: return micro<12, Numbers, shifted>(k, a, b, acc, accumulate);
     default: return micro<14, Numbers, shifted>(k, a, b, acc, accumulate);
+#else
+    default: __builtin_unreachable();
+#endif
   }
 }
 
@@ -130,8 +153,5 @@ void tile_product_quantised(int64_t k, const float* a, const QuantisedPanel& b, 
   if (b.bits == 4) return b.zero ? run_rows<HalfBytes, true>(k, a, b, rows, acc, accumulate) : run_rows<HalfBytes, false>(k, a, b, rows, acc, accumulate);
   return b.zero ? run_rows<Bytes, true>(k, a, b, rows, acc, accumulate) : run_rows<Bytes, false>(k, a, b, rows, acc, accumulate);
 }
-#else
-void tile_product_quantised(int64_t, const float*, const QuantisedPanel&, int64_t, float*, bool) { __builtin_unreachable(); }
-#endif
 
 }  // namespace COIL_KERNELS_NAMESPACE

@@ -9,31 +9,32 @@ namespace COIL_KERNELS_NAMESPACE {
 
 constexpr int kPanelVectors = COIL_PANEL / kLanes;
 
-// One row of a panel: 32 numbers.
+// One row of a panel: 32 numbers, in kParts parts of two vectors, of which vector j of part h begins at column(h, j).
+constexpr int kParts = kPanelVectors / 2;
+
 struct Bytes {
   static constexpr int64_t kRow = COIL_PANEL;
-  static COIL_INLINE_MEMBER void load_row(const uint8_t* row, Vec* out) {
+  static constexpr int column(int h, int j) { return (2 * h + j) * kLanes; }
+  static COIL_INLINE_MEMBER void load_part(const uint8_t* row, int h, Vec (&out)[2]) {
 #pragma unroll
-    for (int j = 0; j < kPanelVectors; j++) out[j] = load(reinterpret_cast<const int8_t*>(row) + j * kLanes);
+    for (int j = 0; j < 2; j++) out[j] = load(reinterpret_cast<const int8_t*>(row) + column(h, j));
   }
 };
 
 struct HalfBytes {
   static constexpr int64_t kRow = COIL_PANEL / 2;
-  static COIL_INLINE_MEMBER void load_row(const uint8_t* row, Vec* out) {
-#pragma unroll
-    for (int j = 0; j < kPanelVectors / 2; j++) {
-      const VecI32 pairs = __builtin_convertvector(load_raw<Lanes<uint8_t>>(row + j * kLanes), VecI32);
+  static constexpr int column(int h, int j) { return h * kLanes + j * (COIL_PANEL / 2); }
+  static COIL_INLINE_MEMBER void load_part(const uint8_t* row, int h, Vec (&out)[2]) {
+    const VecI32 pairs = __builtin_convertvector(load_raw<Lanes<uint8_t>>(row + h * kLanes), VecI32);
 #ifdef __AVX512F__
-      // A permutation looks at the low 4 bits of an index.
-      const Vec numbers = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
-      out[j] = __builtin_ia32_permvarsf512(numbers, pairs);
-      out[j + kPanelVectors / 2] = __builtin_ia32_permvarsf512(numbers, pairs >> 4);
+    // A permutation looks at the low 4 bits of an index.
+    const Vec numbers = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+    out[0] = __builtin_ia32_permvarsf512(numbers, pairs);
+    out[1] = __builtin_ia32_permvarsf512(numbers, pairs >> 4);
 #else
-      out[j] = __builtin_convertvector((pairs & 15) - 8, Vec);
-      out[j + kPanelVectors / 2] = __builtin_convertvector((pairs >> 4) - 8, Vec);
+    out[0] = __builtin_convertvector((pairs & 15) - 8, Vec);
+    out[1] = __builtin_convertvector((pairs >> 4) - 8, Vec);
 #endif
-    }
   }
 };
 
@@ -49,19 +50,17 @@ COIL_INLINE void load_columns(const float* table, int64_t cols, Vec* out) {
 // What turns numbers of a panel's columns into values within a group of k.
 template <bool scaled, bool shifted>
 struct GroupTables {
-  Vec scale[kPanelVectors], zero[kPanelVectors];
+  Vec scale[kPanelVectors], zero[kPanelVectors];  // by columns
 
   COIL_INLINE_MEMBER GroupTables(const CoilGemm& g, int64_t group, int64_t panel) {
     const int64_t col = panel * COIL_PANEL, cols = min64(COIL_PANEL, g.n - col);
     if (scaled) load_columns(g.b_scale + group * g.n + col, cols, scale);
     if (shifted) load_columns(g.b_zero + group * g.n + col, cols, zero);
   }
-  COIL_INLINE_MEMBER void apply(Vec* row) const {
-#pragma unroll
-    for (int j = 0; j < kPanelVectors; j++) {
-      if (shifted) row[j] -= zero[j];
-      if (scaled) row[j] *= scale[j];
-    }
+  // `value` at `column`, where a vector begins.
+  COIL_INLINE_MEMBER Vec apply(Vec value, int column) const {
+    if (shifted) value -= zero[column / kLanes];
+    return scaled ? value * scale[column / kLanes] : value;
   }
 };
 

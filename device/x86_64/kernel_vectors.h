@@ -41,11 +41,14 @@ COIL_INLINE Vec load_partial(const float* p, int64_t n) {
 #endif
 
 #ifndef COIL_DOUBLE
+#define COIL_BYTE_PAIRS
 #ifdef __AVX512F__
 typedef short Shorts __attribute__((vector_size(64)));
+typedef char Chars __attribute__((vector_size(64)));
 COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) {
   return __builtin_bit_cast(VecI32, __builtin_ia32_pmaddwd512(__builtin_bit_cast(Shorts, a), __builtin_bit_cast(Shorts, b)));
 }
+COIL_INLINE Shorts byte_pairs(VecI32 a, VecI32 b) { return __builtin_bit_cast(Shorts, __builtin_ia32_pmaddubsw512(__builtin_bit_cast(Chars, a), __builtin_bit_cast(Chars, b))); }
 COIL_INLINE Vec permute(Vec v, VecI32 lanes) { return __builtin_ia32_permvarsf512(v, lanes); }
 // sum + of each lane's four unsigned bytes of a times signed bytes of b. Functions that call it have COIL_BYTE_DOT's attributes, and run where there is
 // AVX512_VNNI.
@@ -53,9 +56,11 @@ COIL_INLINE Vec permute(Vec v, VecI32 lanes) { return __builtin_ia32_permvarsf51
 COIL_BYTE_DOT COIL_INLINE VecI32 byte_dot(VecI32 sum, VecI32 a, VecI32 b) { return __builtin_ia32_vpdpbusd512(sum, a, b); }
 #else
 typedef short Shorts __attribute__((vector_size(32)));
+typedef char Chars __attribute__((vector_size(32)));
 COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) {
   return __builtin_bit_cast(VecI32, __builtin_ia32_pmaddwd256(__builtin_bit_cast(Shorts, a), __builtin_bit_cast(Shorts, b)));
 }
+COIL_INLINE Shorts byte_pairs(VecI32 a, VecI32 b) { return __builtin_bit_cast(Shorts, __builtin_ia32_pmaddubsw256(__builtin_bit_cast(Chars, a), __builtin_bit_cast(Chars, b))); }
 COIL_INLINE Vec permute(Vec v, VecI32 lanes) { return __builtin_ia32_permvarsf256(v, lanes); }
 #endif
 #endif

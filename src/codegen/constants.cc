@@ -41,6 +41,8 @@ uint64_t packed_size(const KernelPlan& plan, const PlanConstant& c) {
     case PlanConstant::Packing::conv_ohwi: return static_cast<uint64_t>(numel(d.sizes)) * bytes;
     case PlanConstant::Packing::padded_lines: return static_cast<uint64_t>(c.n * c.batch_stride) * bytes;
     case PlanConstant::Packing::gemm_b_4bit: return static_cast<uint64_t>(templates::packed_gemm_b_elements(c.k, c.n)) / 2;
+    case PlanConstant::Packing::gemm_b_quads: return static_cast<uint64_t>(templates::packed_quads_bytes(c.k, c.n, 8));
+    case PlanConstant::Packing::gemm_b_quads_4bit: return static_cast<uint64_t>(templates::packed_quads_bytes(c.k, c.n, 4));
     case PlanConstant::Packing::gemm_b_integer: return static_cast<uint64_t>(templates::packed_integer_b_bytes(c.k, c.n));
     case PlanConstant::Packing::gemm_b: return static_cast<uint64_t>(c.batch * templates::packed_gemm_b_elements(c.k, c.n, bytes)) * bytes;
     case PlanConstant::Packing::conv_weight:
@@ -134,6 +136,8 @@ std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& 
     case PlanConstant::Packing::conv_ohwi: return channels_innermost(d);
     case PlanConstant::Packing::padded_lines: return padded_lines(plain, item, c);
     case PlanConstant::Packing::gemm_b_4bit: return take(templates::pack_4bit_b(plain.data() + c.first, c.k, c.n, c.row_stride, c.col_stride));
+    case PlanConstant::Packing::gemm_b_quads: return take(templates::pack_quads_b(plain.data() + c.first, 8, c.k, c.n, c.row_stride, c.col_stride));
+    case PlanConstant::Packing::gemm_b_quads_4bit: return take(templates::pack_quads_b(plain.data() + c.first, 4, c.k, c.n, c.row_stride, c.col_stride));
     case PlanConstant::Packing::gemm_b_integer: return take(templates::pack_integer_b(plain.data() + c.first, c.k, c.n, c.row_stride, c.col_stride));
     case PlanConstant::Packing::gemm_b: break;
   }

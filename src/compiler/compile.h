@@ -44,6 +44,7 @@ struct CompileOptions {
   Tf32 tf32;                  // which factors CUDA code may round to TensorFloat-32
   bool deterministic = true;  // CUDA code gives the same bits each time; false: sums by atomic operations, where PyTorch has them too
   bool winograd = true;       // 3x3 convolutions on the CPU may be computed by Winograd's filtering
+  bool int8_activations = false;  // floats beside quantised weights are quantised row by row (CPU; find_quantised.h)
   Int4Block int4_block;       // of weights that PyTorch packed
   int threads = 0;            // of the compiler; 0: as many as it may use
   int opt_level = 2;

@@ -21,7 +21,8 @@ const Pointwise* DequantisedFinder::pointwise(BufferId id) const {
 }
 
 // What rounding to 2 bytes leaves as it is, or may leave so.
-bool DequantisedFinder::keeps_value(Expr body) const {
+bool DequantisedFinder::keeps_value(Expr body, DType stored) const {
+  if (body->kind == ExprKind::load && program_.buffer(BufferId(body->id)).dtype == stored) return true;
   if (body->is_op(ScalarOp::cast) && is_quantised(body->args[0])) return true;
   return through_rounding_ && (body->is_op(ScalarOp::mul) || body->is_op(ScalarOp::sub)) && dequantised(body).has_value();
 }
@@ -32,7 +33,7 @@ Expr DequantisedFinder::head(Expr e) const {
     const DType stored = program_.buffer(BufferId(e->id)).dtype;
     const Pointwise* def = is_byte(stored) ? nullptr : pointwise(BufferId(e->id));
     if (!def) break;
-    if (byte_size(stored) == 2 && !keeps_value(def->body)) break;
+    if (byte_size(stored) == 2 && !keeps_value(def->body, stored)) break;
     e = substitute_vars(def->body, e->args);
   }
   return e;

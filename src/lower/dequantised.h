@@ -41,7 +41,7 @@ class DequantisedFinder {
   std::optional<Dequantised> difference(Expr e) const;
   std::optional<Dequantised> dequantised(Expr e) const;
 
-  bool keeps_value(Expr body) const;
+  bool keeps_value(Expr body, DType stored) const;
 
   const LoopProgram& program_;
   bool through_rounding_;

@@ -6,16 +6,19 @@
 #include "loop/memory.h"
 #include "loop/simplify_body.h"
 #include "lower/dequantised.h"
+#include "lower/quantised_rows.h"
 
 namespace coil {
 namespace {
 
 constexpr int64_t kMostK = 32768;            // no sum leaves int32
 constexpr int64_t kMostDepthwiseTaps = 512;  // nor float32's integers, in which those may be summed
+constexpr int64_t kLeastByteGroup = 16;      // rows of k of a group whose sums of bytes are worth making apart (COIL_LEAST_BYTE_GROUP)
 
 class Finder {
  public:
-  explicit Finder(LoopProgram& program) : program_(program), pool_(*program.pool), find_(program), find_weight_(program, true) {}
+  Finder(LoopProgram& program, bool int8_activations)
+      : program_(program), pool_(*program.pool), find_(program), find_weight_(program, true), rows_(program, before_), int8_activations_(int8_activations) {}
 
   void run() {
     std::vector<Loop> result;
@@ -113,9 +116,8 @@ class Finder {
     for (Expr e : {b->zero, b->scale}) {
       if (e && (mentions(e, 0, n_var) || !find_.is_fixed(e))) return loop;
     }
-    if (!rounded) {
-      if (std::optional<Loop> integers = integer_product(loop, g, *b, sizes)) return *integers;
-    }
+    const std::optional<Dequantised> a = bytes_of_a(loop, g, rounded, sizes);
+    if (a && !rounded && is_exact(*b, *a, k_var, k)) return integer_product(loop, g, *b, *a);
     const int64_t scale_group = group_of(b->scale, k_var, k), zero_group = group_of(b->zero, k_var, k);
     const int64_t group = std::min(scale_group, zero_group);
     if (group < 1 || scale_group % group != 0 || zero_group % group != 0) return loop;
@@ -128,7 +130,33 @@ class Finder {
     Gemm& to = std::get<Gemm>(changed.def);
     to.b = b->q;
     to.quantised = quantised;
-    return changed;
+    if (!a || !has_byte_groups(*a, k, group)) return changed;
+    to.a = a->q;
+    return scaled_product(loop, std::move(changed), DType::f32, *b, *a);
+  }
+
+  // What a is dequantised from, a scale and zero point for each row, or is quantised to; nothing: it is multiplied as floats.
+  std::optional<Dequantised> bytes_of_a(const Loop& loop, const Gemm& g, bool rounded, const std::vector<Expr>& sizes) {
+    const auto n_var = static_cast<int32_t>(g.m.size()), k_var = n_var + 1;
+    if (!rounded) {
+      if (std::optional<Dequantised> a = find_.dequantised(g.a, sizes)) {
+        if (mentions(a->zero, n_var, k_var + 1) || mentions(a->scale, n_var, k_var + 1)) return std::nullopt;
+        if (!is_plain(pool_.load(a->q.buffer, program_.buffer(a->q.buffer).dtype, a->q.coordinates))) return std::nullopt;
+        return a;
+      }
+    }
+    if (!int8_activations_ || !is_plain(pool_.load(g.a.buffer, program_.buffer(g.a.buffer).dtype, g.a.coordinates))) return std::nullopt;
+    return rows_.rows(loop, g);
+  }
+
+  // The whole sum is one of integers: the scale is the column's, and the weight's bytes are not better kept in 4 bits.
+  bool is_exact(const Dequantised& b, const Dequantised& a, int32_t k_var, int64_t k) const {
+    if (b.zero || mentions(b.scale, k_var, k_var + 1) || k > kMostK) return false;
+    return !has_4_bits(program_.buffer(b.q.buffer).data.bytes) || !has_byte_groups(a, k, k);
+  }
+
+  bool has_byte_groups(const Dequantised& a, int64_t k, int64_t group) const {
+    return program_.buffer(a.q.buffer).dtype == DType::i8 && group <= kMostK && (group == k || (group % 4 == 0 && group >= kLeastByteGroup));
   }
 
   // An i8 constant, all of it, its two dimensions being the product's columns and rows.
@@ -174,46 +202,55 @@ class Finder {
   }
 
   // (sum of qa * qb - zero_a * (sum of qb)) * scale_b * scale_a
-  std::optional<Loop> integer_product(const Loop& loop, const Gemm& g, const Dequantised& b, const std::vector<Expr>& sizes) {
-    const auto n_var = static_cast<int32_t>(g.m.size()), k_var = n_var + 1;
-    const std::optional<Dequantised> a = find_.dequantised(g.a, sizes);
-    if (!a || b.zero || mentions(b.scale, k_var, k_var + 1) || g.k[0]->as_int() > kMostK) return std::nullopt;
-    for (Expr e : {a->zero, a->scale}) {
-      if (mentions(e, n_var, k_var + 1)) return std::nullopt;
-    }
-    if (!is_plain(pool_.load(a->q.buffer, program_.buffer(a->q.buffer).dtype, a->q.coordinates))) return std::nullopt;
-    const BufferId out = loop.outputs[0];
-    const DType stored = program_.buffer(out).dtype;
-    const BufferId sum = add_buffer(loop.op + ".integers", DType::i32, program_.buffer(out).sizes);
-    std::vector<Expr> own;
-    for (int32_t v = 0; v <= n_var; ++v) own.push_back(pool_.var(v));
-    Expr value = pool_.load(sum, DType::i32, own);
-    if (a->zero && !find_.is_zero(a->zero)) {
-      const BufferId total = add_buffer(loop.op + ".columns", DType::i32, {g.n[0]});
-      std::vector<Expr> vars(static_cast<size_t>(k_var) + 1, pool_.index(0)), at;
-      vars[static_cast<size_t>(n_var)] = pool_.var(0);
-      vars[static_cast<size_t>(k_var)] = pool_.var(1);
-      for (Expr c : b.q.coordinates) at.push_back(substitute_vars(c, vars));
-      before_.push_back(
-          {Reduction{ReduceOp::sum, {g.k[0]}, pool_.cast(pool_.load(b.q.buffer, DType::i8, at), DType::i32)}, {total}, loop.op + ".columns", loop.origins});
-      const Expr column = pool_.load(total, DType::i32, {pool_.var(n_var)});
-      value = pool_.op(ScalarOp::sub, {value, pool_.op(ScalarOp::mul, {column, pool_.cast(a->zero, DType::i32)})});
-    }
-    value = pool_.cast(value, DType::f32);
-    for (Expr scale : {b.scale, a->scale}) {
-      if (scale) value = pool_.op(ScalarOp::mul, {value, scale});
-    }
+  Loop integer_product(const Loop& loop, const Gemm& g, const Dequantised& b, const Dequantised& a) {
     Loop integers = loop;
     Gemm& to = std::get<Gemm>(integers.def);
-    to.a = a->q;
+    to = g;
+    to.a = a.q;
     to.b = b.q;
-    integers.outputs = {sum};
-    integers.op += ".integers";
-    before_.push_back(std::move(integers));
+    return scaled_product(loop, std::move(integers), DType::i32, b, a);
+  }
+
+  // The product `sums` of a's numbers, in i32 without b's scale or in f32 with it, and `loop` as what makes its result of them.
+  Loop scaled_product(const Loop& loop, Loop sums, DType type, const Dequantised& b, const Dequantised& a) {
+    const Gemm& g = std::get<Gemm>(sums.def);
+    const auto n_var = static_cast<int32_t>(g.m.size());
+    const BufferId out = loop.outputs[0];
+    const BufferId sum = add_buffer(loop.op + ".integers", type, program_.buffer(out).sizes);
+    std::vector<Expr> own;
+    for (int32_t v = 0; v <= n_var; ++v) own.push_back(pool_.var(v));
+    Expr value = pool_.load(sum, type, own);
+    if (a.zero && !find_.is_zero(a.zero)) {
+      const Expr column = pool_.load(column_sums(loop, g, type, b), type, {pool_.var(n_var)});
+      value = pool_.op(ScalarOp::sub, {value, pool_.op(ScalarOp::mul, {column, pool_.cast(a.zero, type)})});
+    }
+    value = pool_.cast(value, DType::f32);
+    if (b.scale && type == DType::i32) value = pool_.op(ScalarOp::mul, {value, b.scale});
+    if (a.scale) value = pool_.op(ScalarOp::mul, {value, a.scale});
+    sums.outputs = {sum};
+    sums.op += ".integers";
+    before_.push_back(std::move(sums));
     Loop scaled = loop;
-    scaled.def = Pointwise{simplify_body(pool_.cast(value, compute_type(stored)), program_.buffer(out).sizes)};
+    scaled.def = Pointwise{simplify_body(pool_.cast(value, compute_type(program_.buffer(out).dtype)), program_.buffer(out).sizes)};
     scaled.op += ".scaled";
     return scaled;
+  }
+
+  // [n]: of a column of b, of its numbers in i32 or of what they stand for in f32.
+  BufferId column_sums(const Loop& loop, const Gemm& g, DType type, const Dequantised& b) {
+    const auto n_var = static_cast<int32_t>(g.m.size()), k_var = n_var + 1;
+    std::vector<Expr> vars(static_cast<size_t>(k_var) + 1, pool_.index(0)), at;
+    vars[static_cast<size_t>(n_var)] = pool_.var(0);
+    vars[static_cast<size_t>(k_var)] = pool_.var(1);
+    for (Expr c : b.q.coordinates) at.push_back(substitute_vars(c, vars));
+    Expr value = pool_.cast(pool_.load(b.q.buffer, DType::i8, at), type);
+    if (type == DType::f32) {
+      if (b.zero) value = pool_.op(ScalarOp::sub, {value, pool_.cast(substitute_vars(b.zero, vars), type)});
+      if (b.scale) value = pool_.op(ScalarOp::mul, {value, pool_.cast(substitute_vars(b.scale, vars), type)});
+    }
+    const BufferId total = add_buffer(loop.op + ".columns", type, {g.n[0]});
+    before_.push_back({Reduction{ReduceOp::sum, {g.k[0]}, simplify_body(value, std::vector{g.n[0], g.k[0]})}, {total}, loop.op + ".columns", loop.origins});
+    return total;
   }
 
   // The weight of a convolution as a constant of four dimensions: its own, or one that is folded into such. Invalid: it is neither.
@@ -288,12 +325,14 @@ class Finder {
   ExprPool& pool_;
   DequantisedFinder find_, find_weight_;  // the latter: of a weight, past roundings
   std::vector<Loop> before_;
+  RowQuantiser rows_;
+  bool int8_activations_;
 };
 
 }  // namespace
 
-LoopProgram find_quantised(LoopProgram program) {
-  Finder(program).run();
+LoopProgram find_quantised(LoopProgram program, bool int8_activations) {
+  Finder(program, int8_activations).run();
   return program;
 }
 

@@ -8,7 +8,8 @@ namespace coil {
 // A product with a constant weight that stands for (q - zero) * scale reads q itself (Gemm::quantised). Where the other operand is
 // dequantised too, with one scale and zero point for a row, it becomes a product of integers with an exact sum, scaled afterwards: the sum
 // of products of floats that it replaces is rounded at each step, so results agree within float32's accuracy, not bit by bit. So does a
-// convolution whose input has one zero point, known here.
-LoopProgram find_quantised(LoopProgram program);
+// convolution whose input has one zero point, known here. Scales of groups of rows of k leave sums of integers within each group (Gemm::quantised beside
+// an a of i8). int8_activations: the floats beside a quantised weight are quantised too, row by row, while the program runs (quantised_rows.h).
+LoopProgram find_quantised(LoopProgram program, bool int8_activations = false);
 
 }  // namespace coil

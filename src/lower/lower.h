@@ -20,6 +20,7 @@ struct LowerOptions {
   bool atomics = false;    // the target joins rows by atomic operations where the order does not matter (row_sums.h)
   bool any_order = false;  // ... nor need it to the last digit, where PyTorch adds up in any order too
   bool quantised_products = false;  // products of quantised matrices as such (find_quantised.h); the target's templates know them
+  bool int8_activations = false;    // ... and floats beside quantised weights are quantised too
   bool nan_rows = false;            // the target's attention gives NaN for rows that see nothing where asked to, as a plain softmax does
   bool split_columns = false;       // demanded_ranges.h: a product whose readers want different rows of different columns becomes two
   Int4Block int4_block;             // of packed weights

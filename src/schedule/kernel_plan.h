@@ -186,6 +186,8 @@ struct PlanConstant {
     gemm_b,
     gemm_b_4bit,
     gemm_b_integer,
+    gemm_b_quads,
+    gemm_b_quads_4bit,
     conv_weight,
     conv_weight_integer,
     depthwise_weight,
@@ -208,6 +210,11 @@ struct PlanConstant {
 // Outputs along a side of a tile of Winograd's filtering by weights packed like this; 0: they are not transformed.
 inline int64_t winograd_tile(PlanConstant::Packing packing) {
   return packing == PlanConstant::Packing::winograd_4x4_weight ? 4 : packing == PlanConstant::Packing::winograd_2x2_weight ? 2 : 0;
+}
+
+// Of numbers that are kept in half a byte.
+inline bool has_4_bits(PlanConstant::Packing packing) {
+  return packing == PlanConstant::Packing::gemm_b_4bit || packing == PlanConstant::Packing::gemm_b_quads_4bit;
 }
 
 // Why two neighbours do not share a kernel.

@@ -1,16 +1,18 @@
 #include "schedule/weights.h"
 
 #include <algorithm>
-#include <span>
 
 #include "schedule/depthwise.h"
 #include "schedule/schedule.h"
 
 namespace coil {
 
-bool has_4_bits(const BufferInfo& b) {
-  const std::span<const uint8_t> bytes = b.data.bytes;
-  return std::all_of(bytes.begin(), bytes.end(), [](uint8_t v) { return static_cast<int8_t>(v) >= -8 && static_cast<int8_t>(v) < 8; });
+PlanConstant::Packing product_packing(const Gemm& g, const BufferInfo& weight, DType a) {
+  using Packing = PlanConstant::Packing;
+  if (!g.quantised) return is_int(a) ? Packing::gemm_b_integer : Packing::gemm_b;
+  const bool four = has_4_bits(weight.data.bytes);
+  if (is_int(a)) return four ? Packing::gemm_b_quads_4bit : Packing::gemm_b_quads;
+  return four ? Packing::gemm_b_4bit : Packing::gemm_b;
 }
 
 // A constant B in panels; the operand then names the packed buffer.
@@ -29,9 +31,7 @@ bool WeightPacker::pack_gemm_weight(TemplateKernel& k, const Gemm& g) {
   const Expr base = substitute_vars(offset, std::vector<Expr>(static_cast<size_t>(k0) + g.k.size(), pool().index(0)));
   if (g.batch.empty()) c.batch_stride = 0;
   if (!fixed(base, c.first)) return false;  // another slice of the weight in each call: packed at run time
-  c.packing = is_int(program_.buffer(k.result).dtype) ? PlanConstant::Packing::gemm_b_integer
-              : g.quantised && has_4_bits(source)     ? PlanConstant::Packing::gemm_b_4bit
-                                                      : PlanConstant::Packing::gemm_b;
+  c.packing = product_packing(g, source, program_.buffer(k.operands[0].buffer).dtype);
   k.operands[1] = {packed_buffer(k.operands[1].buffer, c), pool().index(0)};
   return true;
 }

@@ -9,8 +9,8 @@
 
 namespace coil {
 
-// Whether all of a constant's numbers (i8) are in [-8, 7].
-bool has_4_bits(const BufferInfo& constant);
+// The panels of a product's constant weight beside an `a` of that type, on a target that packs them.
+PlanConstant::Packing product_packing(const Gemm& g, const BufferInfo& weight, DType a);
 
 // Adds buffers and constants to `plan`. All three must outlive it.
 class WeightPacker {

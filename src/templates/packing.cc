@@ -93,6 +93,26 @@ std::vector<std::byte> pack_integer_b(const void* b, int64_t k, int64_t n, int64
   return packed;
 }
 
+int64_t packed_quads_bytes(int64_t k, int64_t n, int64_t bits) { return panels(n) * kPanel * ((k + 3) / 4 * 4) * bits / 8; }
+
+std::vector<std::byte> pack_quads_b(const void* b, int64_t bits, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride) {
+  const auto* from = static_cast<const int8_t*>(b);
+  std::vector<std::byte> packed(static_cast<size_t>(packed_quads_bytes(k, n, bits)), bits == 4 ? std::byte{0x88} : std::byte{0});
+  const int64_t quad = kPanel * 4 * bits / 8, panel = (k + 3) / 4 * quad;
+  for (int64_t col = 0; col < n; col++) {
+    const int64_t within = col % kPanel, place = bits == 4 ? within % (kPanel / 2) : within;
+    std::byte* to = packed.data() + col / kPanel * panel + place * 4;
+    for (int64_t row = 0; row < k; row++) {
+      const int8_t value = from[row * row_stride + col * col_stride];
+      std::byte& cell = to[row / 4 * quad + row % 4];
+      const auto number = static_cast<std::byte>(value + 8);
+      if (bits == 8) cell = static_cast<std::byte>(value);
+      else cell = within < kPanel / 2 ? (cell & std::byte{0xf0}) | number : (cell & std::byte{0x0f}) | (number << 4);
+    }
+  }
+  return packed;
+}
+
 std::vector<std::byte> pack_integer_conv_weight(const void* weight, int64_t oc, int64_t ic_per_group, int64_t kh, int64_t kw, int64_t groups) {
   const auto* from = static_cast<const int8_t*>(weight);
   const int64_t taps = kh * kw, k = taps * ic_per_group, oc_per_group = oc / groups, group_bytes = packed_integer_b_bytes(k, oc_per_group);

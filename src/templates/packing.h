@@ -25,6 +25,11 @@ std::vector<std::byte> pack_4bit_b(const void* b, int64_t k, int64_t n, int64_t 
 int64_t packed_integer_b_bytes(int64_t k, int64_t n);
 std::vector<std::byte> pack_integer_b(const void* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride);
 
+// int8 for products of bytes with scales by groups of k: panels of [ceil(k/4)][32][4], or of numbers in [-8, 7] [ceil(k/4)][16][4] whose
+// bytes are columns j (low bits) and j + 16 with 8 added. What pads stands for 0.
+int64_t packed_quads_bytes(int64_t k, int64_t n, int64_t bits);
+std::vector<std::byte> pack_quads_b(const void* b, int64_t bits, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride);
+
 // A convolution's weight, dense [oc][ic / groups][kh][kw] as PyTorch stores it: per group panels
 // [ceil(oc_g/32)][kh * kw * ic_g][32], zero padded. oc must be a multiple of groups; ic_per_group is weight.size(1).
 std::vector<std::byte> pack_conv_weight(const void* weight, size_t element_bytes, int64_t oc, int64_t ic_per_group, int64_t kh, int64_t kw, int64_t groups);

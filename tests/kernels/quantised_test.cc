@@ -207,5 +207,69 @@ TEST(Quantised, Weights) {
   }
 }
 
+struct ByteGroups {
+  int64_t m, n, k;
+  int bits;
+  int64_t group;
+  bool scaled = true, shifted = false, columns = false;  // columns: A's rows lie side by side
+};
+
+void check_groups(const ByteGroups& c) {
+  const auto& [m, n, k, bits, group, scaled, shifted, columns] = c;
+  SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " of " + std::to_string(bits) + " bits in groups of " +
+               std::to_string(group));
+  std::mt19937 random(19);
+  const std::vector<int8_t> a = numbers(random, m * k, -128, 127), b = numbers(random, n * k, bits == 4 ? -8 : -128, bits == 4 ? 7 : 127);
+  std::uniform_real_distribution<float> scales(0.01f, 0.02f), zeros(-3, 3);
+  std::vector<float> scale(static_cast<size_t>((k + group - 1) / group * n)), zero(scale.size());
+  for (float& s : scale) s = scales(random);
+  for (float& z : zero) z = std::nearbyint(zeros(random) * 2) / 2;
+  const auto packed = templates::pack_quads_b(b.data(), bits, k, n, 1, k);
+  const int64_t a_row = columns ? 1 : k, a_col = columns ? m : 1;
+  for (const IsaKernels& isa : runnable_kernels()) {
+    for (int workers : {1, 3}) {
+      Buffer out(COIL_FLOAT32, m * n);
+      CoilGemm g = {};
+      g.batch = 1, g.m = m, g.n = n, g.k = k;
+      g.a = a.data(), g.a_row = a_row, g.a_col = a_col;
+      g.b = packed.data(), g.b_packed = 1, g.b_bits = bits, g.b_group = group;
+      g.b_scale = scaled ? scale.data() : nullptr;
+      g.b_zero = shifted ? zero.data() : nullptr;
+      g.c = out.data(), g.c_row = n;
+      g.dtype = COIL_INT8;
+      isa.gemm(&g, TestHost(workers).get());
+      ASSERT_TRUE(out.guards_intact());
+      for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n; j++) {
+          double sum = 0, size = 0;
+          for (int64_t p = 0; p < k; p++) {
+            const auto at = static_cast<size_t>(p / group * n + j);
+            const double w = (b[static_cast<size_t>(j * k + p)] - (shifted ? zero[at] : 0.0f)) * (scaled ? scale[at] : 1.0f);
+            const double x = a[static_cast<size_t>(i * a_row + p * a_col)];
+            sum += w * x;
+            size += std::fabs(w * x);
+          }
+          ASSERT_NEAR(out.get(i * n + j), sum, 1e-6 * size) << isa.name << " " << i << "," << j;
+        }
+      }
+    }
+  }
+}
+
+TEST(Quantised, ProductsOfBytesByGroups) {
+  for (int bits : {8, 4}) {
+    for (int64_t m : {1, 2, 3, 4, 5, 7, 8, 9, 15, 33, 90, 200}) check_groups({m, 70, 96, bits, 32, true, m % 2 == 0});
+    for (int64_t n : {1, 8, 15, 16, 17, 31, 32, 33, 64, 300}) check_groups({3, n, 128, bits, 64});
+    for (int64_t k : {1, 2, 3, 5, 7, 33, 600, 1023}) check_groups({5, 40, k, bits, k, true, k % 2 == 1});
+    for (int64_t group : {16, 20, 96, 480, 960}) check_groups({6, 45, 960, bits, group, true, true});
+    check_groups({100, 40, 1920, bits, 640});    // a group is more than a chunk of that many rows
+    check_groups({2, 33, 40000, bits, 40000});   // ... of these
+    check_groups({1, 33, 65536, bits, 128});
+    check_groups({4, 33, 64, bits, 32, false});
+    check_groups({9, 33, 64, bits, 16, true, true, true});
+    check_groups({0, 33, 64, bits, 16});
+  }
+}
+
 }  // namespace
 }  // namespace coil::testing

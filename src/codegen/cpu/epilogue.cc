@@ -8,7 +8,7 @@
 #include "loop/templates/template.h"
 
 namespace coil::cpu {
-// Of a tile's sums, by the operands'.
+// Of a tile's sums, by the template's result.
 static const char* tile_type(DType dtype) { return is_int(dtype) ? "int" : dtype == DType::f64 ? "double" : "float"; }
 
 KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k) {
@@ -52,7 +52,7 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k) {
   body += "    }\n    if (col < col0 + cols) {\n      const int lanes = (int)(col0 + cols - col);\n";
   pass(true);
   body += "    }\n  }\n";
-  replace_all(body, "@TILE@", tile_type(plan.buffer(k.operands[0].buffer).info.dtype));
+  replace_all(body, "@TILE@", tile_type(plan.buffer(k.result).info.dtype));
   KernelText t;
   t.body =
       "extern \"C\" COIL_KERNEL void @NAME@(const void* context, [[maybe_unused]] long batch, long row0, long col0, long rows, long cols, float* acc,\n"

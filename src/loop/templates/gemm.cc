@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "loop/demand.h"
 #include "loop/interpret_operands.h"
 #include "loop/loop_text.h"
@@ -9,6 +11,10 @@
 #include "loop/visit.h"
 
 namespace coil {
+
+bool has_4_bits(std::span<const uint8_t> numbers) {
+  return std::all_of(numbers.begin(), numbers.end(), [](uint8_t v) { return static_cast<int8_t>(v) >= -8 && static_cast<int8_t>(v) < 8; });
+}
 
 TemplateParts parts(Gemm& def) {
   const std::vector<Expr> domain = joined_sizes({&def.batch, &def.m, &def.n, &def.k});
@@ -40,7 +46,8 @@ std::string problem(const LoopProgram& program, const Loop& loop, const Gemm& de
   if (results != out.sizes.size()) return fmt::format("has rank {} for {} variables of its gemm", out.sizes.size(), results);
   const DType a = program.buffer(def.a.buffer).dtype, b = program.buffer(def.b.buffer).dtype;
   const bool integers = (a == DType::i8 || a == DType::u8) && b == DType::i8 && out.dtype == DType::i32 && !def.quantised;
-  if (!integers && !(def.quantised ? is_float(a) && b == DType::i8 : a == b)) return "multiplies different types";
+  const bool known = is_float(a) || (a == DType::i8 && out.dtype == DType::f32);
+  if (!integers && !(def.quantised ? known && b == DType::i8 : a == b)) return "multiplies different types";
   return def.quantised ? quantised_problem(program, def) : "";
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "loop/templates/parts.h"
 
@@ -9,7 +10,8 @@ namespace coil {
 
 // out[b..., m..., n...] = sum over k... of a(b, m, k) * b(b, n, k). Variables are numbered batch, m, n, k in this order for
 // both operands and the result. Accumulates in float32 (float64 for f64), or exactly in int32: a of bytes (i8, u8), b i8, the
-// result i32. With `quantised` b is a constant of i8 beside an a of floats and stands for (b - zero) * scale, in float32.
+// result i32. With `quantised` b is a constant of i8 beside an a of floats and stands for (b - zero) * scale, in float32; or beside an a of i8, whose
+// numbers count as they are: the result is f32 then, sums within a group are exact.
 struct Gemm {
   std::vector<Expr> batch, m, n, k;
   Operand a, b;
@@ -23,6 +25,9 @@ struct Gemm {
   static constexpr const char* kName = "gemm";
   static constexpr bool kTakesEpilogue = true;
 };
+
+// Whether all of a weight's numbers (i8) are in [-8, 7].
+bool has_4_bits(std::span<const uint8_t> numbers);
 
 TemplateParts parts(Gemm& def);
 std::string problem(const LoopProgram& program, const Loop& loop, const Gemm& def);

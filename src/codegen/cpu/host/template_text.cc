@@ -43,7 +43,7 @@ class FieldsWriter {
       add("b_packed", 1);
       const auto bytes = static_cast<size_t>(byte_size(plan_.buffer(t.operands[1].buffer).info.dtype));
       add("b_batch", packed->batch_stride == 0 ? 0 : static_cast<int64_t>(templates::packed_gemm_b_elements(packed->k, packed->n, bytes)));
-      if (g.quantised) quantised(t, *g.quantised, packed->packing == PlanConstant::Packing::gemm_b_4bit);
+      if (g.quantised) quantised(t, *g.quantised, has_4_bits(packed->packing));
     } else {
       add("b_batch", stride(b, 0, g.batch));
       add("b_row", stride(b, k0, g.k));

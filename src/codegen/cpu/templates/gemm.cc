@@ -69,6 +69,7 @@ std::string hint(const TemplateUse& use, const Gemm& g) {
 }
 
 Expr scratch(const TemplateUse& use, const Gemm& g) {
+  if (is_int(use.info(0).dtype)) return Expr();  // sums of bytes lie on the stack
   const int64_t unblocked = COIL_GEMM_UNBLOCKED_K(byte_size(use.info(0).dtype));
   const bool one_block = provably_less(product(use.pool(), g.k), use.pool().index(unblocked + 1));
   return one_block ? Expr() : use.pool().symbol(use.plan.workers) * COIL_GEMM_WORKER_BYTES;
