@@ -87,8 +87,10 @@ typedef struct CoilGemm {
   void* scratch;
   int32_t b_bits; /* 8, 4: a packed B of integers beside an A of floats; 0: B is of dtype */
   int64_t b_group;
-  const float* b_scale; /* [ceil(k / b_group)][n], or null: 1 */
-  const float* b_zero;  /* the same shape, or null: 0 */
+  const void* b_scale; /* [ceil(k / b_group)][n] of float32, or null: 1 */
+  const void* b_zero;  /* the same shape, or null: 0 */
+  int32_t b_scale_dtype, b_zero_dtype; /* where packed: COIL_FLOAT32, COIL_FLOAT16 or COIL_BFLOAT16 */
+  int32_t b_tables_packed;             /* both are [ceil(n / COIL_PANEL)][ceil(k / b_group)][COIL_PANEL], zero padded */
   const void* ends;     /* of coil_gemm_grouped alone, like all that follows: [batch] int32, or int64 */
   int32_t ends_wide;    /* int64 */
   int32_t by_depth;     /* groups are ranges of k; else of rows */

@@ -119,11 +119,8 @@ void run_tasks(const Runner& runner, const Product& p, const CoilHost* host) {
 
 // Rows of a panel of int8 or 4-bit numbers that are dequantised as they are read.
 struct QuantisedPanel {
-  const uint8_t* data;  // null: the panel is none
-  int32_t bits;
-  int64_t n, cols;             // columns of the tables, and of this panel
-  int64_t group, first_group;  // rows of a group, and of the first one
-  const float *scale, *zero;   // this panel's columns; zero may be null
+  const CoilGemm* gemm;  // null: the panel is none
+  int64_t panel, first;  // the rows begin with this one of k
 };
 void tile_product_quantised(int64_t k, const Real* a, const QuantisedPanel& b, int64_t rows, Real* acc, bool accumulate);
 
@@ -271,7 +268,7 @@ struct BlockRunner {
     const void* from = static_cast<const char*>(b.data) + b_bytes;
     if constexpr (sizeof(Real) == 8) {
       tile_product(end - begin, a + skipped * 8, a_stride, from, b.ldb, b.dtype, rows, cols, acc, k0 > 0, next, step);
-    } else if (b.quantised.data) {
+    } else if (b.quantised.gemm) {
       tile_product_quantised(k, reinterpret_cast<const Real*>(a), b.quantised, rows, acc, k0 > 0);
     } else if (p.bfloat16_dot && b.ldb == kPairs) {
       pairs_product(ceil_div(k, 2), a, a_stride, false, b.data, row_capacity(rows), cols, acc, k0 > 0);

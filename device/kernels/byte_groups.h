@@ -3,6 +3,7 @@
 #define COIL_DEVICE_KERNELS_BYTE_GROUPS_H_
 
 #include "block.h"
+#include "quantised_rows.h"
 
 namespace COIL_KERNELS_NAMESPACE {
 
@@ -15,8 +16,8 @@ struct GroupChunk {
   const int32_t* sums;  // of a's numbers in each group: rows sum_stride apart
   int64_t sum_stride;
   const uint8_t* b;     // [k / 4][kPanel][4], or of 4 bits [k / 4][kPanel / 2][4]
-  const float *scale, *zero;  // the first group's, n apart; null: 1, 0
-  int64_t n, cols;      // columns of the tables, and of this panel
+  int64_t number;       // of the first group in the tables
+  PanelTable scale, zero;
   float* acc;           // rows kPanel apart
   bool accumulate;
 };

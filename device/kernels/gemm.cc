@@ -25,19 +25,14 @@ struct MixedGemmSource : GemmSource<T> {
 
   void scale_tile(int64_t panel, int64_t rows, float* acc) const {
     if (!scale_last) return;
+    const PanelTable scales = panel_scales(g, panel);
     Vec scale[kPanelVectors];
-    load_columns(g.b_scale + panel * kPanel, g.n - panel * kPanel, scale);
+#pragma unroll
+    for (int j = 0; j < kPanelVectors; j++) scale[j] = scales.at(0, j * kLanes);
     for (int64_t r = 0; r < rows; r++, acc += kPanel) {
 #pragma unroll
       for (int j = 0; j < kPanelVectors; j++) store(acc + j * kLanes, load(acc + j * kLanes) * scale[j]);
     }
-  }
-
-  QuantisedPanel quantised_panel(int64_t panel, int64_t k0) const {
-    const int64_t col = panel * kPanel, group = k0 / g.b_group;
-    const auto* data = static_cast<const uint8_t*>(g.b) + (panel * g.k + k0) * kPanel * g.b_bits / 8;
-    const float *scale = g.b_scale + group * g.n + col, *zero = g.b_zero ? g.b_zero + group * g.n + col : nullptr;
-    return {data, g.b_bits, g.n, min64(kPanel, g.n - col), g.b_group, (group + 1) * g.b_group - k0, scale, zero};
   }
 
   void pack_a(int64_t batch, int64_t row, int64_t rows, int64_t k0, int64_t k, float* out, int64_t stride = kRowStride) const {
@@ -69,7 +64,7 @@ struct MixedGemmSource : GemmSource<T> {
     }
     const bool unscaled = scale_last || (!g.b_scale && !g.b_zero);
     if (g.b_bits == 8 && unscaled && tiles <= kFewTiles) return {static_cast<const int8_t*>(g.b) + panel * g.k * kPanel + k0 * kPanel, kPanel, COIL_INT8};
-    if (g.b_scale && tiles <= kFewTiles) return {nullptr, kPanel, COIL_FLOAT32, quantised_panel(panel, k0)};
+    if (g.b_scale && tiles <= kFewTiles) return {nullptr, kPanel, COIL_FLOAT32, {&g, panel, k0}};
     if (g.b_bits) {
       dequantise_panel(g, g.b_scale && !scale_last, panel, k0, k, buffer);
       return {buffer, kPanel, COIL_FLOAT32};

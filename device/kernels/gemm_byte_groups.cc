@@ -61,7 +61,6 @@ struct GroupRunner {
       copy_a(row, rows, k0, k, stride, a);
       for (int64_t r = 0; r < rows; r++) add_up(a + r * stride, padded, first, group(), sums + r * sum_stride);
       for (int64_t j = 0; j < panels; j++) {
-        const int64_t col = (panel0 + j) * kPanel, table = k0 / group() * g.n + col;
         byte_group_tile(rows, g.b_bits, dot,
                         {.k = padded,
                          .first = first,
@@ -71,10 +70,9 @@ struct GroupRunner {
                          .sums = sums,
                          .sum_stride = sum_stride,
                          .b = static_cast<const uint8_t*>(g.b) + (panel0 + j) * panel_bytes() + k0 * kPanel * g.b_bits / 8,
-                         .scale = g.b_scale ? g.b_scale + table : nullptr,
-                         .zero = g.b_zero ? g.b_zero + table : nullptr,
-                         .n = g.n,
-                         .cols = min64(kPanel, g.n - col),
+                         .number = k0 / group(),
+                         .scale = panel_scales(g, panel0 + j),
+                         .zero = panel_zeros(g, panel0 + j),
                          .acc = acc + j * kBlockRows * kPanel,
                          .accumulate = k0 > 0});
       }

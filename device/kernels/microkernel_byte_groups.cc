@@ -6,9 +6,6 @@
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
-// Two vectors of columns, of which a panel has kParts.
-constexpr int kParts = COIL_PANEL / kLanes / 2;
-
 COIL_INLINE VecI32 evens(VecI32 four) { return __builtin_bit_cast(VecI32, (__builtin_bit_cast(Shorts, four) << 8) >> 8); }
 COIL_INLINE VecI32 odds(VecI32 four) { return __builtin_bit_cast(VecI32, __builtin_bit_cast(Shorts, four) >> 8); }
 
@@ -135,7 +132,6 @@ struct Dots {
 #define COIL_GROUP_TILE(NAME, ATTRIBUTES)                                                                                      \
   template <int mr, class Numbers, class Way>                                                                                  \
   ATTRIBUTES __attribute__((noinline)) void NAME(const GroupChunk& c) {                                                        \
-    const float *scales = c.scale, *zeros = c.zero;                                                                            \
     int64_t left = c.first, number = 0;                                                                                        \
     for (int64_t p = 0; p < c.k; number++) {                                                                                   \
       const int64_t end = min64(c.k, p + left), steps = (end - p) / 4;                                                         \
@@ -143,29 +139,26 @@ struct Dots {
       for (int h = 0; h < kParts; h++) {                                                                                       \
         VecI32 sum[mr][2] = {};                                                                                                \
         Way::template run<mr>(c, c.a + p, b, h, steps, sum);                                                                   \
-        finish<mr, Numbers, Way::kAdded>(c, h, number, scales, zeros, number > 0 || c.accumulate, sum);                        \
+        finish<mr, Numbers, Way::kAdded>(c, h, number, sum);                                                                   \
       }                                                                                                                        \
       p = end;                                                                                                                 \
       left = c.group;                                                                                                          \
-      if (scales) scales += c.n;                                                                                               \
-      if (zeros) zeros += c.n;                                                                                                 \
     }                                                                                                                          \
   }
 
 // A group's sums, scaled, are added to the rows.
 template <int mr, class Numbers, int32_t added>
-COIL_INLINE void finish(const GroupChunk& c, int h, int64_t number, const float* scales, const float* zeros, bool accumulate, const VecI32 (&sum)[mr][2]) {
+COIL_INLINE void finish(const GroupChunk& c, int h, int64_t number, const VecI32 (&sum)[mr][2]) {
+  const bool accumulate = number > 0 || c.accumulate;
 #pragma unroll
   for (int j = 0; j < 2; j++) {
     const int column = Numbers::column(h, j);
-    const int64_t there = max64(0, min64(kLanes, c.cols - column));
-    const Vec scale = scales ? load_partial(scales + column, there) : Vec(1.0f);
-    const Vec zero = zeros ? load_partial(zeros + column, there) : Vec(0.0f);
+    const Vec scale = c.scale.data ? c.scale.at(c.number + number, column) : Vec(1.0f);
 #pragma unroll
     for (int i = 0; i < mr; i++) {
       const int32_t own = c.sums[i * c.sum_stride + number];
       Vec value = __builtin_convertvector(sum[i][j] - own * added, Vec);
-      if (zeros) value -= static_cast<float>(own) * zero;
+      if (c.zero.data) value -= static_cast<float>(own) * c.zero.at(c.number + number, column);
       float* to = c.acc + i * kPanel + column;
       store(to, accumulate ? load(to) + value * scale : value * scale);
     }

@@ -7,12 +7,25 @@ namespace COIL_KERNELS_NAMESPACE {
 
 namespace {
 
+// The panel of a QuantisedPanel.
+struct Rows {
+  const uint8_t* data;
+  int64_t group, begin;  // rows of a group; the first row's number
+  PanelTable scale, zero;
+
+  explicit Rows(const QuantisedPanel& b)
+      : data(static_cast<const uint8_t*>(b.gemm->b) + (b.panel * b.gemm->k + b.first) * kPanel * b.gemm->b_bits / 8),
+        group(b.gemm->b_group),
+        begin(b.first),
+        scale(panel_scales(*b.gemm, b.panel)),
+        zero(panel_zeros(*b.gemm, b.panel)) {}
+};
+
 // A part's scales or zero points.
 template <class Numbers>
-COIL_INLINE void load_table(const float* table, int64_t cols, int h, Vec (&out)[2]) {
-  __builtin_prefetch(table + COIL_PANEL + h * (COIL_PANEL / 2));  // rows of tables are far apart; what follows are the next panel's
+COIL_INLINE void load_table(const PanelTable& table, int64_t group, int h, Vec (&out)[2]) {
 #pragma unroll
-  for (int j = 0; j < 2; j++) out[j] = load_partial(table + Numbers::column(h, j), max64(0, min64(kLanes, cols - Numbers::column(h, j))));
+  for (int j = 0; j < 2; j++) out[j] = table.at(group, Numbers::column(h, j));
 }
 
 template <int mr, class Numbers>
@@ -33,16 +46,15 @@ COIL_INLINE void end_sums(float* acc, int h, const Vec (&sum)[mr][2]) {
 }
 
 template <int mr, class Numbers, bool shifted>
-COIL_INLINE void micro_part(int64_t k, const float* a, const QuantisedPanel& b, int h, float* acc, bool accumulate) {
+COIL_INLINE void micro_part(int64_t k, const float* a, const Rows& b, int h, float* acc, bool accumulate) {
   Vec sum[mr][2];
   begin_sums<mr, Numbers>(acc, h, accumulate, sum);
   const uint8_t* row = b.data;
-  const float *scales = b.scale, *zeros = b.zero;
-  int64_t left = b.first_group;
-  for (int64_t p = 0; p < k; left = b.group, scales += b.n, zeros += shifted ? b.n : 0) {
+  int64_t number = b.begin / b.group, left = (number + 1) * b.group - b.begin;
+  for (int64_t p = 0; p < k; left = b.group, number++) {
     Vec scale[2], zero[2];
-    load_table<Numbers>(scales, b.cols, h, scale);
-    if (shifted) load_table<Numbers>(zeros, b.cols, h, zero);
+    load_table<Numbers>(b.scale, number, h, scale);
+    if (shifted) load_table<Numbers>(b.zero, number, h, zero);
     const int64_t end = min64(k, p + left);
 #pragma clang loop unroll(disable)
     for (; p < end; p++, row += Numbers::kRow) {
@@ -64,17 +76,16 @@ COIL_INLINE void micro_part(int64_t k, const float* a, const QuantisedPanel& b, 
 // The same for very few rows, where unpacking takes the time: a group's numbers are multiplied as they are, its sums by the scales. Several k are
 // summed apart, so that the multiply-adds do not wait for each other.
 template <int mr, class Numbers, bool shifted>
-COIL_INLINE void micro_groups_part(int64_t k, const float* a, const QuantisedPanel& b, int h, float* acc, bool accumulate) {
+COIL_INLINE void micro_groups_part(int64_t k, const float* a, const Rows& b, int h, float* acc, bool accumulate) {
   constexpr int kApart = mr == 1 ? 4 : 2;
   Vec total[mr][2];
   begin_sums<mr, Numbers>(acc, h, accumulate, total);
   const uint8_t* row = b.data;
-  const float *scales = b.scale, *zeros = b.zero;
-  int64_t left = b.first_group;
-  for (int64_t p = 0; p < k; left = b.group, scales += b.n, zeros += shifted ? b.n : 0) {
+  int64_t number = b.begin / b.group, left = (number + 1) * b.group - b.begin;
+  for (int64_t p = 0; p < k; left = b.group, number++) {
     Vec scale[2], zero[2], sum[kApart][mr][2] = {};
-    load_table<Numbers>(scales, b.cols, h, scale);
-    if (shifted) load_table<Numbers>(zeros, b.cols, h, zero);
+    load_table<Numbers>(b.scale, number, h, scale);
+    if (shifted) load_table<Numbers>(b.zero, number, h, zero);
     const auto step = [&](int64_t at, Vec(&to)[mr][2]) {
       Vec column[2];
       Numbers::load_part(row, h, column);
@@ -113,12 +124,12 @@ COIL_INLINE void micro_groups_part(int64_t k, const float* a, const QuantisedPan
 }
 
 template <int mr, class Numbers, bool shifted>
-__attribute__((noinline)) void micro(int64_t k, const float* a, const QuantisedPanel& b, float* acc, bool accumulate) {
+__attribute__((noinline)) void micro(int64_t k, const float* a, const Rows& b, float* acc, bool accumulate) {
 #pragma clang loop unroll(disable)
   for (int h = 0; h < kParts; h++) micro_part<mr, Numbers, shifted>(k, a, b, h, acc, accumulate);
 }
 template <int mr, class Numbers, bool shifted>
-__attribute__((noinline)) void micro_groups(int64_t k, const float* a, const QuantisedPanel& b, float* acc, bool accumulate) {
+__attribute__((noinline)) void micro_groups(int64_t k, const float* a, const Rows& b, float* acc, bool accumulate) {
 #pragma clang loop unroll(disable)
   for (int h = 0; h < kParts; h++) micro_groups_part<mr, Numbers, shifted>(k, a, b, h, acc, accumulate);
 }
@@ -126,7 +137,7 @@ __attribute__((noinline)) void micro_groups(int64_t k, const float* a, const Qua
 constexpr int64_t kLeastGroup = 8;  // with fewer rows of k the sums' own arithmetic is more than that of the numbers
 
 template <class Numbers, bool shifted>
-void run_rows(int64_t k, const float* a, const QuantisedPanel& b, int64_t rows, float* acc, bool accumulate) {
+void run_rows(int64_t k, const float* a, const Rows& b, int64_t rows, float* acc, bool accumulate) {
   if (b.group >= kLeastGroup && rows <= 2) {
     return rows == 1 ? micro_groups<1, Numbers, shifted>(k, a, b, acc, accumulate) : micro_groups<2, Numbers, shifted>(k, a, b, acc, accumulate);
   }
@@ -150,8 +161,13 @@ void run_rows(int64_t k, const float* a, const QuantisedPanel& b, int64_t rows, 
 }  // namespace
 
 void tile_product_quantised(int64_t k, const float* a, const QuantisedPanel& b, int64_t rows, float* acc, bool accumulate) {
-  if (b.bits == 4) return b.zero ? run_rows<HalfBytes, true>(k, a, b, rows, acc, accumulate) : run_rows<HalfBytes, false>(k, a, b, rows, acc, accumulate);
-  return b.zero ? run_rows<Bytes, true>(k, a, b, rows, acc, accumulate) : run_rows<Bytes, false>(k, a, b, rows, acc, accumulate);
+  const Rows panel(b);
+  if (b.gemm->b_bits == 4) {
+    if (panel.zero.data) return run_rows<HalfBytes, true>(k, a, panel, rows, acc, accumulate);
+    return run_rows<HalfBytes, false>(k, a, panel, rows, acc, accumulate);
+  }
+  if (panel.zero.data) return run_rows<Bytes, true>(k, a, panel, rows, acc, accumulate);
+  run_rows<Bytes, false>(k, a, panel, rows, acc, accumulate);
 }
 
 }  // namespace COIL_KERNELS_NAMESPACE

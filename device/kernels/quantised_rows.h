@@ -38,14 +38,29 @@ struct HalfBytes {
   }
 };
 
-// A table's numbers for the `cols` columns of a panel that there are. Rows of tables are far apart, so that no machine foresees the
-// next; what follows are the next panel's, which is wanted soon.
-COIL_INLINE void load_columns(const float* table, int64_t cols, Vec* out) {
-  __builtin_prefetch(table + COIL_PANEL);
-  __builtin_prefetch(table + COIL_PANEL + COIL_PANEL / 2);
-#pragma unroll
-  for (int j = 0; j < kPanelVectors; j++) out[j] = load_partial(table + j * kLanes, max64(0, min64(kLanes, cols - j * kLanes)));
+// The scales, or the zero points, of a panel's columns.
+struct PanelTable {
+  const char* data;    // null: none
+  int32_t dtype;       // 0 where they are not packed: float32 then
+  int64_t row, cols;   // bytes between groups; columns that are there, COIL_PANEL where padded
+
+  COIL_INLINE_MEMBER Vec at(int64_t group, int column) const {
+    const char* from = data + group * row;
+    if (dtype == COIL_FLOAT16) return load(reinterpret_cast<const Float16*>(from) + column);
+    if (dtype == COIL_BFLOAT16) return load(reinterpret_cast<const BFloat16*>(from) + column);
+    const float* numbers = reinterpret_cast<const float*>(from) + column;
+    return cols == COIL_PANEL ? load(numbers) : load_partial(numbers, max64(0, min64(kLanes, cols - column)));
+  }
+};
+COIL_INLINE PanelTable panel_table(const CoilGemm& g, const void* table, int32_t dtype, int64_t panel) {
+  if (!table) return {nullptr, 0, 0, 0};
+  const char* from = static_cast<const char*>(table);
+  if (!g.b_tables_packed) return {from + panel * COIL_PANEL * 4, 0, g.n * 4, min64(COIL_PANEL, g.n - panel * COIL_PANEL)};
+  const int64_t row = COIL_PANEL * (dtype == COIL_FLOAT32 ? 4 : 2);
+  return {from + panel * ceil_div(g.k, g.b_group) * row, dtype, row, COIL_PANEL};
 }
+COIL_INLINE PanelTable panel_scales(const CoilGemm& g, int64_t panel) { return panel_table(g, g.b_scale, g.b_scale_dtype, panel); }
+COIL_INLINE PanelTable panel_zeros(const CoilGemm& g, int64_t panel) { return panel_table(g, g.b_zero, g.b_zero_dtype, panel); }
 
 // What turns numbers of a panel's columns into values within a group of k.
 template <bool scaled, bool shifted>
@@ -53,9 +68,12 @@ struct GroupTables {
   Vec scale[kPanelVectors], zero[kPanelVectors];  // by columns
 
   COIL_INLINE_MEMBER GroupTables(const CoilGemm& g, int64_t group, int64_t panel) {
-    const int64_t col = panel * COIL_PANEL, cols = min64(COIL_PANEL, g.n - col);
-    if (scaled) load_columns(g.b_scale + group * g.n + col, cols, scale);
-    if (shifted) load_columns(g.b_zero + group * g.n + col, cols, zero);
+    const PanelTable scales = panel_scales(g, panel), zeros = panel_zeros(g, panel);
+#pragma unroll
+    for (int j = 0; j < kPanelVectors; j++) {
+      if (scaled) scale[j] = scales.at(group, j * kLanes);
+      if (shifted) zero[j] = zeros.at(group, j * kLanes);
+    }
   }
   // `value` at `column`, where a vector begins.
   COIL_INLINE_MEMBER Vec apply(Vec value, int column) const {

@@ -19,7 +19,7 @@ bool reads_buffer(Expr e, BufferId id) {
 
 using Packing = PlanConstant::Packing;
 
-// The panels in which a product reads the whole table, [n, k], as its constant weight, if their numbers can be looked up.
+// The panels in which a product reads the whole table, [n, k], as its constant weight.
 std::optional<Packing> panels_of(const LoopProgram& program, const Loop& loop, BufferId table) {
   const auto* g = std::get_if<Gemm>(&loop.def);
   if (!g || g->b.buffer != table || g->a.buffer == table || !g->batch.empty() || g->n.size() != 1 || g->k.size() != 1) return std::nullopt;
@@ -28,7 +28,7 @@ std::optional<Packing> panels_of(const LoopProgram& program, const Loop& loop, B
   const std::vector<Expr> whole{program.pool->var(n_var), program.pool->var(n_var + 1)};
   if (g->b.coordinates != whole || b.sizes[0] != g->n[0] || b.sizes[1] != g->k[0]) return std::nullopt;
   const Packing packing = product_packing(*g, b, program.buffer(g->a.buffer).dtype);
-  return packing == Packing::gemm_b || packing == Packing::gemm_b_quads ? std::optional(packing) : std::nullopt;
+  return packing == Packing::gemm_b_integer ? std::nullopt : std::optional(packing);  // (whose panels have room for sums between them)
 }
 
 // The body of a loop that looks up rows by data, few beside those of the table; null: it reads it in another way.
@@ -50,26 +50,39 @@ Expr* lookup_body(LoopProgram& program, Loop& loop, BufferId table) {
   return by_data && points <= elements ? body : nullptr;
 }
 
+bool in_quads(Packing packing) { return packing == Packing::gemm_b_quads || packing == Packing::gemm_b_quads_4bit; }
+
 BufferId add_panels(LoopProgram& program, BufferId table, Packing packing) {
   BufferInfo b = program.buffer(table);
   ExprPool& pool = *program.pool;
   b.name += ".packed";
   const int64_t n = b.sizes[0]->as_int(), k = b.sizes[1]->as_int();
-  const Expr panels = pool.index((n + kColumns - 1) / kColumns);
-  b.sizes = packing == Packing::gemm_b ? std::vector{panels, b.sizes[1], pool.index(kColumns)}
-                                       : std::vector{panels, pool.index((k + kQuad - 1) / kQuad), pool.index(kColumns), pool.index(kQuad)};
+  const Expr panels = pool.index((n + kColumns - 1) / kColumns), columns = pool.index(has_4_bits(packing) ? kColumns / 2 : kColumns);
+  b.sizes = {panels, b.sizes[1], columns};
+  if (in_quads(packing)) b.sizes = {panels, pool.index((k + kQuad - 1) / kQuad), columns, pool.index(kQuad)};
   b.strides = contiguous_strides(pool, b.sizes);
   program.buffers.push_back(std::move(b));
   return BufferId(program.buffers.size() - 1);
+}
+
+// Half a byte, with 8 added: the upper one of columns from 16 on.
+Expr number_of_4_bits(Expr byte, Expr half) {
+  ExprPool& pool = *byte->pool;
+  const auto number = [&](int64_t v) { return pool.constant(static_cast<double>(v), DType::i32); };
+  const Expr lower = pool.cast(byte, DType::i32), upper = pool.op(ScalarOp::shr, {lower, number(4)});
+  const Expr kept = pool.op(ScalarOp::bit_and, {pool.op(ScalarOp::select, {pool.op(ScalarOp::eq, {half, pool.index(1)}), upper, lower}), number(15)});
+  return pool.cast(pool.op(ScalarOp::sub, {kept, number(8)}), byte->dtype);
 }
 
 Expr in_panels(Expr body, BufferId table, BufferId panels, Packing packing) {
   return rewrite(body, [&](Expr e) {
     if (e->kind != ExprKind::load || e->id != table.index) return Expr();
     ExprPool& pool = *e->pool;
-    const Expr row = e->args[0], k = e->args[1], columns = pool.index(kColumns), quad = pool.index(kQuad);
-    if (packing == Packing::gemm_b) return pool.load(panels, e->dtype, {floor_div(row, columns), k, floor_mod(row, columns)});
-    return pool.load(panels, e->dtype, {floor_div(row, columns), floor_div(k, quad), floor_mod(row, columns), floor_mod(k, quad)});
+    const Expr row = e->args[0], k = e->args[1], columns = pool.index(kColumns), quad = pool.index(kQuad), half = pool.index(kColumns / 2);
+    const Expr panel = floor_div(row, columns), within = floor_mod(row, columns), column = has_4_bits(packing) ? floor_mod(within, half) : within;
+    const std::vector<Expr> place = in_quads(packing) ? std::vector{panel, floor_div(k, quad), column, floor_mod(k, quad)} : std::vector{panel, k, column};
+    const Expr found = pool.load(panels, e->dtype, place);
+    return has_4_bits(packing) ? number_of_4_bits(found, floor_div(within, half)) : found;
   });
 }
 

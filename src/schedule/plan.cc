@@ -349,8 +349,10 @@ class Planner {
       const std::span<const uint8_t> bytes = program_.buffer(q.zero).data.bytes;
       if (std::all_of(bytes.begin(), bytes.end(), [](uint8_t b) { return b == 0; })) kept.zero = BufferId();
     }
+    const auto given = [&](BufferId id) { return id.valid() && program_.buffer(id).kind != BufferInfo::Kind::constant; };
+    const bool packed = !given(kept.scale) && !given(kept.zero);
     for (BufferId id : {kept.scale, kept.zero}) {
-      if (id.valid()) k.operands.push_back({id, pool().index(0)});
+      if (id.valid()) k.operands.push_back({packed ? weights_.packed_table(id) : id, pool().index(0)});
     }
     std::get<Gemm>(k.def).quantised = kept;
   }

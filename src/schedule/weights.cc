@@ -1,7 +1,10 @@
 #include "schedule/weights.h"
 
 #include <algorithm>
+#include <cstring>
+#include <span>
 
+#include "loop/memory.h"
 #include "schedule/depthwise.h"
 #include "schedule/schedule.h"
 
@@ -34,6 +37,54 @@ bool WeightPacker::pack_gemm_weight(TemplateKernel& k, const Gemm& g) {
   c.packing = product_packing(g, source, program_.buffer(k.operands[0].buffer).dtype);
   k.operands[1] = {packed_buffer(k.operands[1].buffer, c), pool().index(0)};
   return true;
+}
+
+namespace {
+
+// The numbers in `Narrow`, or nothing where some would change.
+template <class Narrow>
+std::shared_ptr<std::vector<uint8_t>> narrowed(std::span<const uint8_t> bytes) {
+  const size_t count = bytes.size() / sizeof(float);
+  auto out = std::make_shared<std::vector<uint8_t>>(count * sizeof(Narrow));
+  for (size_t i = 0; i < count; ++i) {
+    float value;
+    std::memcpy(&value, bytes.data() + i * sizeof(float), sizeof(float));
+    const Narrow narrow = Narrow::from(value);
+    if (static_cast<double>(narrow) != static_cast<double>(value)) return nullptr;
+    std::memcpy(out->data() + i * sizeof(Narrow), &narrow, sizeof(Narrow));
+  }
+  return out;
+}
+
+}  // namespace
+
+BufferId WeightPacker::packed_table(BufferId table) {
+  BufferInfo info = program_.buffer(table);
+  PlanConstant c;
+  c.packing = PlanConstant::Packing::gemm_b;
+  c.k = info.sizes[0]->as_int(), c.n = info.sizes[1]->as_int();
+  c.row_stride = c.n, c.col_stride = 1;
+  const auto dense = contiguous_strides(pool(), info.sizes);
+  BufferId source = table;
+  if (info.data.offset == 0 && (info.strides.empty() || info.strides == dense)) {
+    DType type = DType::f16;
+    auto narrow = narrowed<interpreter::Half>(info.data.bytes);
+    if (!narrow) type = DType::bf16, narrow = narrowed<interpreter::Bf16>(info.data.bytes);
+    if (narrow) source = narrow_buffer(table, type, std::move(narrow));
+  }
+  return packed_buffer(source, c);
+}
+
+// The same constant in another type, made once.
+BufferId WeightPacker::narrow_buffer(BufferId table, DType type, std::shared_ptr<std::vector<uint8_t>> bytes) {
+  const auto found = narrow_.find(table);
+  if (found != narrow_.end()) return found->second;
+  BufferInfo info = program_.buffer(table);
+  info.dtype = info.data.dtype = type;
+  info.data.bytes = *bytes;
+  info.data.owner = std::move(bytes);
+  plan_.buffers.push_back({std::move(info), {}});
+  return narrow_[table] = BufferId(plan_.buffers.size() - 1);
 }
 
 // A constant B of contiguous lines that begin where the target cannot read them well: with room between them.
@@ -104,7 +155,7 @@ BufferId WeightPacker::packed_buffer(BufferId source, PlanConstant c) {
       return packed;
     }
   }
-  BufferInfo b = program_.buffer(source);
+  BufferInfo b = plan_.buffer(source).info;
   b.name += ".packed";
   plan_.buffers.push_back({b, {}});
   const BufferId id(plan_.buffers.size() - 1);

@@ -1,6 +1,8 @@
 // Constant weights in the layouts that templates read: rows of the plan's constants that say how their bytes are made.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,9 @@ class WeightPacker {
 
   // A constant b as the target wants it: operand 1 of the kernel, which is b as the program has it, then names the packed buffer. False: it stays as it is.
   bool pack_gemm_weight(TemplateKernel& kernel, const Gemm& gemm);
+  // Scales or zero points of a product's groups, a constant [groups, n] of f32, in panels; in 16 bits where these say the same. A number of 4 bits
+  // of a weight has a share of them: of groups of 32 a quarter of a byte in 16 bits.
+  BufferId packed_table(BufferId table);
   // The weight as the kernel's next operand: a constant one packed, also in the other ways that choices want; another one over its own coordinates.
   void add_conv_weight(TemplateKernel& kernel, const Conv2d& conv);
   // A buffer of the plan that is a weight in panels: products of the same weight read it too.
@@ -28,11 +33,13 @@ class WeightPacker {
   ExprPool& pool() { return *program_.pool; }
   bool pad_lines(TemplateKernel& k, const Gemm& g);
   BufferId packed_buffer(BufferId source, PlanConstant c);
+  BufferId narrow_buffer(BufferId table, DType type, std::shared_ptr<std::vector<uint8_t>> bytes);
 
   KernelPlan& plan_;
   const LoopProgram& program_;
   const TargetTraits& target_;
   std::vector<std::pair<BufferId, PlanConstant>> packed_;
+  std::map<BufferId, BufferId> narrow_;  // tables in 16 bits
 };
 
 }  // namespace coil

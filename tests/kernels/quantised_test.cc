@@ -14,6 +14,32 @@ std::vector<int8_t> numbers(std::mt19937& random, int64_t count, int low, int hi
   return out;
 }
 
+// Scales or zero points [groups, n] in panels, in 16 bits or 32: a kernel sees what they are rounded to.
+struct Table {
+  std::vector<float> values;
+  std::vector<std::byte> packed;
+  int dtype;
+
+  Table(std::vector<float> numbers, int64_t n, int type) : values(std::move(numbers)), dtype(type) {
+    const auto groups = static_cast<int64_t>(values.size()) / std::max<int64_t>(n, 1);
+    Buffer narrow(type, static_cast<int64_t>(values.size()));
+    for (size_t i = 0; i < values.size(); ++i) {
+      narrow.set(static_cast<int64_t>(i), values[i]);
+      values[i] = static_cast<float>(narrow.get(static_cast<int64_t>(i)));
+    }
+    packed = templates::pack_gemm_b(narrow.data(), type == COIL_FLOAT32 ? 4 : 2, groups, n, n, 1);
+  }
+};
+
+// Sets g's tables: as they are (`packed` false), or in panels.
+void set_tables(CoilGemm& g, const Table* scale, const Table* zero, bool packed) {
+  const auto data = [&](const Table* t) -> const void* { return !t ? nullptr : packed ? static_cast<const void*>(t->packed.data()) : t->values.data(); };
+  g.b_scale = data(scale), g.b_zero = data(zero);
+  g.b_tables_packed = packed;
+  if (packed && scale) g.b_scale_dtype = scale->dtype;
+  if (packed && zero) g.b_zero_dtype = zero->dtype;
+}
+
 // Exactly as many bytes as the operand has, so that the address sanitizer sees what is read beyond it.
 void check_integers(int64_t m, int64_t n, int64_t k, bool is_signed, int64_t a_row, int64_t a_col, bool transposed_b) {
   SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + (is_signed ? " signed" : " unsigned"));
@@ -154,6 +180,9 @@ void check_weight(int64_t m, int64_t n, int64_t k, int bits, int64_t group, bool
   std::vector<float> scale(static_cast<size_t>(k / group * n)), zero(scale.size());
   for (float& s : scale) s = scales(random);
   for (float& z : zero) z = std::nearbyint(zeros(random));
+  const bool in_panels = m % 2 == 0;
+  const Table scale_table(scale, n, in_panels ? COIL_FLOAT16 : COIL_FLOAT32), zero_table(zero, n, in_panels ? COIL_BFLOAT16 : COIL_FLOAT32);
+  scale = scale_table.values, zero = zero_table.values;
   const auto packed = bits == 4 ? templates::pack_4bit_b(b.data(), k, n, 1, k) : templates::pack_gemm_b(b.data(), 1, k, n, 1, k);
   ASSERT_EQ(static_cast<int64_t>(packed.size()) * 8, templates::packed_gemm_b_elements(k, n) * bits);
   for (const IsaKernels& isa : runnable_kernels()) {
@@ -162,8 +191,7 @@ void check_weight(int64_t m, int64_t n, int64_t k, int bits, int64_t group, bool
     g.batch = 1, g.m = m, g.n = n, g.k = k;
     g.a = a.data(), g.a_row = k, g.a_col = 1;
     g.b = packed.data(), g.b_packed = 1, g.b_bits = bits, g.b_group = group;
-    g.b_scale = scaled ? scale.data() : nullptr;
-    g.b_zero = shifted ? zero.data() : nullptr;
+    set_tables(g, scaled ? &scale_table : nullptr, shifted ? &zero_table : nullptr, in_panels);
     g.c = c.data(), g.c_row = n;
     g.dtype = dtype;
     Scratch scratch(coil_gemm_scratch_bytes(&g, 3));
@@ -224,6 +252,10 @@ void check_groups(const ByteGroups& c) {
   std::vector<float> scale(static_cast<size_t>((k + group - 1) / group * n)), zero(scale.size());
   for (float& s : scale) s = scales(random);
   for (float& z : zero) z = std::nearbyint(zeros(random) * 2) / 2;
+  const int types[] = {COIL_FLOAT32, COIL_FLOAT16, COIL_BFLOAT16};
+  const bool in_panels = (m + n + k) % 3 != 0;
+  const Table scale_table(scale, n, in_panels ? types[(m + n) % 3] : COIL_FLOAT32), zero_table(zero, n, in_panels ? types[k % 3] : COIL_FLOAT32);
+  scale = scale_table.values, zero = zero_table.values;
   const auto packed = templates::pack_quads_b(b.data(), bits, k, n, 1, k);
   const int64_t a_row = columns ? 1 : k, a_col = columns ? m : 1;
   for (const IsaKernels& isa : runnable_kernels()) {
@@ -233,8 +265,7 @@ void check_groups(const ByteGroups& c) {
       g.batch = 1, g.m = m, g.n = n, g.k = k;
       g.a = a.data(), g.a_row = a_row, g.a_col = a_col;
       g.b = packed.data(), g.b_packed = 1, g.b_bits = bits, g.b_group = group;
-      g.b_scale = scaled ? scale.data() : nullptr;
-      g.b_zero = shifted ? zero.data() : nullptr;
+      set_tables(g, scaled ? &scale_table : nullptr, shifted ? &zero_table : nullptr, in_panels);
       g.c = out.data(), g.c_row = n;
       g.dtype = COIL_INT8;
       isa.gemm(&g, TestHost(workers).get());

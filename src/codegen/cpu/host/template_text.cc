@@ -133,8 +133,8 @@ class FieldsWriter {
     call_.fields.push_back({.name = name, .value = host_index(value), .number = value->is_constant(), .place = {}});
   }
   void add(const std::string& name, int64_t value) { call_.fields.push_back({.name = name, .value = std::to_string(value), .number = true, .place = {}}); }
-  void pointer(const std::string& name, BufferId id, const char* cast = "") {
-    call_.fields.push_back({.name = name, .value = cast + buffer_address(plan_, id), .place = fixed_place(plan_, id)});
+  void pointer(const std::string& name, BufferId id) {
+    call_.fields.push_back({.name = name, .value = buffer_address(plan_, id), .place = fixed_place(plan_, id)});
   }
   void element(const std::string& name, const PlanOperand& x, int vars) {
     call_.fields.push_back({.name = name, .value = element_address(plan_, x, vars), .place = fixed_element(plan_, x, vars)});
@@ -171,8 +171,14 @@ class FieldsWriter {
     add("b_bits", four_bits ? 4 : 8);
     add("b_group", q.group);
     size_t next = 2;
-    if (q.scale.valid()) pointer("b_scale", t.operands[next++].buffer, "(const float*)");
-    if (q.zero.valid()) pointer("b_zero", t.operands[next].buffer, "(const float*)");
+    if ((q.scale.valid() || q.zero.valid()) && packed_constant(plan_, t.operands[next].buffer)) add("b_tables_packed", 1);
+    const auto table = [&](const char* name, const char* type, BufferId id) {
+      if (!id.valid()) return;
+      pointer(name, t.operands[next].buffer);
+      add(type, dtype(t.operands[next++].buffer));
+    };
+    table("b_scale", "b_scale_dtype", q.scale);
+    table("b_zero", "b_zero_dtype", q.zero);
   }
 
   int64_t dtype(BufferId id) const { return info(plan_.buffer(id).info.dtype).shim_number; }
