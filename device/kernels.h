@@ -87,14 +87,15 @@ typedef struct CoilGemm {
   void* scratch;
   int32_t b_bits; /* 8, 4: a packed B of integers beside an A of floats; 0: B is of dtype */
   int64_t b_group;
-  const void* b_scale; /* [ceil(k / b_group)][n] of float32, or null: 1 */
-  const void* b_zero;  /* the same shape, or null: 0 */
+  const void* b_scale;                 /* [ceil(k / b_group)][n] of float32, or null: 1 */
+  const void* b_zero;                  /* the same shape, or null: 0 */
   int32_t b_scale_dtype, b_zero_dtype; /* where packed: COIL_FLOAT32, COIL_FLOAT16 or COIL_BFLOAT16 */
+  int32_t b_no_least;                  /* no number of b is -128: faster on some machines beside a COIL_INT8 A */
   int32_t b_tables_packed;             /* both are [ceil(n / COIL_PANEL)][ceil(k / b_group)][COIL_PANEL], zero padded */
-  const void* ends;     /* of coil_gemm_grouped alone, like all that follows: [batch] int32, or int64 */
-  int32_t ends_wide;    /* int64 */
-  int32_t by_depth;     /* groups are ranges of k; else of rows */
-  int32_t* flag;        /* becomes 1 where ends decrease or leave [0, m or k]; null: nobody asks */
+  const void* ends;                    /* of coil_gemm_grouped alone, like all that follows: [batch] int32, or int64 */
+  int32_t ends_wide;                   /* int64 */
+  int32_t by_depth;                    /* groups are ranges of k; else of rows */
+  int32_t* flag;                       /* becomes 1 where ends decrease or leave [0, m or k]; null: nobody asks */
 } CoilGemm;
 
 /* coil_gemm_grouped: products of groups that follow one another; `ends` says where each of the `batch` groups ends. By rows: group g's rows of A (a_batch is 0)

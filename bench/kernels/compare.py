@@ -26,7 +26,7 @@ def fields(spec):
 class Gemm(C.Structure):
     _fields_ = fields([("i", "batch m n k"), ("p", "a"), ("i", "a_batch a_row a_col"), ("p", "b"), ("i", "b_batch b_row b_col"),
                        ("p", "c"), ("i", "c_batch c_row"), ("s", "dtype b_packed block_tiles block_panels"), ("p", "epilogue context scratch"),
-                       ("s", "b_bits"), ("i", "b_group"), ("p", "b_scale b_zero"), ("s", "b_scale_dtype b_zero_dtype b_tables_packed"),
+                       ("s", "b_bits"), ("i", "b_group"), ("p", "b_scale b_zero"), ("s", "b_scale_dtype b_zero_dtype b_no_least b_tables_packed"),
                        ("p", "ends"), ("s", "ends_wide by_depth"), ("p", "flag")])
 
 

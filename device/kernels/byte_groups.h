@@ -9,16 +9,17 @@ namespace COIL_KERNELS_NAMESPACE {
 
 // Some k of some rows by one panel, from the beginning of a group or from within one.
 struct GroupChunk {
-  int64_t k;            // a multiple of 4
+  int64_t k;             // a multiple of 4
   int64_t first, group;  // of these k the first group has so many, each other one so many (the last one what is left)
-  const int8_t* a;      // rows a_stride apart
+  const int8_t* a;       // rows a_stride apart
   int64_t a_stride;
   const int32_t* sums;  // of a's numbers in each group: rows sum_stride apart
   int64_t sum_stride;
-  const uint8_t* b;     // [k / 4][kPanel][4], or of 4 bits [k / 4][kPanel / 2][4]
-  int64_t number;       // of the first group in the tables
+  const uint8_t* b;  // [k / 4][kPanel][4], or of 4 bits [k / 4][kPanel / 2][4]
+  int64_t number;    // of the first group in the tables
   PanelTable scale, zero;
-  float* acc;           // rows kPanel apart
+  bool no_least;  // no number of b is -128
+  float* acc;     // rows kPanel apart
   bool accumulate;
 };
 

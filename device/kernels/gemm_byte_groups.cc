@@ -73,6 +73,7 @@ struct GroupRunner {
                          .number = k0 / group(),
                          .scale = panel_scales(g, panel0 + j),
                          .zero = panel_zeros(g, panel0 + j),
+                         .no_least = g.b_no_least != 0,
                          .acc = acc + j * kBlockRows * kPanel,
                          .accumulate = k0 > 0});
       }

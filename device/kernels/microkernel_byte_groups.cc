@@ -92,6 +92,26 @@ struct PairsOfFourBits {
 };
 #endif
 
+#ifdef COIL_SIGNED_BYTE_DOT
+struct SignedDots {
+  static constexpr int32_t kAdded = 0;
+  template <int mr>
+  static COIL_INLINE_MEMBER void run(const GroupChunk& c, const int8_t* a, const uint8_t* b, int h, int64_t steps, VecI32 (&sum)[mr][2]) {
+#pragma clang loop unroll(disable)
+    for (int64_t s = 0; s < steps; s++, b += EightBits::kStep) {
+      VecI32 w[2];
+      EightBits::load_signed(b, h, w);
+#pragma unroll
+      for (int i = 0; i < mr; i++) {
+        const VecI32 x = four_of<mr>(a, c.a_stride, i, s);
+#pragma unroll
+        for (int j = 0; j < 2; j++) sum[i][j] = signed_byte_dot(sum[i][j], x, w[j]);
+      }
+    }
+  }
+};
+#endif
+
 #ifdef COIL_BYTE_DOT
 template <class Numbers>
 struct Dots {
@@ -129,21 +149,21 @@ struct Dots {
 #endif
 
 // Group by group; `Way` says how its sums are made.
-#define COIL_GROUP_TILE(NAME, ATTRIBUTES)                                                                                      \
-  template <int mr, class Numbers, class Way>                                                                                  \
-  ATTRIBUTES __attribute__((noinline)) void NAME(const GroupChunk& c) {                                                        \
-    int64_t left = c.first, number = 0;                                                                                        \
-    for (int64_t p = 0; p < c.k; number++) {                                                                                   \
-      const int64_t end = min64(c.k, p + left), steps = (end - p) / 4;                                                         \
-      const uint8_t* b = c.b + p / 4 * Numbers::kStep;                                                                         \
-      for (int h = 0; h < kParts; h++) {                                                                                       \
-        VecI32 sum[mr][2] = {};                                                                                                \
-        Way::template run<mr>(c, c.a + p, b, h, steps, sum);                                                                   \
-        finish<mr, Numbers, Way::kAdded>(c, h, number, sum);                                                                   \
-      }                                                                                                                        \
-      p = end;                                                                                                                 \
-      left = c.group;                                                                                                          \
-    }                                                                                                                          \
+#define COIL_GROUP_TILE(NAME, ATTRIBUTES)                               \
+  template <int mr, class Numbers, class Way>                           \
+  ATTRIBUTES __attribute__((noinline)) void NAME(const GroupChunk& c) { \
+    int64_t left = c.first, number = 0;                                 \
+    for (int64_t p = 0; p < c.k; number++) {                            \
+      const int64_t end = min64(c.k, p + left), steps = (end - p) / 4;  \
+      const uint8_t* b = c.b + p / 4 * Numbers::kStep;                  \
+      for (int h = 0; h < kParts; h++) {                                \
+        VecI32 sum[mr][2] = {};                                         \
+        Way::template run<mr>(c, c.a + p, b, h, steps, sum);            \
+        finish<mr, Numbers, Way::kAdded>(c, h, number, sum);            \
+      }                                                                 \
+      p = end;                                                          \
+      left = c.group;                                                   \
+    }                                                                   \
   }
 
 // A group's sums, scaled, are added to the rows.
@@ -174,6 +194,9 @@ template <int mr>
 void run_rows(int bits, [[maybe_unused]] bool dot, const GroupChunk& c) {
 #ifdef COIL_BYTE_DOT
   if (dot) return bits == 4 ? dot_tile<mr, FourBits, Dots<FourBits>>(c) : dot_tile<mr, EightBits, Dots<EightBits>>(c);
+#endif
+#ifdef COIL_SIGNED_BYTE_DOT
+  if (bits == 8 && c.no_least) return tile<mr, EightBits, SignedDots>(c);
 #endif
   if (bits == 8) return tile<mr, EightBits, Widened<EightBits>>(c);
 #ifdef COIL_BYTE_PAIRS

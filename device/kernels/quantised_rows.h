@@ -40,9 +40,9 @@ struct HalfBytes {
 
 // The scales, or the zero points, of a panel's columns.
 struct PanelTable {
-  const char* data;    // null: none
-  int32_t dtype;       // 0 where they are not packed: float32 then
-  int64_t row, cols;   // bytes between groups; columns that are there, COIL_PANEL where padded
+  const char* data;   // null: none
+  int32_t dtype;      // 0 where they are not packed: float32 then
+  int64_t row, cols;  // bytes between groups; columns that are there, COIL_PANEL where padded
 
   COIL_INLINE_MEMBER Vec at(int64_t group, int column) const {
     const char* from = data + group * row;

@@ -100,6 +100,7 @@ __attribute__((noinline)) Vec load_partial(const T* p, int64_t n) {
 //   pair_sums(a, b)      of pairs of int16, lane by lane: a.low * b.low + a.high * b.high (which does not overflow) in int32
 //   byte_dot(sum, a, b)  where COIL_BYTE_DOT is defined: sum + products of four unsigned bytes of a by signed bytes of b, lane by lane
 //   byte_pairs(a, b)     where COIL_BYTE_PAIRS is defined: of pairs of bytes, unsigned ones of a by signed ones of b, the sums in int16, which saturate
+//   signed_byte_dot(sum, a, b)  where COIL_SIGNED_BYTE_DOT is defined: sum + products of four signed bytes of a by those of b, which are not -128
 //   permute(v, lanes)    v[lanes % kLanes]
 //   end_streams()        after stores past the caches, before other threads read them
 #if defined(__x86_64__)

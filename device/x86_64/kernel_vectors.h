@@ -48,7 +48,9 @@ typedef char Chars __attribute__((vector_size(64)));
 COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) {
   return __builtin_bit_cast(VecI32, __builtin_ia32_pmaddwd512(__builtin_bit_cast(Shorts, a), __builtin_bit_cast(Shorts, b)));
 }
-COIL_INLINE Shorts byte_pairs(VecI32 a, VecI32 b) { return __builtin_bit_cast(Shorts, __builtin_ia32_pmaddubsw512(__builtin_bit_cast(Chars, a), __builtin_bit_cast(Chars, b))); }
+COIL_INLINE Shorts byte_pairs(VecI32 a, VecI32 b) {
+  return __builtin_bit_cast(Shorts, __builtin_ia32_pmaddubsw512(__builtin_bit_cast(Chars, a), __builtin_bit_cast(Chars, b)));
+}
 COIL_INLINE Vec permute(Vec v, VecI32 lanes) { return __builtin_ia32_permvarsf512(v, lanes); }
 // sum + of each lane's four unsigned bytes of a times signed bytes of b. Functions that call it have COIL_BYTE_DOT's attributes, and run where there is
 // AVX512_VNNI.
@@ -60,7 +62,18 @@ typedef char Chars __attribute__((vector_size(32)));
 COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) {
   return __builtin_bit_cast(VecI32, __builtin_ia32_pmaddwd256(__builtin_bit_cast(Shorts, a), __builtin_bit_cast(Shorts, b)));
 }
-COIL_INLINE Shorts byte_pairs(VecI32 a, VecI32 b) { return __builtin_bit_cast(Shorts, __builtin_ia32_pmaddubsw256(__builtin_bit_cast(Chars, a), __builtin_bit_cast(Chars, b))); }
+COIL_INLINE Shorts byte_pairs(VecI32 a, VecI32 b) {
+  return __builtin_bit_cast(Shorts, __builtin_ia32_pmaddubsw256(__builtin_bit_cast(Chars, a), __builtin_bit_cast(Chars, b)));
+}
+// |a| * (b with a's sign): two products of at most 128 * 127 fit 16 bits.
+#define COIL_SIGNED_BYTE_DOT
+COIL_INLINE VecI32 signed_byte_dot(VecI32 sum, VecI32 a, VecI32 b) {
+  typedef signed char Bytes __attribute__((vector_size(32)));
+  const Bytes size = __builtin_elementwise_abs(__builtin_bit_cast(Bytes, a));
+  const auto turned = __builtin_ia32_psignb256(__builtin_bit_cast(Chars, b), __builtin_bit_cast(Chars, a));
+  const Shorts pairs = byte_pairs(__builtin_bit_cast(VecI32, size), __builtin_bit_cast(VecI32, turned));
+  return sum + pair_sums(__builtin_bit_cast(VecI32, pairs), VecI32(0x00010001));
+}
 COIL_INLINE Vec permute(Vec v, VecI32 lanes) { return __builtin_ia32_permvarsf256(v, lanes); }
 #endif
 #endif

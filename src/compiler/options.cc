@@ -205,7 +205,8 @@ Result<CompileOptions> compile_options(const CompileSettings& settings) {
   options.tf32 = *tf32;
   options.winograd = settings.winograd;
   options.deterministic = settings.deterministic;
-  if (settings.activations != "float" && settings.activations != "int8") return bad(fmt::format("activations are '{}', expected float or int8", settings.activations));
+  if (settings.activations != "float" && settings.activations != "int8")
+    return bad(fmt::format("activations are '{}', expected float or int8", settings.activations));
   options.int8_activations = settings.activations == "int8";
   for (const TargetChoice& choice : options.targets) {
     if (options.int8_activations && !choice.target->lowering(options).int8_activations)

@@ -145,7 +145,7 @@ class Finder {
         return a;
       }
     }
-    if (!int8_activations_ || !is_plain(pool_.load(g.a.buffer, program_.buffer(g.a.buffer).dtype, g.a.coordinates))) return std::nullopt;
+    if (!int8_activations_) return std::nullopt;
     return rows_.rows(loop, g);
   }
 

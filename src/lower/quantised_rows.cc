@@ -21,8 +21,8 @@ RowQuantiser::Made RowQuantiser::make(const Loop& loop, const Gemm& g) {
   for (size_t v = 0; v < m; ++v) row.push_back(pool_.var(static_cast<int32_t>(v)));
   whole.push_back(g.k[0]);
   vars = row;
-  vars.push_back(pool_.index(0));                            // n, which rows of a do not depend on
-  vars.push_back(pool_.var(static_cast<int32_t>(m)));        // k follows the rows' variables
+  vars.push_back(pool_.index(0));                      // n, which rows of a do not depend on
+  vars.push_back(pool_.var(static_cast<int32_t>(m)));  // k follows the rows' variables
   std::vector<Expr> at;
   for (Expr c : g.a.coordinates) at.push_back(substitute_vars(c, vars));
   const Expr x = pool_.cast(pool_.load(g.a.buffer, program_.buffer(g.a.buffer).dtype, at), DType::f32);

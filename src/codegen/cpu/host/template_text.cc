@@ -1,5 +1,7 @@
 #include "codegen/cpu/host/template_text.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -43,6 +45,7 @@ class FieldsWriter {
       add("b_packed", 1);
       const auto bytes = static_cast<size_t>(byte_size(plan_.buffer(t.operands[1].buffer).info.dtype));
       add("b_batch", packed->batch_stride == 0 ? 0 : static_cast<int64_t>(templates::packed_gemm_b_elements(packed->k, packed->n, bytes)));
+      if (packed->packing == PlanConstant::Packing::gemm_b_quads && !has_least(plan_.buffer(packed->buffer).info.data.bytes)) add("b_no_least", 1);
       if (g.quantised) quantised(t, *g.quantised, has_4_bits(packed->packing));
     } else {
       add("b_batch", stride(b, 0, g.batch));
@@ -179,6 +182,10 @@ class FieldsWriter {
     };
     table("b_scale", "b_scale_dtype", q.scale);
     table("b_zero", "b_zero_dtype", q.zero);
+  }
+
+  static bool has_least(std::span<const uint8_t> numbers) {
+    return std::any_of(numbers.begin(), numbers.end(), [](uint8_t v) { return v == 0x80; });
   }
 
   int64_t dtype(BufferId id) const { return info(plan_.buffer(id).info.dtype).shim_number; }
