@@ -99,14 +99,14 @@ class Coil:
         return first, time.perf_counter() - begin - first
 
 
-def exported(module, folder, build, device):
+def exported(module, folder, device):
+    import coil
+
     n = torch.export.Dim("n", min=1, max=CONTEXT - 1)
     example = {"input_ids": torch.zeros(1, 5, dtype=torch.int64), "cache_position": torch.arange(5)}
     example = {name: value.to(device) for name, value in example.items()}
     program = torch.export.export(module, (), example, dynamic_shapes={"input_ids": {1: n}, "cache_position": {0: n}}, strict=False)
-    torch.export.save(program, folder / "p.pt2")
-    subprocess.run([build / "coil", "compile", folder / "p.pt2", "-q", "-o", folder / "m.coil.pt2", *target(device)], check=True)
-    (folder / "p.pt2").unlink()
+    coil.compile(program, folder / "m.coil.pt2", target=target(device))
     return folder / "m.coil.pt2"
 
 
@@ -131,9 +131,7 @@ class LlamaCpp:
 
 
 def target(device):
-    if device == "cpu":
-        return []
-    return ["--target", "cuda:sm_{}{}".format(*torch.cuda.get_device_capability())]
+    return "cpu" if device == "cpu" else "cuda:sm_{}{}".format(*torch.cuda.get_device_capability())
 
 
 def bandwidth(threads, device="cpu"):
@@ -177,7 +175,7 @@ def competitors_of(options, shape, dtype, threads, folder):
     if dtype in DTYPES:
         module = exportable(shape, dtype, options.device)
         weights = weight_bytes(module)
-        found["coil"] = Coil(exported(module, folder, options.build, options.device), threads, options.device)
+        found["coil"] = Coil(exported(module, folder, options.device), threads, options.device)
         for peer in filter(None, options.peers.split(",")):
             found[peer] = Torch(exportable(shape, dtype, options.device), None if peer == "eager" else peer, options.device)
     else:
@@ -202,7 +200,6 @@ def main():
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--keep", type=pathlib.Path, help="folder in which the packages stay")
     parser.add_argument("--json", help="file for the numbers")
-    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path(os.environ.get("COIL_BUILD", "build")))
     options = parser.parse_args()
     rows = []
     for threads in map(int, options.threads.split(",")):

@@ -208,7 +208,7 @@ void check_weight(int64_t m, int64_t n, int64_t k, int bits, int64_t group, bool
           size += std::fabs(w * a.get(i * k + p));
         }
         // Dot products round scaled weights to bfloat16.
-        const double rounding = dtype == COIL_BFLOAT16 && scaled ? 0x1p-7 / std::sqrt(static_cast<double>(k)) : 1e-6;
+        const double rounding = dtype == COIL_BFLOAT16 && scaled ? 0x1.8p-7 / std::sqrt(static_cast<double>(k)) : 1e-6;
         ASSERT_NEAR(c.get(i * n + j), sum, tolerance(dtype, sum, k) + rounding * size) << isa.name << " " << i << "," << j;
       }
     }

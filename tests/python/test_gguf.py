@@ -171,6 +171,24 @@ def test_logits_are_those_of_the_dequantised_model(kind, arch, tied, tmp_path):
     assert most is None or constants < (most + 0.3) * numbers, constants / numbers
 
 
+@pytest.mark.parametrize("kind,tied", [("Q4_0", True), ("Q8_0", True), ("Q4_K", False), ("Q6_K", True), ("Q4_1", True), ("Q5_0", False)])
+def test_activations_in_8_bits(kind, tied, tmp_path):
+    """Near the logits of the dequantised model, the same for a prompt and token by token, and nothing is kept twice."""
+    floats = write(tmp_path / "m.gguf", kind, "llama", tied)
+    harness.coil_ok("import-gguf", tmp_path / "m.gguf", "-o", tmp_path / "m.coil.pt2", "-O", "1", "--activations", "int8")
+    model, package = reference(floats, "llama"), coil.load(tmp_path / "m.coil.pt2")
+    with torch.no_grad():
+        want = model(IDS).logits
+    found = package(IDS, torch.arange(8))
+    assert 1e-4 < (found - want).abs().max() / want.abs().max() < 0.1
+    made = package["decode"].new_state()
+    for place in range(8):
+        torch.testing.assert_close(made(IDS[:, place:place + 1], torch.tensor([place])), found[:, place:place + 1], rtol=2e-2, atol=2e-2 * want.abs().max().item())
+    shown = harness.coil_ok("inspect", tmp_path / "m.coil.pt2", "--program", "decode", "--json").stdout
+    constants, numbers = json.loads(shown)["memory"]["constants_bytes"], sum(v.size for v in floats.values())
+    assert constants < {"Q4_0": 0.65, "Q8_0": 1.15, "Q4_K": 0.9, "Q6_K": 1.3, "Q4_1": 0.75, "Q5_0": 1.2}[kind] * numbers, constants / numbers
+
+
 def test_tokenizer_comes_along(tmp_path):
     write(tmp_path / "m.gguf", "Q8_0", tokenizer=True)
     path = coil.gguf.import_gguf(tmp_path / "m.gguf", tmp_path / "m.coil.pt2", context=16, options={"opt_level": 1})

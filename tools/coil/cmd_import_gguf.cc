@@ -9,14 +9,15 @@
 #include "base/text.h"
 #include "child.h"
 #include "command.h"
+#include "options.h"
 
 namespace coil::tool {
 namespace {
 
 struct Arguments {
-  std::string model, output, target;
+  std::string model, output;
   int64_t context = 0;
-  int opt_level = 2;
+  CompileSettings settings;
 };
 
 // "COIL-E013: problem", "  hint: ..." in lines, as an error of this command's; what else Python ends with is told by its last line.
@@ -38,9 +39,8 @@ Error error_of(const std::string& text, const std::string& python, int exit_code
 
 Result<int> import_gguf(const Arguments& a) {
   const std::string python = env("COIL_TORCH").value_or("python3");
-  std::vector<std::string> command = {python, "-m", "coil.gguf", a.model, "-o", a.output, "--opt-level", std::to_string(a.opt_level)};
+  std::vector<std::string> command = {python, "-m", "coil.gguf", a.model, "-o", a.output, "--options", changed_settings(a.settings)};
   if (a.context > 0) command.insert(command.end(), {"--context", std::to_string(a.context)});
-  if (!a.target.empty()) command.insert(command.end(), {"--target", a.target});
   TRY(const ChildResult child, run_child(command));
   const std::string text = shown(child.output, Lines::keep);
   if (child.exit_code != 0) return error_of(text, python, child.exit_code);
@@ -57,11 +57,11 @@ Action add_import_gguf(CommandLine& app) {
   app.add_option("--context", a->context, "tokens that a conversation may have; default: what the model was trained for, at most 4096")
       .within(int64_t{2}, int64_t{1} << 30)
       .type_name("N");
-  app.add_option("--target", a->target, "what to compile for: cpu (the default), cuda:sm_90, several with commas").type_name("LIST");
-  app.add_option("-O", a->opt_level, "optimisation level, 0 to 3; default: 2").within(0, 3).type_name("N");
+  add_settings(app, a->settings);
   app.footer(
       "Examples:\n"
       "  coil import-gguf llama-q4_k_m.gguf -o llama.coil.pt2\n"
+      "  coil import-gguf llama-q4_k_m.gguf --activations int8 -o llama.coil.pt2\n"
       "  python -m coil.llm chat llama.coil.pt2 --tokenizer llama.tokenizer.json\n"
       "Reads models that are built as Llama's (llama, qwen2, qwen3), with weights in Q4_0 to Q8_0, Q4_K to Q6_K, F16, BF16 and F32. Python does it: COIL_TORCH\n"
       "names one that has coil, PyTorch and the package gguf (default: python3).");

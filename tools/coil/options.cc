@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 namespace coil::tool {
 
 namespace {
@@ -37,6 +39,10 @@ void add_kernels_option(CommandLine& app, CompileArguments& a, const char* name)
 void add_compile_options(CommandLine& app, CompileArguments& a, const char* user_kernels) {
   add_kernels_option(app, a, user_kernels);
   app.add_option("--dim", a.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)").one_each().type_name("NAME=WHICH");
+  add_settings(app, a);
+}
+
+void add_settings(CommandLine& app, CompileSettings& a) {
 #define TEXT(field, text, ...) add_text(app, a.field, __VA_ARGS__);
 #define NUMBER(field, number, ...) add_number(app, a.field, __VA_ARGS__);
 #define WITHOUT(field, flag, help) app.add_flag(flag, [&a] { a.field = false; }, help);
@@ -46,6 +52,22 @@ void add_compile_options(CommandLine& app, CompileArguments& a, const char* user
 #undef NUMBER
 #undef WITHOUT
 #undef LIST
+}
+
+std::string changed_settings(const CompileSettings& settings) {
+  const CompileSettings defaults;
+  nlohmann::json changed = nlohmann::json::object();
+#define TEXT(field, ...) \
+  if (settings.field != defaults.field) changed[#field] = settings.field;
+#define NUMBER(field, ...) TEXT(field)
+#define WITHOUT(field, ...) TEXT(field)
+#define LIST(field, ...) TEXT(field)
+#include "compiler/options.def"
+#undef TEXT
+#undef NUMBER
+#undef WITHOUT
+#undef LIST
+  return changed.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace coil::tool

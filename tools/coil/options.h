@@ -21,6 +21,10 @@ struct CompileArguments : CompileSettings {
 // Where a command has another meaning of --kernels, user kernels have the other name alone.
 inline constexpr const char* kUserKernelsOption = "--kernels,--user-kernels";
 void add_compile_options(CommandLine& app, CompileArguments& arguments, const char* user_kernels = kUserKernelsOption);
+// Those of the table alone (options.def): for a command that hands them on.
+void add_settings(CommandLine& app, CompileSettings& settings);
+// What differs from the defaults, as a JSON object of Python's options.
+std::string changed_settings(const CompileSettings& settings);
 void add_kernels_option(CommandLine& app, CompileArguments& arguments, const char* name = kUserKernelsOption);
 void add_device_option(CommandLine& app, std::string& device);
 void add_program_option(CommandLine& app, std::string& program);

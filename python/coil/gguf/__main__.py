@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from typing import Any
@@ -15,14 +16,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("model", help="the GGUF file")
     parser.add_argument("-o", "--output", required=True, help="the package to write")
     parser.add_argument("--context", type=int, help="rows of the caches; default: what the model was trained for, at most 4096")
-    parser.add_argument("--target", help="what to compile for, as coil compile has it")
-    parser.add_argument("-O", "--opt-level", type=int, choices=range(4), help="as coil compile has it")
+    parser.add_argument("--options", type=json.loads, default={}, metavar="JSON", help="options of coil.compile: '{\"activations\": \"int8\"}'")
     given = parser.parse_args(arguments)
-    options: dict[str, Any] = {} if given.opt_level is None else {"opt_level": given.opt_level}
+    options: dict[str, Any] = dict(given.options)
+    target = options.pop("target", None)
     try:
         from . import import_gguf
 
-        tokenizer = import_gguf(given.model, given.output, context=given.context, target=given.target, options=options)
+        tokenizer = import_gguf(given.model, given.output, context=given.context, target=target, options=options)
     except Error as error:
         print(error, file=sys.stderr)
         return 1
