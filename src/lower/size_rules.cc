@@ -207,6 +207,18 @@ void multinomial(const Op& op) {
   }
 }
 
+// An image for each grid.
+void sampled(const Op& op) {
+  non_empty(op, "input", 2, "the image");
+  const Sizes &input = sizes_of(op, "input"), &grid = sizes_of(op, "grid");
+  if (!input.empty() && !grid.empty() && differ(input[0], grid[0]))
+    refuse(op, fmt::format("grids of sizes {} for images of sizes {}", text_of(grid), text_of(input)));
+}
+
+void average_pool(const Op& op) {
+  if (op.has("divisor_override") && op.integer("divisor_override") == 0) refuse(op, "the divisor is 0");
+}
+
 Rules make_rules() {
   Rules rules;
   add_positions(rules);
@@ -227,7 +239,8 @@ Rules make_rules() {
   for (const char* name : {"scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math"})
     rules[name] = attention;
   for (const char* name : {"_linear_cross_entropy_batch_chunked", "_linear_cross_entropy_batch_chunked_no_reduction"}) rules[name] = class_weights;
-  for (const char* name : {"grid_sampler", "grid_sampler_2d", "grid_sampler_3d"}) rules[name] = [](const Op& op) { non_empty(op, "input", 2, "the image"); };
+  for (const char* name : {"grid_sampler", "grid_sampler_2d", "grid_sampler_3d"}) rules[name] = sampled;
+  for (const char* name : {"avg_pool2d", "avg_pool3d"}) rules[name] = average_pool;
   for (const char* name : {"unique_consecutive", "unique_dim"}) rules[name] = unique_rows;
   for (const char* name : {"randint", "randint_like"}) rules[name] = random_integers;
   for (const char* name : {"native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"}) rules[name] = batch_norm;

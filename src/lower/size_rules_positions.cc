@@ -33,16 +33,23 @@ void rows_by_index(const Op& op) {
   same_sizes(op, "source", wanted, "the tensor");
 }
 
-void selected_place(const Op& op) {
-  Sizes wanted = sizes_of(op, "self");
-  if (wanted.empty()) refuse(op, "a tensor without dimensions");
-  const size_t dim = wrap_dim(op.integer("dim"), wanted.size());
+// The dimension of one chosen place, which it has, whatever the other dimensions hold.
+size_t chosen_dimension(const Op& op) {
+  const Sizes& self = sizes_of(op, "self");
+  if (self.empty()) refuse(op, "a tensor without dimensions");
+  const size_t dim = wrap_dim(op.integer("dim"), self.size());
   const Argument* given = op.node.find("index");
   const Expr* index = given ? std::get_if<Expr>(given) : nullptr;
-  if (index && (*index)->is_constant() && wanted[dim]->is_constant()) {
-    const int64_t i = (*index)->as_int(), n = wanted[dim]->as_int();
-    if (i < -n || i >= n) refuse(op, fmt::format("index {} of dimension {} of sizes {}", i, dim, text_of(wanted)));
+  if (index && (*index)->is_constant() && self[dim]->is_constant()) {
+    const int64_t i = (*index)->as_int(), n = self[dim]->as_int();
+    if (i < -n || i >= n) refuse(op, fmt::format("index {} of dimension {} of sizes {}", i, dim, text_of(self)));
   }
+  return dim;
+}
+
+void selected_place(const Op& op) {
+  const size_t dim = chosen_dimension(op);
+  Sizes wanted = sizes_of(op, "self");
   wanted.erase(wanted.begin() + static_cast<long>(dim));
   same_sizes(op, "src", wanted, "the place");
 }
@@ -223,6 +230,7 @@ void put(const Op& op) {
 }  // namespace
 
 void add_positions(Rules& rules) {
+  for (const char* name : {"select", "select_copy"}) rules[name] = chosen_dimension;
   rules["index_add"] = rows_by_index;
   rules["index_copy"] = [](const Op& op) {
     rows_by_index(op);

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import harness
 from harness import COIL, coil_ok
 
 TYPES = {4: np.int32, 5: np.int64, 6: np.float16, 7: np.float32, 8: np.float64, 12: np.bool_}
@@ -242,3 +243,35 @@ def test_sizes_that_differ_in_the_call_are_an_error(tmp_path):
         np.savez(tmp_path / "in.npz", in_0=np.ones((5, 9, 4), np.float32), in_1=np.ones((rows, 9), np.int64))
         done = run(tmp_path / "m.pt2", tmp_path / "in.npz")
         assert done.returncode == code, done.stderr
+
+
+@pytest.mark.parametrize("name,f,sizes,change,text", [
+    ("place", lambda x: x.select(1, 2), [(3, 4)], ("index", {"as_int": 4}), "index 4 of dimension 1 of sizes [3, 4]"),
+    ("place from the end", lambda x: x.select(1, 2), [(3, 4)], ("index", {"as_int": -5}), "index -5 of dimension 1 of sizes [3, 4]"),
+    ("divisor", lambda x: torch.nn.functional.avg_pool2d(x, 2, divisor_override=3), [(1, 2, 4, 4)], ("divisor_override", {"as_int": 0}), "the divisor is 0"),
+])
+def test_numbers_that_older_exports_let_through(name, f, sizes, change, text, tmp_path):
+    """PyTorch 2.11 exports what its eager refuses; 2.15 does not, so the file is edited."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return f(x)
+
+    torch.export.save(torch.export.export(Model(), tuple(torch.zeros(s) for s in sizes)), tmp_path / "good.pt2")
+
+    def edit(graph):
+        argument, value = change
+        (given,) = [i for n in graph["nodes"] for i in n["inputs"] if i["name"] == argument]
+        given["arg"] = value
+
+    edited(tmp_path / "good.pt2", tmp_path / "bad.pt2", edit)
+    harness.assert_refused(harness.coil("compile", tmp_path / "bad.pt2", "-o", tmp_path / "x.pt2"), text, code=104)
+
+
+def test_images_and_grids(tmp_path):
+    class Model(torch.nn.Module):
+        def forward(self, x, grid):
+            return torch.nn.functional.grid_sample(x, grid, align_corners=False)
+
+    torch.export.save(torch.export.export(Model(), (torch.zeros(2, 3, 5, 5), torch.zeros(0, 0, 5, 2))), tmp_path / "p.pt2")
+    harness.assert_refused(harness.coil("compile", tmp_path / "p.pt2", "-o", tmp_path / "x.pt2"), "grids of sizes [0, 0, 5, 2] for images of sizes [2, 3, 5, 5]", code=104)
