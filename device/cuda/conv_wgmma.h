@@ -22,7 +22,6 @@ namespace cd {
 CD_FN void copy_arrive(u32 barrier) { asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory"); }
 // What this thread knows to be in shared memory is seen by TMA and wgmma.
 CD_FN void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-CD_FN void sync_some(int barrier, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory"); }
 
 template <class T, int G, int BN, int STAGES, int SPLIT>
 struct ConvWgmma {

@@ -246,8 +246,8 @@ CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
       }
       __syncwarp();
     }
-    __syncthreads();
-    if constexpr (TURNS == 2) __syncthreads();
+    sync_some(1, kThreads);
+    if constexpr (TURNS == 2) sync_some(1, kThreads);
   } else {
     float d[BN / 2];
     if (steps > 0) {
@@ -264,10 +264,10 @@ CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
 #pragma unroll
       for (int i = 0; i < BN / 2; i += 2) place(i) = make_float2(d[i], d[i + 1]);
     };
-    __syncthreads();             // all have read the stages
+    sync_some(1, kThreads);      // all have read the stages
     if constexpr (TURNS == 2) {  // the first warpgroup adds the second's sums to its own
       if (warp >= BM / 16) put();
-      __syncthreads();
+      sync_some(1, kThreads);
       if (warp < BM / 16) {
 #pragma unroll
         for (int i = 0; i < BN / 2; i += 2) d[i] += place(i).x, d[i + 1] += place(i).y;

@@ -18,6 +18,8 @@ CD_FN void barrier_init_done() { asm volatile("fence.mbarrier_init.release.clust
 CD_FN void barrier_expect(u32 barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+// So many threads meet, whole warps, each wherever it calls this; __syncthreads is for all of a block at one place. Barriers 1 to 15.
+CD_FN void sync_some(int barrier, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory"); }
 CD_FN void barrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
 // The barrier at the same place in another block of the cluster. Without .release: with it every step cost half as much again.
 CD_FN void barrier_arrive_at(u32 barrier, u32 rank) {

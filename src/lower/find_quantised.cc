@@ -117,7 +117,7 @@ class Finder {
       if (e && (mentions(e, 0, n_var) || !find_.is_fixed(e))) return loop;
     }
     const std::optional<Dequantised> a = bytes_of_a(loop, g, rounded, sizes);
-    if (a && !rounded && is_exact(*b, *a, k_var, k)) return integer_product(loop, g, *b, *a);
+    if (a && is_exact(*b, *a, k_var, k)) return integer_product(loop, g, *b, *a);
     const int64_t scale_group = group_of(b->scale, k_var, k), zero_group = group_of(b->zero, k_var, k);
     const int64_t group = std::min(scale_group, zero_group);
     if (group < 1 || scale_group % group != 0 || zero_group % group != 0) return loop;

@@ -13,9 +13,10 @@
 namespace coil::runtime {
 namespace {
 
-enum : uint32_t { kCopy = 1, kFill = 2, kKernel = 10, kExternal = 39 };  // CUpti_ActivityKind; the third: kernels that may run beside each other
-enum : uint32_t { kCustom = 3 };                                         // CUpti_ExternalCorrelationKind
-enum : int32_t { kSuccess = 0, kManySubscribers = 39 };                  // CUptiResult
+// CUpti_ActivityKind; kKernel: kernels that may run beside each other.
+enum : uint32_t { kCopy = 1, kFill = 2, kDriver = 4, kRuntime = 5, kKernel = 10, kExternal = 39 };
+enum : uint32_t { kCustom = 3 };                         // CUpti_ExternalCorrelationKind
+enum : int32_t { kSuccess = 0, kManySubscribers = 39 };  // CUptiResult
 constexpr size_t kBufferBytes = size_t{1} << 18, kMostKept = size_t{1} << 18;
 
 template <class T>
@@ -25,7 +26,8 @@ T at(const uint8_t* record, size_t offset) {
   return value;
 }
 
-constexpr uint32_t kKinds[] = {kKernel, kCopy, kFill, kExternal};
+// The calls' own records are of no use here, but without them CUPTI makes none of the ids that belong to calls (kExternal).
+constexpr uint32_t kKinds[] = {kKernel, kCopy, kFill, kExternal, kDriver, kRuntime};
 
 }  // namespace
 

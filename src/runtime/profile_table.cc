@@ -1,6 +1,6 @@
 // A profile's sums: for each model and kernel the calls, the time of a call that is its own, what it moved and computed. JSON:
 //   {"dropped_calls": 0, "counters": "why there are none",
-//    "models": [{"model", "package", "device", "isa", "threads", "clock", "calls", "failed_calls",     clock: CallRecord's
+//    "models": [{"model", "package", "device", "isa", "threads", "clock", "calls", "failed_calls",     clock: CallRecord's; clock_note: why not CUPTI's
 //                "call_us", "least_us", "median_us", "most_us",                                  of a whole call: mean, least, ...
 //                "check_us", "place_us", "kernels_us", "host_us",                                means; host: what no kernel ran in
 //                "sizes": {"batch": 8},                                                          of the last call
@@ -11,7 +11,9 @@
 // kernels of a call add up to the time in which any ran.
 #include <algorithm>
 #include <map>
+#include <string_view>
 
+#include "runtime/cupti.h"
 #include "runtime/json_text.h"
 #include "runtime/model.h"
 #include "runtime/profile.h"
@@ -153,6 +155,7 @@ std::string model_json(ModelSums& m) {
   JsonMembers out;
   const KernelTable& t = *m.table;
   out.text("model", t.model).text("package", t.path).text("device", t.device).text("isa", t.isa).integer("threads", t.threads).text("clock", m.clock);
+  if (const std::string note = Cupti::note(); std::string_view(m.clock) == "CUDA events" && !note.empty()) out.text("clock_note", note);
   out.integer("calls", static_cast<int64_t>(m.call_ns.size())).integer("failed_calls", m.failed);
   const double calls = static_cast<double>(std::max<size_t>(m.call_ns.size(), 1));
   double sum = 0;

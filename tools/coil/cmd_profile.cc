@@ -40,6 +40,7 @@ std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& a
                          time("most_us"))});
   table.add({"kernels", time("kernels_us"), share("kernels_us")});
   table.add({"host", time("host_us"), share("host_us") + ": checks of inputs, memory for outputs, between kernels"});
+  if (m.at("clock") != "host") table.add({"clock", m.at("clock").get<std::string>(), m.value("clock_note", "")});
   if (limits.memory_gb_s > 0) table.add(limits_row(limits));
   text += table.text() + kernels_text(m, limits, a.top, style);
   if (all.contains("counters")) text += fmt::format("  {}\n", all["counters"].get<std::string>());
