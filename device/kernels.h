@@ -68,7 +68,7 @@ typedef void (*CoilEpilogue)(const void* context, int64_t batch, int64_t row, in
  * beside a bfloat16 A of several rows it may be rounded to bfloat16 (not where groups are whole columns of int8 without zeros).
  * Integers (dtype COIL_UINT8 or COIL_INT8 for A; packed, batch 1): B int8 in panels of COIL_INTEGER_PANEL_BYTES(k) bytes, four rows of a column
  * side by side, zero padded, then the columns' sums times -128; sums are exact (modulo 2^32), the epilogue's tile holds int32, c is int32.
- * Both (COIL_INT8 for A and b_bits; packed, batch 1; groups are whole columns or a multiple of 4 from COIL_LEAST_BYTE_GROUP on): panels
+ * Both (coil_gemm_bytes; COIL_INT8 for A and b_bits; packed, batch 1; groups are whole columns or a multiple of 4 from COIL_LEAST_BYTE_GROUP on): panels
  * [ceil(n/COIL_PANEL)][ceil(k/4)][COIL_PANEL][4] of int8, or of 4 bits [..][COIL_PANEL/2][4] as above; zero padded. A's numbers times elements as above in
  * float32: exact sums of groups of up to 2^16 rows, times their scales. */
 typedef struct CoilGemm {
@@ -180,6 +180,7 @@ typedef struct CoilAttention {
 /* The kernels of one instruction set: here x86-64's; another machine's header (device/aarch64/kernel_levels.h) has its own levels. */
 #define COIL_KERNELS(ISA)                                                     \
   void coil_gemm_##ISA(const CoilGemm* args, const CoilHost* host);           \
+  void coil_gemm_bytes_##ISA(const CoilGemm* args, const CoilHost* host);     \
   void coil_conv2d_##ISA(const CoilConv2d* args, const CoilHost* host);       \
   void coil_attention_##ISA(const CoilAttention* args, const CoilHost* host); \
   void coil_gemm_f64_##ISA(const CoilGemm* args, const CoilHost* host);       \

@@ -29,9 +29,6 @@ constexpr int64_t kLeastByteGroup = COIL_LEAST_BYTE_GROUP;
 // For 1 to kGroupTileRows rows. bits: 8 or 4. dot: what has_byte_dot() says.
 void byte_group_tile(int64_t rows, int bits, bool dot, const GroupChunk& chunk);
 
-// The product of CoilGemm's bytes with groups.
-void grouped_byte_gemm(const CoilGemm& g, const CoilHost* host);
-
 }  // namespace COIL_KERNELS_NAMESPACE
 
 #endif  // COIL_DEVICE_KERNELS_BYTE_GROUPS_H_

@@ -1,6 +1,5 @@
 // coil_gemm: batched products of strided or packed operands.
 #include "amx.h"
-#include "byte_groups.h"
 #include "few_outputs.h"
 #include "gemm_quantised.h"
 #include "gemm_source.h"
@@ -96,7 +95,6 @@ void gemm(const CoilGemm& g, const CoilHost* host) {
 
 extern "C" void COIL_KERNEL(coil_gemm)(const CoilGemm* args, const CoilHost* host) {
   using namespace COIL_KERNELS_NAMESPACE;
-  if (args->dtype == COIL_INT8 && args->b_bits) return grouped_byte_gemm(*args, host);
   if (args->dtype == COIL_UINT8 || args->dtype == COIL_INT8) return integer_gemm(*args, host);
   with_dtype(args->dtype, [&](auto* type) { gemm<__remove_cvref(decltype(*type))>(*args, host); });
 }

@@ -1,4 +1,4 @@
-// grouped_byte_gemm: the rows of bytes of a task are copied chunk by chunk, summed group by group, and meet the task's panels.
+// coil_gemm_bytes: the rows of bytes of a task are copied chunk by chunk, summed group by group, and meet the task's panels.
 #include "byte_groups.h"
 #include "bytes.h"
 
@@ -93,8 +93,12 @@ struct GroupRunner {
 };
 
 }  // namespace
+}  // namespace COIL_KERNELS_NAMESPACE
 
-void grouped_byte_gemm(const CoilGemm& g, const CoilHost* host) {
+// An object of its own: packages without such products do not have it.
+extern "C" void COIL_KERNEL(coil_gemm_bytes)(const CoilGemm* args, const CoilHost* host) {
+  using namespace COIL_KERNELS_NAMESPACE;
+  const CoilGemm& g = *args;
   const StoreContext to = {g.c, 0, g.c_row, COIL_FLOAT32};
   Product p = {};
   p.batch = 1;
@@ -108,5 +112,3 @@ void grouped_byte_gemm(const CoilGemm& g, const CoilHost* host) {
   plan(p, host->num_workers, kByteBlockPanels);
   run_tasks(GroupRunner{g, p}, p, host);
 }
-
-}  // namespace COIL_KERNELS_NAMESPACE

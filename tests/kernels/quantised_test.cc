@@ -271,7 +271,7 @@ void check_groups(const ByteGroups& c) {
       g.c = out.data(), g.c_row = n;
       g.dtype = COIL_INT8;
       g.b_no_least = least > -128;
-      isa.gemm(&g, TestHost(workers).get());
+      isa.bytes(&g, TestHost(workers).get());
       ASSERT_TRUE(out.guards_intact());
       for (int64_t i = 0; i < m; i++) {
         for (int64_t j = 0; j < n; j++) {

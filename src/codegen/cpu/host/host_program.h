@@ -23,7 +23,7 @@ struct HostOptions {
 
 std::string host_program_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options);
 
-// Device library objects that the plan's templates need: "gemm", "gemm_f64", "conv2d", "conv2d_f64", "attention".
+// Device library objects that the plan's templates need: "gemm", "gemm_bytes", "gemm_f64", "conv2d", "conv2d_f64", "attention".
 std::vector<std::string> device_objects(const KernelPlan& plan);
 
 // Whether the program asks for oneDNN (device/onednn.h).

@@ -12,12 +12,14 @@
 
 namespace coil {
 
-static constexpr const char* kDeviceObjects[] = {"gemm", "gemm_f64", "gemm_grouped", "conv2d", "conv2d_f64", "attention"};
+static constexpr const char* kDeviceObjects[] = {"gemm", "gemm_bytes", "gemm_f64", "gemm_grouped", "conv2d", "conv2d_f64", "attention"};
 
 std::string device_object(const KernelPlan& plan, const TemplateKernel& t) {
   if (std::holds_alternative<Attention>(t.def)) return "attention";
   if (std::holds_alternative<GroupedGemm>(t.def)) return "gemm_grouped";
-  const std::string name = std::holds_alternative<Gemm>(t.def) ? "gemm" : "conv2d";
+  const auto* gemm = std::get_if<Gemm>(&t.def);
+  const std::string name = gemm ? "gemm" : "conv2d";
+  if (gemm && gemm->quantised && is_int(plan.buffer(t.operands[0].buffer).info.dtype)) return "gemm_bytes";
   return plan.buffer(t.operands[0].buffer).info.dtype == DType::f64 ? name + "_f64" : name;
 }
 
