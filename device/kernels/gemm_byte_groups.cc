@@ -1,6 +1,7 @@
 // coil_gemm_bytes: the rows of bytes of a task are copied chunk by chunk, summed group by group, and meet the task's panels.
 #include "byte_groups.h"
 #include "bytes.h"
+#include "gemm_source.h"
 
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
@@ -100,15 +101,7 @@ extern "C" void COIL_KERNEL(coil_gemm_bytes)(const CoilGemm* args, const CoilHos
   using namespace COIL_KERNELS_NAMESPACE;
   const CoilGemm& g = *args;
   const StoreContext to = {g.c, 0, g.c_row, COIL_FLOAT32};
-  Product p = {};
-  p.batch = 1;
-  p.m = g.m;
-  p.n = g.n;
-  p.k = g.k;
-  p.epilogue = g.epilogue ? g.epilogue : store_tile;
-  p.epilogue_context = g.epilogue ? g.epilogue_context : &to;
-  p.asked_tiles = g.block_tiles;
-  p.asked_panels = g.block_panels;
+  Product p = gemm_product(g, to);
   plan(p, host->num_workers, kByteBlockPanels);
   run_tasks(GroupRunner{g, p}, p, host);
 }

@@ -8,6 +8,15 @@
 
 namespace coil {
 
+BufferId add_buffer(LoopProgram& program, std::string name, DType dtype, std::vector<Expr> sizes) {
+  BufferInfo info;
+  info.name = std::move(name) + "_" + std::to_string(program.buffers.size());
+  info.dtype = dtype;
+  info.sizes = std::move(sizes);
+  program.buffers.push_back(std::move(info));
+  return BufferId(program.buffers.size() - 1);
+}
+
 DequantisedFinder::DequantisedFinder(const LoopProgram& program, bool through_rounding)
     : program_(program), through_rounding_(through_rounding), pool_(*program.pool) {
   for (size_t l = 0; l < program.loops.size(); ++l) {

@@ -16,6 +16,9 @@ struct Dequantised {
   Expr zero, scale;  // null: 0 and 1; zero is an integer or a float that is one
 };
 
+// A new buffer of the program, of a name that no other has.
+BufferId add_buffer(LoopProgram& program, std::string name, DType dtype, std::vector<Expr> sizes);
+
 // Looks through elementwise definitions of the program, which must not change its loops meanwhile; it may gain buffers.
 class DequantisedFinder {
  public:

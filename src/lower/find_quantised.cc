@@ -65,22 +65,13 @@ class Finder {
     return simplify_body(substitute_vars(e, vars), sizes);
   }
 
-  BufferId add_buffer(std::string name, DType dtype, std::vector<Expr> sizes) {
-    BufferInfo info;
-    info.name = std::move(name) + "_" + std::to_string(program_.buffers.size());
-    info.dtype = dtype;
-    info.sizes = std::move(sizes);
-    program_.buffers.push_back(std::move(info));
-    return BufferId(program_.buffers.size() - 1);
-  }
-
   // e, of the column n_var and the row k_var, as a table [k / group, n] of f32.
   BufferId table(const Loop& loop, const char* what, Expr e, int32_t n_var, int32_t k_var, int64_t group, const std::vector<Expr>& sizes) {
     std::vector<Expr> vars(static_cast<size_t>(k_var) + 1, pool_.index(0));
     vars[static_cast<size_t>(n_var)] = pool_.var(1);
     vars[static_cast<size_t>(k_var)] = pool_.var(0) * group;
     const Expr body = simplify_body(pool_.cast(substitute_vars(e, vars), DType::f32), sizes);
-    const BufferId id = add_buffer(loop.op + what, DType::f32, sizes);
+    const BufferId id = add_buffer(program_, loop.op + what, DType::f32, sizes);
     if (body->is_constant()) {  // the same number everywhere
       const auto count = static_cast<size_t>(sizes[0]->as_int() * sizes[1]->as_int());
       const std::vector<float> values(count, static_cast<float>(body->as_double()));
@@ -216,7 +207,7 @@ class Finder {
     const Gemm& g = std::get<Gemm>(sums.def);
     const auto n_var = static_cast<int32_t>(g.m.size());
     const BufferId out = loop.outputs[0];
-    const BufferId sum = add_buffer(loop.op + ".integers", type, program_.buffer(out).sizes);
+    const BufferId sum = add_buffer(program_, loop.op + ".integers", type, program_.buffer(out).sizes);
     std::vector<Expr> own;
     for (int32_t v = 0; v <= n_var; ++v) own.push_back(pool_.var(v));
     Expr value = pool_.load(sum, type, own);
@@ -248,7 +239,7 @@ class Finder {
       if (b.zero) value = pool_.op(ScalarOp::sub, {value, pool_.cast(substitute_vars(b.zero, vars), type)});
       if (b.scale) value = pool_.op(ScalarOp::mul, {value, pool_.cast(substitute_vars(b.scale, vars), type)});
     }
-    const BufferId total = add_buffer(loop.op + ".columns", type, {g.n[0]});
+    const BufferId total = add_buffer(program_, loop.op + ".columns", type, {g.n[0]});
     before_.push_back({Reduction{ReduceOp::sum, {g.k[0]}, simplify_body(value, std::vector{g.n[0], g.k[0]})}, {total}, loop.op + ".columns", loop.origins});
     return total;
   }
@@ -266,7 +257,7 @@ class Finder {
     for (Expr n : from.sizes) have *= n->as_int();
     if (q.coordinates == own && from.sizes == sizes) return q.buffer;
     if (want > have || !is_plain(pool_.load(q.buffer, DType::i8, q.coordinates))) return BufferId();
-    const BufferId id = add_buffer(loop.op + ".weight", DType::i8, sizes);
+    const BufferId id = add_buffer(program_, loop.op + ".weight", DType::i8, sizes);
     before_.push_back({Pointwise{pool_.load(q.buffer, DType::i8, q.coordinates)}, {id}, loop.op + ".weight", loop.origins, {}});
     return id;
   }
@@ -292,7 +283,7 @@ class Finder {
 
     const BufferId out = loop.outputs[0];
     const std::vector<Expr> sizes = program_.buffer(out).sizes;
-    const BufferId sum = add_buffer(loop.op + ".integers", DType::i32, sizes);
+    const BufferId sum = add_buffer(program_, loop.op + ".integers", DType::i32, sizes);
     std::vector<Expr> own;
     for (int32_t v = 0; v < 4; ++v) own.push_back(pool_.var(v));
     Expr value = pool_.cast(pool_.load(sum, DType::i32, own), DType::f32), scale = w->scale;
@@ -303,7 +294,7 @@ class Finder {
     }
     if (scale) {
       const std::vector<Expr> channels{sizes[1]};
-      const BufferId by_channel = add_buffer(loop.op + ".scale", DType::f32, channels);
+      const BufferId by_channel = add_buffer(program_, loop.op + ".scale", DType::f32, channels);
       before_.push_back({Pointwise{simplify_body(scale, channels)}, {by_channel}, loop.op + ".scale", loop.origins, {}});
       value = pool_.op(ScalarOp::mul, {value, pool_.load(by_channel, DType::f32, {pool_.var(1)})});
     }

@@ -6,15 +6,6 @@ namespace coil {
 
 constexpr double kMostNumber = 127;
 
-BufferId RowQuantiser::add(const std::string& name, DType dtype, std::vector<Expr> sizes) {
-  BufferInfo info;
-  info.name = name + "_" + std::to_string(program_.buffers.size());
-  info.dtype = dtype;
-  info.sizes = std::move(sizes);
-  program_.buffers.push_back(std::move(info));
-  return BufferId(program_.buffers.size() - 1);
-}
-
 RowQuantiser::Made RowQuantiser::make(const Loop& loop, const Gemm& g) {
   const size_t m = g.m.size();
   std::vector<Expr> vars, row, whole = g.m;
@@ -26,7 +17,7 @@ RowQuantiser::Made RowQuantiser::make(const Loop& loop, const Gemm& g) {
   std::vector<Expr> at;
   for (Expr c : g.a.coordinates) at.push_back(substitute_vars(c, vars));
   const Expr x = pool_.cast(pool_.load(g.a.buffer, program_.buffer(g.a.buffer).dtype, at), DType::f32);
-  const Made made = {add(loop.op + ".greatest", DType::f32, g.m), add(loop.op + ".numbers", DType::i8, whole)};
+  const Made made = {add_buffer(program_, loop.op + ".greatest", DType::f32, g.m), add_buffer(program_, loop.op + ".numbers", DType::i8, whole)};
   before_.push_back({Reduction{ReduceOp::max, g.k, pool_.op(ScalarOp::abs, {x})}, {made.greatest}, loop.op + ".greatest", loop.origins});
 
   const auto number = [&](double v) { return pool_.constant(v, DType::f32); };

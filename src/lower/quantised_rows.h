@@ -23,7 +23,6 @@ class RowQuantiser {
     BufferId greatest, numbers;
   };
   Made make(const Loop& loop, const Gemm& g);
-  BufferId add(const std::string& name, DType dtype, std::vector<Expr> sizes);
 
   LoopProgram& program_;
   ExprPool& pool_;
