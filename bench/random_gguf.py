@@ -3,7 +3,7 @@
 usage: python bench/random_gguf.py SHAPE TYPE FILE.gguf      (shapes: bench/llm.py; types: f32, bf16, q8_0, q4_0, ...)
 """
 
-import sys
+import argparse
 
 
 def write(shape, kind, path):
@@ -50,7 +50,16 @@ def write(shape, kind, path):
     out.close()
 
 
-if __name__ == "__main__":
+def main():
     from llm import SHAPES
 
-    write(SHAPES[sys.argv[1]], *sys.argv[2:4])
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("shape", choices=SHAPES)
+    arguments.add_argument("type", help="how weights are stored: f32, bf16, q8_0, q4_0, ...")
+    arguments.add_argument("file", help="where the model is written")
+    given = arguments.parse_args()
+    write(SHAPES[given.shape], given.type, given.file)
+
+
+if __name__ == "__main__":
+    main()
