@@ -7,6 +7,8 @@
 #include <set>
 #include <unordered_map>
 
+#include "loop/templates/template.h"
+
 namespace coil::lowering {
 namespace {
 
@@ -118,7 +120,7 @@ class Outputs {
   bool stores_so(BufferId buffer, const Sizes& strides) {
     const Loop* loop = producer(buffer);
     if (!loop) return true;
-    if (std::holds_alternative<Conv2d>(loop->def)) return false;
+    if (std::holds_alternative<Conv2d>(loop->def)) return template_strides(rec_.pool(), loop->def, rec_.program().buffer(buffer).sizes) == strides;
     const bool by_rows = std::holds_alternative<Gemm>(loop->def) || defines_whole(loop->def);
     return !by_rows || strides == contiguous_strides(rec_.pool(), face(rec_.program().buffer(buffer)).sizes);
   }

@@ -201,7 +201,7 @@ class LoopKernelBuilder {
     }
     std::map<int, std::set<int>> phases = phases_of_use(lets);
     std::vector<Stmt> stores;
-    if (upper_bound(product(pool(), inner_sizes())).value_or(INT64_MAX) > target_.max_kept_elements) return;
+    if (upper_bound(product(pool(), inner_sizes())).value_or(INT64_MAX) > target_.max_kept_elements || rows_lie_across()) return;
     for (const auto& [temp, let] : lets) {
       const Expr expanded = expand(let->value, lets);
       if (phases[temp].size() < 2 || cost(expanded) < target_.recompute_cost) continue;
@@ -219,6 +219,26 @@ class LoopKernelBuilder {
       stores.push_back(store);
     }
     kernel_.stmts.insert(kernel_.stmts.end(), stores.begin(), stores.end());
+  }
+
+  // Whether more is read and written side by side along an outer axis than along the inner ones, as the channels of images that have them last: several
+  // results are then computed at once, and what is kept of all their rows would be more than is read.
+  bool rows_lie_across() {
+    if (!target_.memory_per_worker) return false;
+    std::vector<int> accesses(kernel_.axes.size());
+    const auto count = [&](Expr offset) {
+      for (size_t a = 0; a < accesses.size(); ++a) accesses[a] += first_step(offset, static_cast<int>(a)) == 1;
+    };
+    for (const Stmt& s : kernel_.stmts) {
+      if (!s.inner) continue;
+      visit(s.value, [&](Expr e) {
+        if (e->kind == ExprKind::load) count(e->args[0]);
+      });
+      if (s.offset) count(s.offset);
+    }
+    const auto first_inner = accesses.begin() + kernel_.num_outer;
+    const int outer = first_inner == accesses.begin() ? 0 : *std::max_element(accesses.begin(), first_inner);
+    return outer > (first_inner == accesses.end() ? 0 : *std::max_element(first_inner, accesses.end()));
   }
 
   std::map<int, std::set<int>> phases_of_use(const std::map<int, const Stmt*>& lets) {

@@ -83,6 +83,14 @@ TEST(Golden, ColumnReduction) {
                                                     [&](Coordinates i, Coordinates r) { return b.rec.at(x, std::vector<Expr>{r[0], i[0]}); })));
 }
 
+// Few columns of many rows: parts of the rows, and lanes along the columns where they are read, though the parts' results lie otherwise.
+TEST(Golden, LongColumns) {
+  Builder b;
+  const View x = b.input("x", DType::f32, {b.pool.index(8192), b.pool.index(32)});
+  expect_golden("column_sum_parts", b.finish(b.rec.reduce("sum", ReduceOp::sum, DType::f32, {b.pool.index(32)}, {b.pool.index(8192)},
+                                                          [&](Coordinates i, Coordinates r) { return b.rec.at(x, std::vector<Expr>{r[0], i[0]}); })));
+}
+
 TEST(Golden, GatherIsChecked) {
   Builder b;
   const View table = b.input("table", DType::f32, {b.pool.index(50), b.pool.index(32)});

@@ -1,5 +1,5 @@
 """Training graphs with their images' channels last (coil.dynamo's _layout and _products): the same numbers, the strides that tracing says, what the user
-gets as eager lays it. The rewriting asks for CUDA tensors; here it is told that these are some, and PyTorch runs the graphs on the CPU."""
+gets as eager lays it. PyTorch runs the graphs on the CPU, as what is written for CUDA tensors and as what is written for the CPU; the last tests run coil's."""
 
 import functools
 import sys
@@ -13,7 +13,7 @@ import harness
 sys.path.insert(0, str(harness.BUILD / "python"))
 
 aten = torch.ops.aten
-CUDA = torch.device("cuda")
+CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 
 
 def same_strides(a, b):
@@ -31,7 +31,7 @@ class Checked(torch.fx.Interpreter):
         return value
 
 
-def backend(seen, kinds=("convolutions",)):
+def backend(seen, kinds=("convolutions",), device=CUDA):
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
@@ -40,7 +40,7 @@ def backend(seen, kinds=("convolutions",)):
 
     def compile_one(gm, inputs, kind):
         _graph.settle_results(gm.graph)
-        _graph._lay_out(gm, inputs, kinds, CUDA, kind)
+        _graph._lay_out(gm, inputs, kinds, device, kind)
         gm.graph.lint()
         seen.extend((kind, node) for node in gm.graph.nodes)
 
@@ -86,34 +86,81 @@ def results(model, x):
     return [t.detach() for t in tensors] + [x.grad, *(p.grad for p in model.parameters())]
 
 
-@pytest.mark.parametrize("size", [(2, 3, 16, 16), (1, 3, 16, 16), (3, 3, 17, 15)], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", NETWORKS)
-def test_the_same_in_other_strides(name, dtype, size):
+def cases(test):
+    for name, values in (("size", [(2, 3, 16, 16), (1, 3, 16, 16), (3, 3, 17, 15)]), ("dtype", [torch.float32, torch.bfloat16]), ("name", list(NETWORKS))):
+        test = pytest.mark.parametrize(name, values, ids=str)(test)
+    return test
+
+
+def network(name, dtype, size):
     if name == "plain" and size[2] != 16:
         pytest.skip("its last layer counts its inputs")
     if name == "norms" and dtype == torch.bfloat16:
         pytest.skip("PyTorch's gradient of batch norm on the CPU wants one type")
     torch.manual_seed(0)
-    model = NETWORKS[name]().to(dtype).train()
-    x = torch.randn(size).to(dtype).requires_grad_()
-    expected = results(model, x)
-    model.zero_grad()
-    x.grad = None
-    torch._dynamo.reset()
-    seen = []
-    found = results(torch.compile(model, backend=backend(seen)), x)
+    return NETWORKS[name]().to(dtype).train()
+
+
+def check_same(found, expected, dtype):
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.shape == theirs.shape and same_strides(ours, theirs)
         assert (ours.float() - theirs.float()).abs().max() <= (1e-4 if dtype == torch.float32 else 6e-2) * theirs.float().abs().max().clamp_min(1e-3)
+
+
+def again(model, x, compiler):
+    model.zero_grad()
+    x.grad = None
+    torch._dynamo.reset()
+    return results(torch.compile(model, backend=compiler), x)
+
+
+@pytest.mark.parametrize("device", [CUDA, CPU], ids=str)
+@cases
+def test_the_same_in_other_strides(name, dtype, size, device):
+    model = network(name, dtype, size)
+    x = torch.randn(size).to(dtype).requires_grad_()
+    expected = results(model, x)
+    seen = []
+    check_same(again(model, x, backend(seen, device=device)), expected, dtype)
     convolutions = [node for _, node in seen if node.target in (aten.convolution.default, aten.convolution_backward.default)]
     moved = [node for node in convolutions if node.args[0].meta["val"].is_contiguous(memory_format=torch.channels_last)]
-    assert bool(moved) == (name != "lines"), "images whose convolutions are PyTorch's have their channels last"
+    assert bool(moved) == (name != "lines"), "images have their channels last"
     images = [node for _, node in seen if node.target is aten.permute.default and node.args[1] == [0, 3, 1, 2] and node.args[0].args[0].target in (aten.mm.default, aten.addmm.default)]
-    assert bool(images) == (dtype == torch.bfloat16 and name in ("depthwise", "grouped", "upsampled", "transposed"))
+    assert bool(images) == (device == CUDA and dtype == torch.bfloat16 and name in ("depthwise", "grouped", "upsampled", "transposed"))
 
 
-def test_nothing_moves_where_convolutions_are_coils():
+@cases
+def test_of_coil(name, dtype, size):
+    import coil  # noqa: F401  registers the backend
+
+    model = network(name, dtype, size)
+    x = torch.randn(size).to(dtype).requires_grad_()
+    expected = results(model, x)
+    check_same(again(model, x, "coil"), expected, dtype)
+    if name == "views":
+        return  # (of a result that PyTorch's own gradient of a mean lays out)
+    last = x.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
+    check_same(again(model, last, "coil")[1:], results(model.to(memory_format=torch.channels_last), last)[1:], dtype)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_coil_keeps_images_as_its_convolutions_write_them(dynamic):
+    """What the forward program saves is not turned on its way out, whatever the number of images."""
+    import coil
+
+    torch._dynamo.reset()
+    model = nn.Sequential(conv(4, 16, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(), conv(16, 8, 3, bias=False), nn.BatchNorm2d(8))
+    x = torch.randn(2, 4, 12, 12).contiguous(memory_format=torch.channels_last)
+    if dynamic:
+        torch._dynamo.mark_dynamic(x, 0)
+    compiled = torch.compile(model, backend="coil")
+    with coil.profile() as kernels:
+        compiled(x)
+    names = [k["name"] for k in kernels.kernels()]
+    assert names.count("convolution") == 2 and "copy" not in names and "output" not in names, names
+
+
+def test_nothing_moves_on_cuda_where_convolutions_are_coils():
     seen = []
     torch._dynamo.reset()
     x = torch.randn(2, 3, 16, 16, requires_grad=True)

@@ -93,6 +93,19 @@ TEST_F(ScheduleTest, ExpensiveValueIsKeptBetweenPasses) {
   EXPECT_EQ(evaluate_index(p.arena_bytes, [&](SymbolId id) { return id == p.workers ? 3 : 64; }), 3 * 128 * 4);
 }
 
+// As of channels that lie last: the elements of a reduced row are far apart, and those of its neighbours beside them.
+TEST_F(ScheduleTest, NothingIsKeptOfRowsThatLieAcross) {
+  const View x = input("x", {pool.index(128), batch});
+  const View g = unary("erf", ScalarOp::erf, x);
+  const View total = rec.reduce("sum", ReduceOp::sum, DType::f32, {batch}, {pool.index(128)},
+                                [&](Coordinates i, Coordinates r) { return rec.at(g, std::vector<Expr>{r[0], i[0]}); });
+  output(
+      rec.pointwise("div", DType::f32, x.sizes, [&](Coordinates i) { return pool.op(ScalarOp::div, {rec.at(g, i), rec.at(total, std::vector<Expr>{i[1]})}); }));
+  const KernelPlan p = plan();
+  ASSERT_EQ(p.kernels.size(), 1u);
+  EXPECT_TRUE(std::get<LoopKernel>(p.kernels[0].def).scratch.empty());
+}
+
 TEST_F(ScheduleTest, BiasAndActivationRunInTheEpilogue) {
   const View x = input("x", {batch, pool.index(16)});
   const View bias = constant("bias", {8});

@@ -1,8 +1,9 @@
-"""Channels last for the images of training graphs, where PyTorch's convolutions are faster so.
+"""Channels last for the images of training graphs, where convolutions are faster so.
 
-cuDNN's kernels for tensor cores read images with their channels side by side; of others they make copies. The graph's values only say with which
-strides they come, so a graph is laid out anew by giving the convolutions' operands other strides and asking tracing what follows from that: what
-coil's programs give PyTorch's convolutions is then written in that order in the first place. What the user gets keeps the strides that eager gives.
+cuDNN's kernels for tensor cores read images with their channels side by side; of others they make copies. coil's own on a CPU read no others, and what
+the forward program keeps for the backward program would be turned twice. The graph's values only say with which strides they come, so a graph is laid
+out anew by giving the convolutions' operands other strides and asking tracing what follows from that: what stands around a convolution is then written
+in that order in the first place. What the user gets keeps the strides that eager gives.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ._split import STRIDED, base_of, tensors_of, writes_input
 log = logging.getLogger("coil")
 aten = torch.ops.aten
 
-CONVOLUTIONS = {aten.convolution.default: (0, 1), aten.convolution_backward.default: (0, 1, 2)}
+CONVOLUTIONS = {aten.convolution.default: (0, 1), aten.convolution_backward.default: (0, 1, 2)}  # places of images, then of the weight
 _GROUPS = {aten.convolution.default: 8, aten.convolution_backward.default: 9}
 _LARGEST_EXACT_DEPTHWISE = 3  # wider ones in exact float32 are slower with the channels last
 
@@ -37,15 +38,18 @@ def lay_images_channels_last(graph: Graph, inputs: Sequence[Any], of_pytorch: Co
     `inputs`: tensors without memory for the placeholders, with the strides that they really come in. `first_saved`: the position of the first result that
     only the backward graph reads, and may have any strides.
     """
-    if device.type != "cuda" or any(not isinstance(n, int) for node in graph.nodes for t in tensors_of(node.meta.get("val")) for n in (*t.shape, *t.stride())):
+    on_cpu = device.type == "cpu"
+    tensors = [t for node in graph.nodes for t in tensors_of(node.meta.get("val"))]
+    known = [n for t in tensors for n in ((*t.stride(),) if on_cpu else (*t.shape, *t.stride()))]  # the number of images is in no stride
+    if device.type not in ("cpu", "cuda") or any(not isinstance(n, int) for n in known):
         return graph, None
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
     moved = any(_comes_otherwise(node, given) for node, given in zip(placeholders, inputs))
-    chosen = {n for n in graph.nodes if n.target in CONVOLUTIONS and "convolutions" in of_pytorch and _is_faster(n)}
+    chosen = {n for n in graph.nodes if n.target in CONVOLUTIONS and (_is_of_images(n) if on_cpu else "convolutions" in of_pytorch and _is_faster(n))}
     if not chosen and not moved:
         return graph, None
     try:
-        laid = _Layout(graph, inputs, chosen)
+        laid = _Layout(graph, inputs, chosen, weights=not on_cpu)
         return laid.graph, laid.finish(first_saved)
     except (_GiveUp, RuntimeError, ValueError) as error:
         if moved:  # it has to be known how they come
@@ -61,6 +65,12 @@ def _comes_otherwise(node: Node, given: Any) -> bool:
 
 def same_strides(a: torch.Tensor, b: torch.Tensor) -> bool:
     return all(size < 2 or x == y for size, x, y in zip(a.shape, a.stride(), b.stride()))
+
+
+def _is_of_images(node: Node) -> bool:
+    """With coil's own kernels on a CPU."""
+    *images, weight = (node.args[i].meta["val"] for i in CONVOLUTIONS[node.target])  # type: ignore[index, union-attr]
+    return weight.dim() == 4 and all(x.dim() == 4 for x in images)
 
 
 def _is_faster(node: Node) -> bool:
@@ -91,11 +101,13 @@ def convolutions_in_tf32() -> bool:
 
 
 class _Layout:
-    """`graph`: the new one. Values whose strides are other than they were traced have both versions on request."""
+    """`graph`: the new one. Values whose strides are other than they were traced have both versions on request. `weights`: those of the chosen
+    convolutions have their channels last too; else only the images."""
 
-    def __init__(self, graph: Graph, inputs: Sequence[Any], chosen: set[Node]) -> None:
+    def __init__(self, graph: Graph, inputs: Sequence[Any], chosen: set[Node], weights: bool) -> None:
         self.graph = Graph()
         self._chosen = chosen
+        self._weights = weights
         self._new: dict[Node, Node] = {}
         self._restored: dict[Node, Node] = {}
         self._laid: dict[Node, Node] = {}
@@ -126,7 +138,7 @@ class _Layout:
 
     def _copied(self, node: Node) -> Node:
         if node in self._chosen:
-            return self._convolution(node, self._channels_last)
+            return self._convolution(node, self._channels_last, last=self._weights)
         if node.op != "call_function" or not any(self._is_moved(n) for n in node.all_input_nodes):
             return self.graph.node_copy(node, self._new.__getitem__)
         if node.target in CONVOLUTIONS:
@@ -135,8 +147,9 @@ class _Layout:
             return self.graph.node_copy(node, self._as_traced)
         return self._propagated(node)
 
-    def _convolution(self, node: Node, operand: Callable[[Node], Node]) -> Node:
+    def _convolution(self, node: Node, operand: Callable[[Node], Node], last: bool = True) -> Node:
         places = CONVOLUTIONS[node.target]  # type: ignore[index]
+        places = places if last else places[:-1]
         moved = {n: operand(n) for i, n in enumerate(node.args) if i in places}
         return self._retraced(node, lambda n: moved.get(n, self._new[n]))
 

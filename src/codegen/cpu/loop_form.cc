@@ -19,15 +19,25 @@ constexpr int64_t kStreamedBytes = far_bytes(kUsualMachine);  // of a kernel's r
 // what a loop of nothing but such stores takes.
 constexpr int64_t kOwnStreamedBytes = streamed_bytes(kUsualMachine), kOwnMovedBytes = moved_bytes(kUsualMachine);
 constexpr int kMostVectors = 8;
+constexpr int64_t kManyInner = 8;
 // Of the own rule: steps of a largest value, which looks for NaN, wait for each other longer than additions; more columns at once read whole lines.
 constexpr int kSumVectors = 2, kExtremeVectors = 4, kColumnVectors = 4;
 
 bool is_outer(const LoopKernel& k, int axis) { return axis >= 0 && axis < k.num_outer; }
 bool pointwise(const LoopKernel& k) { return k.num_outer == static_cast<int>(k.axes.size()) && !k.sequential; }
 
-// Offsets of all loads and stores with a weight: stores count more.
+// Points of the inner loops, at typical sizes.
+int64_t inner_points(const LoopKernel& k) {
+  int64_t points = 1;
+  for (size_t a = static_cast<size_t>(k.num_outer); a < k.axes.size(); ++a) points *= std::max<int64_t>(typical(k.axes[a].size), 1);
+  return points;
+}
+
+// Offsets of all loads and stores with a weight: stores count more. What happens once for many inner points is nothing beside these.
 void for_each_access(const LoopKernel& k, const std::function<void(Expr offset, int weight)>& f) {
+  const bool many = inner_points(k) >= kManyInner;
   for (const Stmt& s : k.stmts) {
+    if (many && !s.inner) continue;
     visit(s.value, [&](Expr e) {
       if (e->kind == ExprKind::load) f(e->args[0], 2);
     });
@@ -100,7 +110,9 @@ int own_vectors(const LoopKernel& k, int lanes) {
   const bool extremes = std::any_of(k.stmts.begin(), k.stmts.end(),
                                     [](const Stmt& s) { return s.kind == Stmt::Kind::reduce && s.op != ReduceOp::sum && s.op != ReduceOp::prod; });
   const int vectors = is_outer(k, lanes) ? kColumnVectors : extremes ? kExtremeVectors : kSumVectors;
-  return upper_bound(k.axes[static_cast<size_t>(lanes)].size).value_or(INT64_MAX) < vectors * kMaxLanes ? 1 : vectors;
+  const int64_t full = upper_bound(k.axes[static_cast<size_t>(lanes)].size).value_or(INT64_MAX) / kMaxLanes;
+  if (full >= vectors) return vectors;
+  return is_outer(k, lanes) && full >= 2 ? 2 : 1;
 }
 
 // --- tiles

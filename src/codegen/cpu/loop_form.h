@@ -12,7 +12,8 @@
 namespace coil::cpu {
 
 inline constexpr int64_t kMaxLanes = 16;
-inline constexpr int kLongBody = 16;  // cost of statements above which repeating them in the text saves nothing
+inline constexpr int64_t kReductionBlock = 64;  // lanes of an item whose inner loops run across memory: a few cache lines a row
+inline constexpr int kLongBody = 16;            // cost of statements above which repeating them in the text saves nothing
 
 // Values of LoopChoice::form (choice_types.h); what its size counts. Records hold them: new ones go to the end.
 enum LoopFormKind : int32_t {

@@ -9,7 +9,6 @@ namespace coil::cpu {
 namespace {
 
 constexpr int64_t kPointwiseBlock = 1024;  // elements of the lane axis in one item of a pointwise kernel: amortises the loop head
-constexpr int64_t kReductionBlock = 64;    // lanes of an item whose inner loops run across memory: a few cache lines a row
 constexpr int64_t kTiledBlock = 256;       // lanes of an item of tiles
 constexpr int64_t kTileRows = kMaxLanes;   // points across of an item of tiles: as many lines as a core reads at once
 

@@ -1,6 +1,7 @@
 // What the scheduler should know of the CPU and its device library.
 #include "codegen/cpu/cpu_kernels.h"
 #include "codegen/cpu/cpu_machine.h"
+#include "codegen/cpu/loop_form.h"
 #include "codegen/cpu/templates/conv2d.h"
 #include "loop/templates/template.h"
 
@@ -31,6 +32,7 @@ TargetTraits traits(const CpuSettings& settings) {
   t.parallel_points = parallel_points(kUsualMachine);
   t.split_points = 1 << 16;
   t.split_parts = 64;
+  t.columns_of_a_unit = kReductionBlock;
   t.colliding_row_bytes = 2048;  // as suits_in_place in device/kernels/block.h
   t.kept_bytes = kept_bytes(kUsualMachine);
   return t;
