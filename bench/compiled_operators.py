@@ -4,7 +4,7 @@
 On a GPU: µs of all kernels of a call; on a CPU: µs of a call, with one thread unless --threads says otherwise. What takes many times as
 long as eager has a wrong algorithm: the last lines list these. Processes compile side by side, and measure one at a time.
 
-  python bench/compiled_operators.py                 # --check --device cpu --peers eager inductor coil --json FILE --only WORD --dtype bfloat16
+  python bench/compiled_operators.py                 # --check --device cpu --peers eager inductor coil --json FILE --only WORD --dtype bfloat16 --channels-last
 """
 
 import argparse
@@ -82,10 +82,16 @@ def call_times(call):
     return min(times) * 1e6, 0, []
 
 
-def on_device(make, device, dtype, differentiated):
+MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def on_device(make, device, dtype, differentiated, last=False):
+    """`last`: images and volumes have their channels last."""
     torch.manual_seed(0)
     inputs = [x.to(device) for x in make()]
     inputs = [x.to(dtype) if x.dtype == torch.float32 else x for x in inputs]
+    if last:
+        inputs = [x.contiguous(memory_format=MEMORY_FORMATS.get(x.dim(), torch.contiguous_format)) for x in inputs]
     return [x.requires_grad_() if differentiated and x.is_floating_point() else x for x in inputs]
 
 
@@ -94,7 +100,7 @@ def measure(case, options, lock):
     row = {"case": name, "us": {}, "launches": {}, "failed": {}}
     torch._dynamo.reset()
     try:
-        inputs = on_device(make, options.device, getattr(torch, options.dtype), differentiated)
+        inputs = on_device(make, options.device, getattr(torch, options.dtype), differentiated, options.channels_last)
     except Exception as problem:
         return dict(row, failed={"inputs": str(problem)[:200]})
     calls = {}
@@ -128,6 +134,11 @@ def measure(case, options, lock):
     return row
 
 
+def is_wanted(case, options):
+    name, _, make, _ = case
+    return any(word in name for word in options.only) and (not options.channels_last or any(x.dim() in MEMORY_FORMATS for x in make()))
+
+
 def work(part, options, path):
     """One process's share; rows go to its file as they come."""
     import coil  # noqa: F401: the backend
@@ -135,7 +146,7 @@ def work(part, options, path):
     torch.set_num_threads(options.threads)
     end = time.time() + options.seconds
     with open(path, "w") as out, open(options.lock, "w") as lock:
-        for i, case in enumerate(c for c in cases() if any(word in c[0] for word in options.only)):
+        for i, case in enumerate(c for c in cases() if is_wanted(c, options)):
             if i % options.workers != part or time.time() > end:
                 continue
             row = measure(case, options, lock)
@@ -165,6 +176,7 @@ def main():
     parser.add_argument("--peers", nargs="+", default=["eager", "coil"])
     parser.add_argument("--only", nargs="+", default=[""], help="cases whose names hold one of these words")
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--channels-last", action="store_true", help="images and volumes lie so; of the cases only those with some")
     parser.add_argument("--workers", type=int, help="processes (6 beside a GPU, 2 on a CPU)")
     parser.add_argument("--seconds", type=float, default=500)
     parser.add_argument("--check", action="store_true", help="compare results and gradients with eager's, and time nothing")

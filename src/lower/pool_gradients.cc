@@ -83,6 +83,11 @@ View gathered(Op& op, const Candidates& from, DType dtype, const Sizes& image,
   });
 }
 
+// Whether the pixels' channels lie side by side, so that all of a vector look at the same windows.
+bool has_channels_last(const TensorType& image, size_t first) {
+  return first > 0 && image.strides.size() == image.sizes.size() && is_const(image.strides[first - 1], 1) && !is_const(image.sizes[first - 1], 1);
+}
+
 // The outputs' gradients go to the pixels that they were, one after the other, which is less work for a processor than to look from the pixels.
 View handed_out(Op& op, const View& grad, const View& indices, size_t first) {
   const TensorType& out = op.out();
@@ -102,7 +107,7 @@ View handed_out(Op& op, const View& grad, const View& indices, size_t first) {
 View of_chosen(Op& op, const Candidates& from) {
   const View grad = op.tensor("grad_output"), indices = op.tensor("indices");
   const bool several = std::any_of(from.domain.begin(), from.domain.end(), [](Expr n) { return !is_const(n, 1); });
-  if (several && adds_rows(op, op.out().dtype)) return handed_out(op, grad, indices, from.first);
+  if (several && !has_channels_last(op.out(), from.first) && adds_rows(op, op.out().dtype)) return handed_out(op, grad, indices, from.first);
   const TensorType& out = op.out();
   const DType type = accumulate_type(out.dtype);
   ExprPool& p = op.pool;
