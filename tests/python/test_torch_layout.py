@@ -75,7 +75,7 @@ NETWORKS = {
     "transposed": lambda: nn.Sequential(conv(3, 8, 3), nn.ConvTranspose2d(8, 6, 2, stride=2), nn.LeakyReLU(), conv(6, 4, 1)),
     "views": lambda: nn.Sequential(conv(3, 8, 3), Views()),
     "upsampled": lambda: nn.Sequential(conv(3, 8, 1), nn.Upsample(scale_factor=2), nn.PixelShuffle(2), conv(2, 4, 3)),
-    "pools": lambda: nn.Sequential(conv(3, 12, 1), nn.MaxPool2d(3, 2, 1), nn.MaxPool2d(3, 1, 2, dilation=2), nn.AdaptiveMaxPool2d((4, 3)), conv(12, 4, 1)),
+    "pools": lambda: nn.Sequential(conv(3, 12, 1), nn.MaxPool2d(3, 2, 1), nn.MaxPool2d(3, 1, 1, dilation=2), nn.AdaptiveMaxPool2d((4, 3)), conv(12, 4, 1)),
     "lines": lambda: nn.Sequential(nn.Flatten(2), nn.Conv1d(3, 4, 3), nn.ReLU()),
 }
 
