@@ -127,7 +127,7 @@ def test_the_same_in_other_strides(name, dtype, size, device):
     moved = [node for node in convolutions if node.args[0].meta["val"].is_contiguous(memory_format=torch.channels_last)]
     assert bool(moved) == (name != "lines"), "images have their channels last"
     images = [node for _, node in seen if node.target is aten.permute.default and node.args[1] == [0, 3, 1, 2] and node.args[0].args[0].target in (aten.mm.default, aten.addmm.default)]
-    assert bool(images) == (device == CUDA and dtype == torch.bfloat16 and name in ("depthwise", "grouped", "upsampled", "transposed"))
+    assert bool(images) == (device == CUDA and dtype == torch.bfloat16 and name in ("depthwise", "grouped", "upsampled", "transposed", "pools"))
 
 
 @cases
