@@ -115,6 +115,7 @@ typedef struct CoilGemm {
  * Winograd (winograd = t: tiles of 2x2 or 4x4 outputs; 3x3, strides and dilations 1, one group, x_c == 1, ic a multiple of 16): weights
  * transformed, always float32, [ceil(oc/PANEL)][(t+2)*(t+2)][ic][PANEL], zero padded. An infinity or NaN of the input reaches all outputs of the
  * tiles whose windows hold it.
+ * With w_plain the call transforms the weight (float32): winograd is the tile.
  * w_direct, if it is not null, is the same weight in bfloat16 as it is packed for plain sums: machines with a matrix unit for bfloat16 take that.
  * Integers (dtype COIL_UINT8 or COIL_INT8 for x; x_c == 1 or ic == 1): w int8, y and the epilogue's tile int32, the exact sums of (x - x_zero) * w over
  * what lies inside the image; x_zero is a number that x can hold. Weights per group in panels of COIL_INTEGER_PANEL_BYTES(kh*kw*ic_g), as of
@@ -199,7 +200,8 @@ COIL_KERNELS(v4)
  *              (of integers: 0)
  *   winograd   min(blocks, COIL_WINOGRAD_SPREAD * num_workers) * ceil((t+2)*(t+2) / (ic < 256 ? 256 / ic : 1)) * ceil(ic / 256) * tiles * 1088,
  *              where tiles = COIL_WINOGRAD_TILES(t), and n images of ty x tx = ceil(oh / t) x ceil(ow / t) tiles are cut into
- *              bx = ceil(tx / tiles) times ceil(n * ty / (tiles / ceil(tx / bx))) blocks
+ *              bx = ceil(tx / tiles) times ceil(n * ty / (tiles / ceil(tx / bx))) blocks;
+ *              with w_plain max(that, 9 * place) + (t+2)*(t+2) * place, where place = round_up(oc, PANEL) * ic * 4
  *   attention  num_workers * COIL_ATTENTION_WORKER_BYTES
  *   gemm_grouped   as gemm, and COIL_GROUP_TABLE_BYTES(batch), and of bfloat16 that is not packed
  *                  num_workers * COIL_GROUP_PANELS * ceil(min(k, COIL_GROUP_KEPT_K) / 2) * COIL_PANEL * 4

@@ -22,6 +22,10 @@ static int64_t winograd_scratch_bytes(const CoilConv2d* args, int32_t num_worker
 extern "C" COIL_ONE_OF_MANY int64_t coil_conv2d_scratch_bytes(const CoilConv2d* args, int32_t num_workers) {
   if (args->winograd) {
     const int64_t filtering = winograd_scratch_bytes(args, num_workers);
+    if (args->w_plain) {  // the transformed weight; the packed one, which it is made of, lies where the windows do later
+      const int64_t place = ceil_div(args->oc, COIL_PANEL) * COIL_PANEL * args->ic * 4, places = (args->winograd + 2) * (args->winograd + 2);
+      return places * place + (filtering > 9 * place ? filtering : 9 * place);
+    }
     CoilConv2d plain = *args;
     plain.winograd = 0;
     const int64_t direct = args->w_direct ? coil_conv2d_scratch_bytes(&plain, num_workers) : 0;

@@ -86,6 +86,7 @@ struct TemplateKernel {
   LoopDef def;                        // Gemm, GroupedGemm, Conv2d or Attention; operands' coordinates are as in the loop program
   std::vector<PlanOperand> operands;  // gemm: a, b; grouped: a, b, ends; conv2d: x, weight; attention: q, k, v [, mask]
   std::vector<PlanOperand> weights;   // conv2d: the same weight packed otherwise, for the choices that want it so
+  int32_t call_winograd = 0;          // conv2d: the tile for which each call transforms a weight that is no constant; 0: it does not
   std::optional<PastKeys> past;
   std::vector<Expr> result_sizes;
   BufferId result;     // where the plain result goes when there is no epilogue

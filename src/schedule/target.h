@@ -57,8 +57,9 @@ struct TargetTraits {
   int64_t constant_line_bytes = 1;        // otherwise: lines of a constant matrix shall begin at multiples of so many bytes,
   int64_t best_line_bytes = 1;            // and those of 2-byte elements at multiples of so many, as far as room of a 32nd gives
   bool packs_convolution_weights = true;  // convolutions too; false: [oc][kh][kw][ic / groups]
-  // How a convolution wants this constant weight packed (by default, and for each other choice that it shall have); x_offset: linear,
-  // over x's variables. Empty, or giving nothing: conv_weight.
+  // How a convolution wants this weight packed (by default, and for each other choice that it shall have); x_offset: linear, over x's
+  // variables. Empty, or giving nothing: conv_weight. One that is no constant is packed by each call, which can transform it for Winograd's
+  // filtering, and else makes a conv_weight of it.
   std::function<std::vector<PlanConstant::Packing>(const Conv2d& conv, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight)>
       convolution_packings;
   // Bytes of scratch that a template needs, over the symbols and `workers`; invalid: none. All fields of the kernel but `scratch` and

@@ -124,6 +124,9 @@ void WeightPacker::add_conv_weight(TemplateKernel& k, const Conv2d& conv) {
   if (w.kind != BufferInfo::Kind::constant) {
     const std::vector<Expr> coordinates = {pool().var(0), pool().var(1), pool().var(2), pool().var(3)};
     k.operands.push_back({conv.weight, linear_offset(pool(), w, coordinates)});
+    if (!target_.convolution_packings) return;
+    const std::vector<Packing> wanted = target_.convolution_packings(conv, k.operands[0].offset, k.result_sizes, w);
+    if (!wanted.empty()) k.call_winograd = static_cast<int32_t>(winograd_tile(wanted[0]));
     return;
   }
   std::vector<Packing> packings;

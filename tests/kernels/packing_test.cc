@@ -137,6 +137,9 @@ TEST(Scratch, Formulas) {
   EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 1), 2 * 36 * 2 * COIL_WINOGRAD_TILES(4) * 1088);
   conv.winograd = 2, conv.oh = 7, conv.ow = 7;  // 4 x 4 tiles: one block
   EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 1), 16 * 2 * COIL_WINOGRAD_TILES(2) * 1088);
+  conv.w_plain = 1, conv.oc = 40;  // 64 with the panels' ends; 16 places, and the 9 taps, which are more than the windows
+  EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 1), (16 + 9) * 64 * 512 * 4);
+  conv.w_plain = 0;
   conv.ic = 64, conv.winograd = 0, conv.groups = 64, conv.depthwise = 1;
   EXPECT_EQ(coil_conv2d_scratch_bytes(&conv, 2), 0);
   conv.w_plain = 1, conv.oc = 64, conv.dtype = COIL_FLOAT32;

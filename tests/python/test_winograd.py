@@ -1,9 +1,15 @@
 """3x3 convolutions by Winograd's filtering and without: both right, and where an infinity goes."""
 
+import copy
+import sys
+
 import numpy as np
 import pytest
+import torch
 
 import harness
+
+sys.path.insert(0, str(harness.BUILD / "python"))
 
 
 # A side of the image, channels, and of the tiles that are chosen then.
@@ -87,3 +93,61 @@ def test_half_precision(dtype, dynamic, tmp_path):
         # Not farther from the exact result than eager is.
         assert got.dtype == x.dtype
         assert (got.float() - exact).abs().max() <= 2 * (eager.float() - exact).abs().max()
+
+
+class Given(torch.nn.Module):
+    """The weight comes with the call."""
+
+    def forward(self, x, weight):
+        return torch.nn.functional.conv2d(x, weight, padding=1)
+
+
+def relative(found, exact):
+    return float((found.double() - exact).norm() / exact.norm())
+
+
+# Images, a side, channels in and out, and of the tiles that are chosen then.
+GIVEN = [(2, 24, 32, 33, 4), (1, 57, 16, 64, 4), (1, 14, 64, 96, 2), (1, 24, 24, 32, 0), (1, 3, 256, 256, 0)]
+
+
+@pytest.mark.parametrize("images,side,ins,outs,tile", GIVEN, ids=str)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_of_a_weight_that_comes_with_the_call(images, side, ins, outs, tile, dynamic, tmp_path):
+    import coil
+
+    torch.manual_seed(0)
+    x, weight = torch.randn(images, ins, side, side), torch.randn(outs, ins, 3, 3)
+    shapes = {"x": {0: torch.export.Dim("batch", min=1, max=64)}, "weight": None} if dynamic else None
+    example = torch.randn(max(images, 2), ins, side, side) if dynamic else x
+    torch.export.save(torch.export.export(Given(), (example, weight), dynamic_shapes=shapes), tmp_path / "m.pt2")
+    for option in ([], ["--no-winograd"]):
+        package = tmp_path / f"m{len(option)}.coil.pt2"
+        harness.coil_ok("compile", tmp_path / "m.pt2", "-q", "-o", package, *option)
+        host = harness.coil_ok("inspect", package, "--source", "host.cc").stdout
+        assert (f"winograd = {tile};" in host) == (tile > 0 and not option), "which way was chosen"
+        assert relative(coil.load(package)(x, weight), Given()(x.double(), weight.double())) < 4e-6
+
+
+@pytest.mark.parametrize("size", [(4, 64, 64, 28), (3, 32, 48, 13), (2, 48, 16, 5)], ids=str)
+def test_gradients_are_about_as_exact_as_eagers(size):
+    import coil  # noqa: F401  registers the backend
+
+    images, ins, outs, side = size
+    torch.manual_seed(0)
+    conv = torch.nn.Conv2d(ins, outs, 3, padding=1)
+    x = torch.randn(images, ins, side, side)
+    step = torch.cos(torch.arange(images * outs * side * side, dtype=torch.float64)).view(images, outs, side, side)
+
+    def results(run, module, x):
+        x = x.clone().requires_grad_()
+        module.zero_grad()
+        y = run(x)
+        y.backward(step.to(y.dtype))
+        return [y.detach(), x.grad, module.weight.grad.clone(), module.bias.grad.clone()]
+
+    exact_module = copy.deepcopy(conv).double()
+    exact = results(exact_module, exact_module, x.double())
+    eager = results(conv, conv, x)
+    torch._dynamo.reset()
+    for ours, theirs, wanted in zip(results(torch.compile(conv, backend="coil"), conv, x), eager, exact, strict=True):
+        assert relative(ours, wanted) <= 3 * relative(theirs, wanted) + 1e-6

@@ -21,6 +21,7 @@ TargetTraits traits(const CpuSettings& settings) {
   t.convolution_packings = [winograd = settings.winograd, keep = settings.keep_packings](const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes,
                                                                                          const BufferInfo& weight) {
     const std::vector<PlanConstant::Packing> possible = conv_packings(c, x_offset, result_sizes, weight, winograd);
+    if (weight.kind != BufferInfo::Kind::constant) return possible;
     std::vector<PlanConstant::Packing> kept = {possible[0]};
     if (keep) kept = keep(conv_problem_text(c, x_offset, result_sizes, weight), possible);
     add_direct(kept, weight.dtype);

@@ -165,6 +165,7 @@ class FieldsWriter {
       if (direct && plan_.buffer(w.buffer).info.dtype == DType::bf16) pointer("w_direct", direct->buffer);
     }
     if (packed) return;
+    if (t.call_winograd) add("winograd", t.call_winograd);
     const char* strides[] = {"w_o", "w_i", "w_h", "w_w"};
     for (int v = 0; v < 4; ++v) add(strides[v], as_affine(w.offset, v)->coefficient);
     add("w_plain", 1);

@@ -74,7 +74,7 @@ std::vector<Choice> candidates(const TemplateUse& use, const Conv2d& c, const So
   const Blocked p = {groups, value(r[0]) * value(r[2]) * value(r[3]), value(w[0]) / groups, value(w[1]) * value(w[2]) * value(w[3]),
                      use.info(0).dtype == DType::f64 ? 8 : 4};
   std::vector<Choice> first;
-  const bool own_winograd = winograd_tile(own) != 0;
+  const bool own_winograd = winograd_tile(own) != 0 || t.call_winograd != 0;
   if (!own_winograd && weight_of(plan, t, kWinograd)) first.push_back(by(kWinograd));
   if (own_winograd && weight_of(plan, t, kDirect)) first.push_back(by(kDirect));
   if (onednn) first.push_back(by(kOneDnn));

@@ -14,6 +14,7 @@ namespace {
 // tile: it pays where there are pixels enough. Nanoseconds of one thread with 512-bit vectors (those with 256 bits are slower
 // at both); weights come from memory, while it computes.
 constexpr double kFlops = 100, kWeightBytes = 20, kTransform = 5.0 / 36;  // a place of a tile, by channel
+constexpr double kCallWeight = 0.5;                                       // a place of a weight that a call transforms: written, and read again
 constexpr double kDotFlops = 2 * kFlops;  // of bfloat16, which only the implicit product computes by dot products (where the machine has them)
 constexpr double kGain = 0.8;             // at most this part of the implicit product's time
 constexpr double kMostRatio = 1.8;        // up to here a tuner may find it otherwise
@@ -27,10 +28,21 @@ constexpr int64_t kFewBFloat16 = 4;   // of the channels out; beside dot product
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
+bool is_constant(const BufferInfo& weight) { return weight.kind == BufferInfo::Kind::constant; }
+bool has_known_sizes(const BufferInfo& weight) {
+  return std::all_of(weight.sizes.begin(), weight.sizes.end(), [](Expr size) { return size->is_constant(); });
+}
+
+bool channels_lie_side_by_side(Expr x_offset, const BufferInfo& weight) { return as_affine(x_offset, 1)->coefficient == weight.sizes[0]->pool->index(1); }
+
 // A constant weight of floats, for an input whose channels lie side by side.
 bool has_float_panels(Expr x_offset, const BufferInfo& weight) {
-  if (weight.kind != BufferInfo::Kind::constant || (weight.dtype != DType::f32 && weight.dtype != DType::f16 && weight.dtype != DType::bf16)) return false;
-  return as_affine(x_offset, 1)->coefficient == weight.sizes[0]->pool->index(1);
+  if (!is_constant(weight) || (weight.dtype != DType::f32 && weight.dtype != DType::f16 && weight.dtype != DType::bf16)) return false;
+  return channels_lie_side_by_side(x_offset, weight);
+}
+// What a call can transform.
+bool comes_as_floats(Expr x_offset, const BufferInfo& weight) {
+  return !is_constant(weight) && weight.dtype == DType::f32 && has_known_sizes(weight) && channels_lie_side_by_side(x_offset, weight);
 }
 
 struct Filtering {
@@ -42,7 +54,7 @@ struct Filtering {
 Filtering best_filtering(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
   using Pair = std::array<int64_t, 2>;
   using Packing = PlanConstant::Packing;
-  if (!has_float_panels(x_offset, weight)) return {};
+  if (!has_float_panels(x_offset, weight) && !comes_as_floats(x_offset, weight)) return {};
   if (c.groups != 1 || c.kernel != Pair{3, 3} || c.stride != Pair{1, 1} || c.dilation != Pair{1, 1}) return {};
   if (!result_sizes[2]->is_constant() || !result_sizes[3]->is_constant()) return {};
   const int64_t oc = weight.sizes[0]->as_int(), ic = weight.sizes[1]->as_int(), oh = result_sizes[2]->as_int(), ow = result_sizes[3]->as_int();
@@ -58,7 +70,8 @@ Filtering best_filtering(const Conv2d& c, Expr x_offset, const std::vector<Expr>
     const auto places = static_cast<double>((tile + 2) * (tile + 2));
     const double windows = images * static_cast<double>(((oh + tile - 1) / tile) * ((ow + tile - 1) / tile));
     const double transforms = windows * places * kTransform * static_cast<double>(ic + oc);
-    const double ratio = (transforms + std::max(windows * 2 * places * pairs / kFlops, 4 * places * pairs / kWeightBytes)) / direct;
+    const double weights = is_constant(weight) ? 0 : places * pairs * kCallWeight;
+    const double ratio = (transforms + weights + std::max(windows * 2 * places * pairs / kFlops, 4 * places * pairs / kWeightBytes)) / direct;
     if (ratio < best.ratio) best = {packing, ratio};
   }
   return best;
@@ -98,6 +111,13 @@ Expr winograd_scratch(ExprPool& pool, Expr workers, const TemplateKernel& k, int
   return (provably_nonnegative(most - blocks) ? blocks : index_min(blocks, most)) * (rows * 1088);
 }
 
+// The transformed weight, and then the packed one, which is done with when the windows are transformed.
+Expr call_winograd_scratch(ExprPool& pool, Expr workers, const TemplateKernel& k, const BufferInfo& w) {
+  const int64_t ic = w.sizes[1]->as_int(), tile = k.call_winograd;
+  const int64_t place = (w.sizes[0]->as_int() + COIL_PANEL - 1) / COIL_PANEL * COIL_PANEL * ic * 4;
+  return index_max(winograd_scratch(pool, workers, k, ic, tile), pool.index(9 * place)) + (tile + 2) * (tile + 2) * place;
+}
+
 // Of a convolution with this weight, as device/kernels.h states it. Zero: none.
 Expr conv_scratch(const KernelPlan& plan, const TemplateKernel& k, BufferId weight) {
   ExprPool& pool = *plan.pool;
@@ -112,6 +132,7 @@ Expr conv_scratch(const KernelPlan& plan, const TemplateKernel& k, BufferId weig
   const Packing packing = constant ? plan.constants[static_cast<size_t>(place.index)].packing : Packing::plain;
   if (const int64_t tile = winograd_tile(packing)) return winograd_scratch(pool, workers, k, w.sizes[1]->as_int(), tile);
   if (packing == Packing::narrow_groups_weight || packing == Packing::few_outputs_weight) return pool.index(0);
+  if (k.call_winograd) return call_winograd_scratch(pool, workers, k, w);
   Expr bytes = pool.index(0);
   if (!constant) {  // packed by the call
     const int64_t groups = depthwise ? 1 : conv.groups;
@@ -132,6 +153,10 @@ Expr conv_scratch(const KernelPlan& plan, const TemplateKernel& k, BufferId weig
 std::vector<PlanConstant::Packing> conv_packings(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight,
                                                  bool winograd) {
   using Packing = PlanConstant::Packing;
+  if (!is_constant(weight)) {
+    const Filtering filtering = winograd ? best_filtering(c, x_offset, result_sizes, weight) : Filtering{};
+    return filtering.ratio < kGain ? std::vector<Packing>{filtering.packing} : std::vector<Packing>{};
+  }
   if (has_narrow_groups(c, x_offset, result_sizes, weight)) return {Packing::narrow_groups_weight};
   if (has_few_outputs(c, x_offset, weight)) return {Packing::few_outputs_weight};
   if (!winograd) return {Packing::conv_weight};
