@@ -30,6 +30,34 @@ View padded_input(Op& op, const View& x, const View& grad, const View& w, const 
   });
 }
 
+// term(image and the weight's coordinates, pixel), summed over each image's pixels and then over the images. The taps of a line have loops of their own, which
+// read a gradient once for all of them.
+View summed_images(Op& op, DType type, Expr images, const Sizes& weight, const Sizes& pixels, const std::function<Expr(Coordinates, Coordinates)>& term) {
+  constexpr int64_t kMostTaps = 8;
+  const std::string name = op.name + ".weight";
+  Sizes line = join({images}, weight);
+  const std::optional<int64_t> known = const_int(line.back());
+  const bool apart = known && *known > 1 && *known <= kMostTaps;
+  if (apart) line.pop_back();
+  Views parts;
+  for (int64_t tap = 0; tap < (apart ? *known : 1); ++tap) {
+    parts.push_back(op.rec.reduce(name + ".image", ReduceOp::sum, type, line, pixels, [&](Coordinates c, Coordinates pixel) {
+      std::vector<Expr> at(c.begin(), c.end());
+      if (apart) at.push_back(op.pool.index(tap));
+      return term(at, pixel);
+    }));
+  }
+  return op.rec.reduce(name, ReduceOp::sum, type, weight, {images}, [&](Coordinates c, Coordinates image) {
+    const std::vector<Expr> at = join({image[0]}, Sizes(c.begin(), c.end() - apart));
+    Expr value = op.rec.at(parts.back(), at);
+    for (size_t tap = parts.size() - 1; tap-- > 0;) {
+      const Expr mine = op.pool.op(ScalarOp::eq, {c.back(), op.pool.index(static_cast<int64_t>(tap))});
+      value = op.pool.select(mine, op.rec.at(parts[tap], at), value);
+    }
+    return value;
+  });
+}
+
 // by_image: the sums of each image first, whose pixels stay in a processor's cache while all taps look at them, then those of all images.
 View weight_by_loops(Op& op, View x, const View& grad, const View& w, Geometry g, DType stored, bool by_image = false) {
   const DType type = accumulate_type(stored);
@@ -53,9 +81,8 @@ View weight_by_loops(Op& op, View x, const View& grad, const View& w, Geometry g
   }
   x = padded_input(op, x, grad, w, g);  // masked pixels would cost more than this copy
   std::fill(g.padding.begin(), g.padding.end(), 0);
-  const View parts = op.rec.reduce(name + ".image", ReduceOp::sum, type, join({x.sizes[0]}, w.sizes), image,
-                                   [&](Coordinates c, Coordinates k) { return term(c[0], c.subspan(1), k); });
-  return converted(op, reduced(op, name, ReduceOp::sum, type, parts, {0}, false), stored);
+  const View sum = summed_images(op, type, x.sizes[0], w.sizes, image, [&](Coordinates c, Coordinates k) { return term(c[0], c.subspan(1), k); });
+  return converted(op, sum, stored);
 }
 
 // gw[oc, ic, taps...] = sum over pixels of grad[pixel, oc] * x[the pixel's window, ic, tap], x being padded already. The rows of a one
@@ -102,6 +129,30 @@ View weight_by_product(Op& op, const View& x, const View& grad, const View& w, c
   });
 }
 
+// Groups of so few channels that most of a product's columns would be padding, and images of so many pixels that this matters.
+bool has_narrow_groups(const View& grad, const View& w, const Geometry& g) {
+  constexpr int64_t kNarrow = 8, kPixels = 400;
+  const std::optional<int64_t> in = const_int(w.sizes[1]), lines = const_int(grad.sizes[2]), columns = const_int(grad.sizes[3]);
+  return g.groups > 1 && in && *in > 1 && *in <= kNarrow && lines && columns && *lines * *columns >= kPixels;
+}
+
+// Each output channel beside the input channels that it looks at, one after the other: its sums are those of a depthwise convolution then, whose vectors
+// lie along the output channels.
+View weight_of_narrow_groups(Op& op, const View& x, const View& grad, const View& w, Geometry g, DType stored) {
+  const DType type = accumulate_type(stored);
+  const View padded = padded_input(op, x, grad, w, g);
+  const Expr in = w.sizes[1], out_per_group = floor_div(w.sizes[0], op.pool.index(g.groups));
+  // [image, input channel of the group, line, column, output channel]
+  const View spread = op.rec.pointwise(op.name + ".spread", x.dtype, {x.sizes[0], in, padded.sizes[2], padded.sizes[3], w.sizes[0]}, [&](Coordinates c) {
+    return op.rec.at(padded, std::vector<Expr>{c[0], floor_div(c[4], out_per_group) * in + c[1], c[2], c[3]});
+  });
+  const View sum = summed_images(op, type, x.sizes[0], w.sizes, {grad.sizes[2], grad.sizes[3]}, [&](Coordinates c, Coordinates k) {
+    const std::vector<Expr> at{c[0], c[2], k[0] * g.stride[0] + c[3] * g.dilation[0], k[1] * g.stride[1] + c[4] * g.dilation[1], c[1]};
+    return op.pool.op(ScalarOp::mul, {as(op.rec.at(spread, at), type), as(op.rec.at(grad, std::vector<Expr>{c[0], c[1], k[0], k[1]}), type)});
+  });
+  return converted(op, sum, stored);
+}
+
 View weight_by_convolution(Op& op, const View& x, const View& grad, const View& w, Geometry g) {
   const Expr images = x.sizes[0], in = w.sizes[1];
   Sizes x_sizes = x.sizes, grad_sizes = grad.sizes, sizes = w.sizes;
@@ -141,6 +192,7 @@ View grad_weight(Op& op, View x, View grad, const View& w, Geometry g, DType sto
   }
   const auto all = [](const std::vector<int64_t>& v, int64_t n) { return std::all_of(v.begin(), v.end(), [n](int64_t e) { return e == n; }); };
   const bool one_pixel = std::all_of(w.sizes.begin() + 2, w.sizes.end(), [](Expr s) { return is_const(s, 1); }) && all(g.stride, 1) && all(g.padding, 0);
+  if (!one_pixel && g.dims == 2 && op.session.options.library && has_narrow_groups(grad, w, g)) return weight_of_narrow_groups(op, x, grad, w, g, stored);
   if (one_pixel || !has_convolution_template(x, grad)) return weight_by_product(op, x, grad, w, g, stored);
   return weight_by_convolution(op, x, grad, w, g);
 }

@@ -50,6 +50,21 @@ def test_convolution(case, transposed):
     check(lambda x, w, b: convolve(x, w, b, **options), x, w, torch.randn(out, dtype=dtype), tolerance=2e-2 if dtype == BF16 else 1e-5)
 
 
+# (channels in, out, groups, kernel, stride, padding, dilation, dtype, channels last) on images of 41 x 43 pixels, which few channels a group are worth a way of their own for
+NARROW_GROUPS = [(24, 24, 6, 3, 1, 1, 1, F32, True), (16, 32, 8, 3, 2, 1, 1, F32, True), (24, 12, 4, 5, 1, 2, 1, F32, False), (16, 16, 2, 3, 1, 2, 2, F32, True),
+                 (8, 8, 2, 9, 1, 4, 1, F32, True), (32, 32, 8, 3, 1, 1, 1, BF16, True), (16, 16, 4, (3, 1), 1, (1, 0), 1, F32, False), (12, 12, 12, 7, 2, 3, 1, F32, True)]
+
+
+@pytest.mark.parametrize("case", NARROW_GROUPS, ids=["-".join(map(str, c)).replace("torch.", "") for c in NARROW_GROUPS])
+def test_convolution_of_narrow_groups(case):
+    into, out, groups, kernel, stride, padding, dilation, dtype, last = case
+    torch.manual_seed(0)
+    kernels = kernel if isinstance(kernel, tuple) else (kernel, kernel)
+    x, w = torch.randn(3, into, 41, 43, dtype=dtype), torch.randn(out, into // groups, *kernels, dtype=dtype)
+    x = x.to(memory_format=torch.channels_last) if last else x
+    check(lambda x, w: F.conv2d(x, w, stride=stride, padding=padding, dilation=dilation, groups=groups), x, w, tolerance=2e-2 if dtype == BF16 else 1e-5)
+
+
 def test_sum_of_a_bias_keeps_its_digits():
     """As near to the sum in double precision as eager's, whether its terms lie together or not."""
     torch.manual_seed(0)

@@ -123,7 +123,7 @@ class _Layout:
         """The results: those that only the backward graph reads as they are, the others as traced."""
         old = self._output.args[0]
         assert isinstance(old, (list, tuple))
-        results = [self._new[n] if first_saved is not None and i >= first_saved else self._as_traced(n) if isinstance(n, Node) else n
+        results = [self._new[n] if first_saved is not None and i >= first_saved else self._as_traced(n, exactly=True) if isinstance(n, Node) else n
                    for i, n in enumerate(old)]
         self.graph.output(tuple(results)).meta.update(self._output.meta)
         vals = [n.meta.get("val") if isinstance(n, Node) else None for n in results]
@@ -182,6 +182,9 @@ class _Layout:
     def _is_moved(self, node: Node) -> bool:
         return any(not same_strides(a, b) for a, b in zip(tensors_of(node.meta.get("val")), tensors_of(self._new[node].meta.get("val"))))
 
+    def _differs(self, node: Node) -> bool:
+        return any(a.stride() != b.stride() for a, b in zip(tensors_of(node.meta.get("val")), tensors_of(self._new[node].meta.get("val"))))
+
     def _channels_last(self, node: Node) -> Node:
         value = self._new[node].meta["val"]
         if value.is_contiguous(memory_format=torch.channels_last):
@@ -193,9 +196,9 @@ class _Layout:
     def _contiguous(self, node: Node) -> Node:
         return self._add(aten.clone.default, (self._new[node],), node, {"memory_format": torch.contiguous_format})
 
-    def _as_traced(self, node: Node) -> Node:
-        """The value in the strides that it was traced with."""
-        if not self._is_moved(node):
+    def _as_traced(self, node: Node, exactly: bool = False) -> Node:
+        """The value in the strides that it was traced with; `exactly`: also those of dimensions of one element, which say nothing."""
+        if not self._is_moved(node) and not (exactly and self._differs(node)):
             return self._new[node]
         if node not in self._restored:
             old = node.meta["val"]

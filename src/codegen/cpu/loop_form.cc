@@ -20,6 +20,7 @@ constexpr int64_t kStreamedBytes = far_bytes(kUsualMachine);  // of a kernel's r
 constexpr int64_t kOwnStreamedBytes = streamed_bytes(kUsualMachine), kOwnMovedBytes = moved_bytes(kUsualMachine);
 constexpr int kMostVectors = 8;
 constexpr int64_t kManyInner = 8;
+constexpr int64_t kSumRegisters = 12;  // of 16 that every machine has
 // Of the own rule: steps of a largest value, which looks for NaN, wait for each other longer than additions; more columns at once read whole lines.
 constexpr int kSumVectors = 2, kExtremeVectors = 4, kColumnVectors = 4;
 
@@ -109,7 +110,11 @@ int own_vectors(const LoopKernel& k, int lanes) {
   if (!can_repeat(k, lanes)) return 1;
   const bool extremes = std::any_of(k.stmts.begin(), k.stmts.end(),
                                     [](const Stmt& s) { return s.kind == Stmt::Kind::reduce && s.op != ReduceOp::sum && s.op != ReduceOp::prod; });
-  const int vectors = is_outer(k, lanes) ? kColumnVectors : extremes ? kExtremeVectors : kSumVectors;
+  int vectors = is_outer(k, lanes) ? kColumnVectors : extremes ? kExtremeVectors : kSumVectors;
+  if (is_outer(k, lanes)) {
+    const auto sums = std::count_if(k.stmts.begin(), k.stmts.end(), [](const Stmt& s) { return s.kind == Stmt::Kind::reduce; });
+    while (vectors > 1 && vectors * sums > kSumRegisters) vectors /= 2;
+  }
   const int64_t full = upper_bound(k.axes[static_cast<size_t>(lanes)].size).value_or(INT64_MAX) / kMaxLanes;
   if (full >= vectors) return vectors;
   return is_outer(k, lanes) && full >= 2 ? 2 : 1;
