@@ -80,4 +80,4 @@ def test_what_is_asked_wrongly_is_refused(tmp_path):
     assert_refused(coil("bisect", DIGITS, "-i", DIGITS_TEST, "--limit", "3"), "--slow", code=402)
     coil_ok("compile", DIGITS, "-q", "-o", tmp_path / "d.pt2")
     assert_refused(coil("bisect", tmp_path / "d.pt2", "-i", DIGITS_TEST), "package", code=402)
-    assert_refused(coil("bisect", DIGITS), code=201)
+    assert_refused(coil("bisect", DIGITS, "--shape", "batch"), "--shape", code=402)

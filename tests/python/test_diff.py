@@ -131,12 +131,21 @@ def test_the_example_and_what_cannot_be_compared(tmp_path):
     assert coil("diff", DIGITS, "-i", DIGITS_TEST, "-q").returncode == 0
     coil_ok("compile", DIGITS, "-q", "-o", tmp_path / "d.pt2")
     assert_refused(coil("diff", tmp_path / "d.pt2", "-i", DIGITS_TEST), "package", "--against", code=402)
-    assert_refused(coil("diff", DIGITS), code=201)
+    assert_refused(coil("diff", DIGITS, "-i", DIGITS_TEST, "--shape", "batch=2"), "exclude each other", code=402)
+    assert_refused(coil("diff", DIGITS, "--shape", "none=2"), "no dynamic dimension 'none'", code=106)
     if has_aarch64():
         assert_refused(coil("diff", DIGITS, "-i", DIGITS_TEST, "--target", "aarch64"), "processor or GPU", code=402)
     assert_refused(coil("diff", DIGITS, "-i", DIGITS_TEST, "--against", DIGITS), "neither a target nor a package", code=402)
     assert_refused(coil("diff", DIGITS, "-i", DIGITS_TEST, "--torch", "--whole", env=dict(os.environ, COIL_TORCH="/none")), "/none", code=402)
     assert_refused(coil("diff", DIGITS, "-i", DIGITS_TEST, "--without", "nothing"), "no step 'nothing'", code=402)
+
+
+def test_random_inputs():
+    """Of the sizes that are asked for, the same in every run."""
+    found = [coil_ok("diff", DIGITS, "--shape", "batch=3", "--json").stdout for _ in range(2)]
+    assert found[0] == found[1]
+    assert [r["elements"] for r in json.loads(found[0])["results"]] == [30]
+    assert "batch is 8" in coil_ok("diff", DIGITS).stderr
 
 
 @pytest.mark.parametrize("step", ["fusion", "epilogues", "siblings", "tiles", "inlining", "images", "in_place", "split", "keys", "select", "beside", "padding"])

@@ -18,7 +18,7 @@ namespace {
 
 struct Arguments {
   std::string model;
-  std::vector<std::string> inputs;
+  GivenInputs inputs;
   CompileArguments compile;
   int threads = 0;
   double tolerance = 0, limit_ms = 0, gain = 10;
@@ -191,7 +191,7 @@ Result<int> bisect(const Arguments& a) {
 Action add_bisect(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)").required().type_name("MODEL.pt2");
-  app.add_option("-i,--input", a->inputs, "inputs of the call, as for `coil run`").one_each().type_name("FILE");
+  add_input_options(app, a->inputs);
   app.add_flag("--wrong", a->wrong, "what makes a result wrong, or a kernel (the default)");
   app.add_flag("--slow", a->slow, "what makes a call slow");
   app.add_option("--limit", a->limit_ms, "--slow: milliseconds that a call may take; default: 10 % less than it does").positive().type_name("MS");

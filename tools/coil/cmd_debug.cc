@@ -21,9 +21,9 @@ namespace {
 
 struct Arguments {
   std::string path, output, stage;
-  std::vector<std::string> inputs;
+  GivenInputs inputs;
   CompileArguments compile;
-  bool changes = false, json = false;
+  bool changes = false, json = false, kernels = false;
 };
 
 constexpr uint64_t kMostText = uint64_t{1} << 28;
@@ -133,7 +133,7 @@ Status make(const Arguments& a) {
   options.name = program.name;
   options.dump_folder = a.output;
   TRY([[maybe_unused]] const std::vector<uint8_t> package, compile_to_memory(with_own_pool(program.graph), options));
-  if (a.inputs.empty()) return ok_status();
+  if (a.inputs.none() && !a.kernels) return ok_status();
   options.dump_folder.clear();
   TRY(const WatchedBuild build, build_watched(with_own_pool(program.graph), options));
   CallInputs inputs;
@@ -158,7 +158,8 @@ Status make(const Arguments& a) {
 Result<int> debug(const Arguments& a) {
   std::error_code ignored;
   const bool folder = std::filesystem::is_directory(a.path, ignored);
-  if (folder && (!a.output.empty() || !a.inputs.empty())) return Error{ErrorCode::bad_option, "-o and -i are for a program; this is a folder", a.path, ""};
+  if (folder && (!a.output.empty() || !a.inputs.none() || a.kernels))
+    return Error{ErrorCode::bad_option, "-o, -i, --shape and --kernel-programs are for a program; this is a folder", a.path, ""};
   if (!folder && a.output.empty()) return Error{ErrorCode::bad_option, "where shall the stages go?", "", "give a folder: -o DIR"};
   if (!folder) TRY_STATUS(make(a));
   TRY_STATUS(show(folder ? a.path : a.output, a));
@@ -171,9 +172,8 @@ Action add_debug(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("path", a->path, "folder of COIL_DUMP, or exported program").required().type_name("DIR|MODEL.pt2");
   app.add_option("-o,--output", a->output, "of a program: the folder to write").type_name("DIR");
-  app.add_option("-i,--input", a->inputs, "of a program: inputs of a call, as for `coil run`; each kernel becomes a program of its own in DIR/kernels")
-      .one_each()
-      .type_name("FILE");
+  add_input_options(app, a->inputs);
+  app.add_flag("--kernel-programs", a->kernels, "of a program: each kernel becomes a program of its own in DIR/kernels; --input and --shape say so too");
   app.add_option("--stage", a->stage, "print one stage, by its name or number, and what it changed").type_name("NAME");
   app.add_flag("--changes", a->changes, "print what each stage changed");
   add_archive_option(app, a->compile.program);
@@ -181,7 +181,7 @@ Action add_debug(CommandLine& app) {
   app.add_flag("--json", a->json, "print the list of stages as JSON");
   app.footer(
       "Examples:\n"
-      "  coil debug model.pt2 -i inputs.npz -o debug\n"
+      "  coil debug model.pt2 -o debug --kernel-programs\n"
       "  make -C debug/kernels/003_softmax_b784c542 run\n"
       "  coil debug debug --stage loops_find_attention\n"
       "  coil debug debug --changes");

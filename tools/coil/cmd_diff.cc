@@ -24,7 +24,7 @@ namespace {
 
 struct Arguments {
   std::string model, against, save;
-  std::vector<std::string> inputs;
+  GivenInputs inputs;
   CompileArguments compile;
   int threads = 0;
   double tolerance = 0;
@@ -185,7 +185,7 @@ Result<int> diff(const Arguments& a) {
 Action add_diff(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)").required().type_name("MODEL.pt2");
-  app.add_option("-i,--input", a->inputs, "inputs of the call, as for `coil run`").one_each().type_name("FILE");
+  add_input_options(app, a->inputs);
   app.add_flag("--whole", a->whole, "compare the results of the whole program only");
   app.add_flag("--kernels-only", a->kernels, "compare the kernels only");
   app.add_flag("--all", a->all, "go on after the first kernel that is wrong");
@@ -210,10 +210,12 @@ Action add_diff(CommandLine& app) {
   app.add_flag("-q,--quiet", a->quiet, "print nothing but errors");
   app.footer(
       "Examples:\n"
+      "  coil diff model.pt2\n"
       "  coil diff model.pt2 -i inputs.npz\n"
       "  coil diff model.pt2 -i inputs.npz --replay model.tune.json     the kernels that a tuner chose\n"
       "  coil diff model.pt2 -i inputs.npz --against old.coil.pt2\n"
       "  coil diff model.pt2 -i inputs.npz --torch --whole\n"
+      "Random inputs lie between -1 and 1, integers are 0 or 1: give real ones with -i where values matter.\n"
       "Each kernel is compared with a reference in float64 that starts from the kernel's own inputs, within a bound that follows from the\n"
       "kernel's arithmetic. The same kernels then run again with their loops in other orders: races show as other bits.\n"
       "Exit code 0: nothing differs; 1: something does.");

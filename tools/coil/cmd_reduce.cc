@@ -27,7 +27,7 @@ namespace {
 
 struct Arguments {
   std::string model, output, test, with, memory;
-  std::vector<std::string> inputs;
+  GivenInputs inputs;
   CompileArguments compile;
   int most = 400;
   double timeout = 60;
@@ -188,7 +188,7 @@ Result<int> reduce(const Arguments& a) {
 Action add_reduce(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)").required().type_name("MODEL.pt2");
-  app.add_option("-i,--input", a->inputs, "inputs of the call, as for `coil run`").one_each().type_name("FILE");
+  add_input_options(app, a->inputs);
   app.add_option("-o,--output", a->output, "folder to write: program.pt2 and inputs.npz").required().type_name("FOLDER");
   app.add_option("--test", a->test, "shell command that ends with 0 where the program $1 with the inputs $2 fails").type_name("COMMAND");
   app.add_flag("--wrong", a->wrong, "fails: `coil diff` finds a difference");

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "compiler/interface.h"
+#include "example_call.h"
 #include "runtime/model.h"
 
 namespace coil::tool {
@@ -102,18 +103,21 @@ Json result_json(const ResultDiff& r) {
   return out;
 }
 
-Status gather_for_program(const std::vector<std::string>& arguments, const Graph& graph, const CompileOptions& options, CallInputs* inputs) {
-  TRY(const std::string text, interface_text(graph, options));
-  const Json manifest = Json::parse(text);
+static Status gather(const GivenInputs& given, const std::string& text, const Json& manifest, CallInputs* inputs) {
   TRY(const runtime::Manifest interface, runtime::parse_manifest(text));
-  return gather_inputs(arguments, interface, manifest, inputs);
+  TRY(Sizes sizes, Sizes::read(manifest));
+  return example_inputs(given, interface, manifest, sizes, inputs);
 }
 
-Status gather_for_package(const std::vector<std::string>& arguments, std::span<const uint8_t> package, CallInputs* inputs) {
+Status gather_for_program(const GivenInputs& given, const Graph& graph, const CompileOptions& options, CallInputs* inputs) {
+  TRY(const std::string text, interface_text(graph, options));
+  return gather(given, text, Json::parse(text), inputs);
+}
+
+Status gather_for_package(const GivenInputs& given, std::span<const uint8_t> package, CallInputs* inputs) {
   TRY(const ZipReader zip, ZipReader::from_bytes(package, "the program"));
   TRY(const Json manifest, read_manifest(zip));
-  TRY(const runtime::Manifest interface, runtime::parse_manifest(manifest.dump()));
-  return gather_inputs(arguments, interface, manifest, inputs);
+  return gather(given, manifest.dump(), manifest, inputs);
 }
 
 }  // namespace coil::tool

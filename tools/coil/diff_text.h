@@ -7,6 +7,7 @@
 #include "arrays.h"
 #include "compiler/kernel_diff.h"
 #include "compiler/whole_diff.h"
+#include "options.h"
 #include "terminal.h"
 
 namespace coil::tool {
@@ -19,8 +20,8 @@ Json nonfinite_json(const NonFinite& n);
 Json result_json(const ResultDiff& r);
 
 // The inputs of a call of a program, without running any of its code: its interface alone is compiled.
-Status gather_for_program(const std::vector<std::string>& arguments, const Graph& graph, const CompileOptions& options, CallInputs* inputs);
-// The inputs of a call of a package in memory, as gather_inputs takes them.
-Status gather_for_package(const std::vector<std::string>& arguments, std::span<const uint8_t> package, CallInputs* inputs);
+Status gather_for_program(const GivenInputs& given, const Graph& graph, const CompileOptions& options, CallInputs* inputs);
+// The inputs of a call of a package in memory, as example_inputs takes them.
+Status gather_for_package(const GivenInputs& given, std::span<const uint8_t> package, CallInputs* inputs);
 
 }  // namespace coil::tool

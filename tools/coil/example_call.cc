@@ -99,17 +99,21 @@ void learn_sizes(const Json& manifest, const CallInputs& inputs, Sizes& sizes) {
 
 Status example_inputs(const std::vector<std::string>& files, const std::vector<std::string>& shapes, const LoadedModel& loaded, Sizes& sizes,
                       CallInputs* inputs) {
-  TRY_STATUS(apply_shapes(shapes, sizes));
-  if (!files.empty()) {
-    if (!shapes.empty()) return Error{ErrorCode::bad_option, "--shape and --input exclude each other: arrays have sizes", "", ""};
-    TRY_STATUS(gather_inputs(files, *loaded.model, loaded.manifest, inputs));
+  return example_inputs({files, shapes}, loaded.model->manifest(), loaded.manifest, sizes, inputs);
+}
+
+Status example_inputs(const GivenInputs& given, const runtime::Manifest& interface, const Json& manifest, Sizes& sizes, CallInputs* inputs) {
+  TRY_STATUS(apply_shapes(given.shapes, sizes));
+  if (!given.files.empty()) {
+    if (!given.shapes.empty()) return Error{ErrorCode::bad_option, "--shape and --input exclude each other: arrays have sizes", "", ""};
+    TRY_STATUS(gather_inputs(given.files, interface, manifest, inputs));
     if (!inputs->ignored.empty()) note(fmt::format("keys that name no input are ignored: {}", fmt::join(inputs->ignored, ", ")));
-    learn_sizes(loaded.manifest, *inputs, sizes);
+    learn_sizes(manifest, *inputs, sizes);
   }
   const auto chosen = sizes.fill_defaults();
-  if (!files.empty()) return ok_status();
+  if (!given.files.empty()) return ok_status();
   for (const auto& [name, value] : chosen) note(fmt::format("{} is {}; choose with --shape {}=N", name, value, name));
-  return random_inputs(loaded.manifest, sizes, inputs);
+  return random_inputs(manifest, sizes, inputs);
 }
 
 }  // namespace coil::tool

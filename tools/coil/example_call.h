@@ -7,6 +7,7 @@
 #include "arrays.h"
 #include "device_arrays.h"
 #include "load_model.h"
+#include "options.h"
 #include "sizes.h"
 
 namespace coil::tool {
@@ -15,6 +16,8 @@ namespace coil::tool {
 // Random values lie between -1 and 1; integers and booleans are 0 or 1, which are in range for any index and any mask.
 Status example_inputs(const std::vector<std::string>& files, const std::vector<std::string>& shapes, const LoadedModel& loaded, Sizes& sizes,
                       CallInputs* inputs);
+// The same by what a manifest says.
+Status example_inputs(const GivenInputs& given, const runtime::Manifest& interface, const Json& manifest, Sizes& sizes, CallInputs* inputs);
 
 // One call with outputs in the context's memory, as a user makes it.
 class Caller {

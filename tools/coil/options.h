@@ -18,6 +18,13 @@ struct CompileArguments : CompileSettings {
   std::string program;               // of a package of several
 };
 
+// The inputs of a call: arrays from files, or the sizes of random ones.
+struct GivenInputs {
+  std::vector<std::string> files, shapes;
+  bool none() const { return files.empty() && shapes.empty(); }
+};
+void add_input_options(CommandLine& app, GivenInputs& inputs);
+
 // Where a command has another meaning of --kernels, user kernels have the other name alone.
 inline constexpr const char* kUserKernelsOption = "--kernels,--user-kernels";
 void add_compile_options(CommandLine& app, CompileArguments& arguments, const char* user_kernels = kUserKernelsOption);
