@@ -128,6 +128,17 @@ def test_of_a_weight_that_comes_with_the_call(images, side, ins, outs, tile, dyn
         assert relative(coil.load(package)(x, weight), Given()(x.double(), weight.double())) < 4e-6
 
 
+def test_a_tuner_that_chooses_direct_sums_has_memory_for_them(tmp_path):
+    """The record names the choice, on as many threads as there may be: the scratch memory is enough for either way."""
+    torch.export.save(torch.export.export(Given(), (torch.randn(1, 128, 14, 14), torch.randn(32, 128, 3, 3))), tmp_path / "m.pt2")
+    bytes_of = []
+    for option in ([], ["--no-winograd"]):
+        harness.coil_ok("compile", tmp_path / "m.pt2", "-q", "-o", tmp_path / "m.coil.pt2", *option)
+        formula = harness.coil_json("inspect", tmp_path / "m.coil.pt2")["memory"]["arena_bytes"]
+        bytes_of.append([eval(str(formula), {"max": max, "min": min, "workers": workers}) for workers in (1, 4, 64)])
+    assert all(filtered >= direct for filtered, direct in zip(*bytes_of, strict=True)), bytes_of
+
+
 @pytest.mark.parametrize("size", [(4, 64, 64, 28), (3, 32, 48, 13), (2, 48, 16, 5)], ids=str)
 def test_gradients_are_about_as_exact_as_eagers(size):
     import coil  # noqa: F401  registers the backend

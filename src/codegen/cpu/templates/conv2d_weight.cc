@@ -132,7 +132,6 @@ Expr conv_scratch(const KernelPlan& plan, const TemplateKernel& k, BufferId weig
   const Packing packing = constant ? plan.constants[static_cast<size_t>(place.index)].packing : Packing::plain;
   if (const int64_t tile = winograd_tile(packing)) return winograd_scratch(pool, workers, k, w.sizes[1]->as_int(), tile);
   if (packing == Packing::narrow_groups_weight || packing == Packing::few_outputs_weight) return pool.index(0);
-  if (k.call_winograd) return call_winograd_scratch(pool, workers, k, w);
   Expr bytes = pool.index(0);
   if (!constant) {  // packed by the call
     const int64_t groups = depthwise ? 1 : conv.groups;
@@ -176,10 +175,12 @@ void add_direct(std::vector<PlanConstant::Packing>& kept, DType dtype) {
 Expr scratch(const TemplateUse& use, const Conv2d&) {
   const auto& [plan, k] = use;
   Expr bytes = conv_scratch(plan, k, k.operands[1].buffer);
-  for (const PlanOperand& w : k.weights) {
-    const Expr more = conv_scratch(plan, k, w.buffer);
+  const auto at_least = [&](Expr more) {
     bytes = provably_nonnegative(bytes - more) ? bytes : provably_nonnegative(more - bytes) ? more : index_max(bytes, more);
-  }
+  };
+  // A tuner may choose direct sums in its place.
+  if (k.call_winograd) at_least(call_winograd_scratch(use.pool(), use.pool().symbol(plan.workers), k, use.info(1)));
+  for (const PlanOperand& w : k.weights) at_least(conv_scratch(plan, k, w.buffer));
   return bytes == use.pool().index(0) ? Expr() : bytes;
 }
 
