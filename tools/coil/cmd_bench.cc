@@ -23,7 +23,7 @@ namespace {
 
 struct Arguments {
   std::string model, device;
-  std::vector<std::string> inputs, shapes;
+  GivenInputs inputs;
   CompileArguments compile;
   int threads = 0, repeat = 0, warmup = 3;
   int top = 30;
@@ -243,7 +243,7 @@ Result<int> bench(const Arguments& a) {
   TRY(const LoadedModel loaded, load_model(a.model, a.compile, a.threads, a.device));
   TRY(Sizes sizes, Sizes::read(loaded.manifest));
   CallInputs inputs;
-  TRY_STATUS(example_inputs(a.inputs, a.shapes, loaded, sizes, &inputs));
+  TRY_STATUS(example_inputs(a.inputs, loaded, sizes, &inputs));
   Json used = Json::object();
   for (const DynamicSize& s : sizes.symbols()) {
     TRY(used[s.name], sizes.evaluate(Json(s.name)));
@@ -282,8 +282,7 @@ Result<int> bench(const Arguments& a) {
 Action add_bench(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->model, "package, or exported program (compiled in memory first)").required().type_name("MODEL");
-  app.add_option("--shape", a->shapes, "size of a dynamic dimension; default: 8, or the nearest size in range").one_each().type_name("DIM=SIZE");
-  app.add_option("-i,--input", a->inputs, "real inputs instead of random ones, as for `coil run`").one_each().type_name("FILE");
+  add_input_options(app, a->inputs);
   app.add_option("--seconds", a->seconds, "how long to measure").within(0.0, 3600.0).type_name("S");
   app.add_option("--repeat", a->repeat, "measure this many calls instead").within(1, 1'000'000'000).type_name("N");
   app.add_option("--warmup", a->warmup, "calls before the measurement").within(0, 1'000'000).type_name("N");

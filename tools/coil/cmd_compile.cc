@@ -257,7 +257,7 @@ Result<int> meets_requirements(const Arguments& a, const ZipReader& package) {
   const Parted parted = part_requirements(a.requirements);
   TRY(std::vector<Requirement> requirements, check_requirements(manifest, parted.others, a.shapes));
   MeasureArguments measure;
-  measure.shapes = a.shapes;
+  measure.inputs.shapes = a.shapes;
   measure.compile.program = program;
   TRY(const std::vector<Requirement> times, check_times(a.output, measure, parted.times, a.record));
   requirements.insert(requirements.end(), times.begin(), times.end());

@@ -42,7 +42,7 @@ Result<std::string> which_program(const Arguments& a) {
 
 Result<std::string> slow_sentences(const Arguments& a) {
   MeasureArguments measure = a.measure;
-  measure.shapes = a.shapes;
+  measure.inputs.shapes = a.shapes;
   TRY(const std::string text, measured_report(measure, a.model));
   std::string sentences;
   for (const std::string& s : report::why_slow(Json::parse(text))) sentences += shown(s) + "\n";
@@ -76,7 +76,7 @@ Result<int> explain(const Arguments& a) {
   const Parted parted = part_requirements(a.requirements);
   TRY(std::vector<Requirement> requirements, check_requirements(manifest, parted.others, a.shapes));
   MeasureArguments measure = a.measure;
-  measure.shapes = a.shapes;
+  measure.inputs.shapes = a.shapes;
   TRY(const std::vector<Requirement> times, check_times(a.model, measure, parted.times, a.record));
   requirements.insert(requirements.end(), times.begin(), times.end());
   if (text.empty() && a.requirements.empty()) text = overview(manifest);
@@ -109,7 +109,7 @@ Action add_explain(CommandLine& app) {
   app.add_flag(
       "--why-slow", a->why_slow,
       "what a call's time is made of, and what bounds the busiest kernels: of calls that are made here (with --input or --size, random inputs otherwise)");
-  app.add_option("-i,--input", a->measure.inputs, "inputs of the calls, as for `coil run`").one_each().type_name("FILE");
+  app.add_option("-i,--input", a->measure.inputs.files, "inputs of the calls, as for `coil run`").one_each().type_name("FILE");
   app.add_option("--times", a->measure.record, "a tuning record (--record of `coil compile`): what the variants of each kernel took").type_name("FILE");
   app.add_option("--time-record", a->record.path, "the record that \"time <= 1.2 * record\" compares with; default: MODEL.times.json beside the model")
       .type_name("FILE");

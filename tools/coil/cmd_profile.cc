@@ -17,7 +17,7 @@ namespace {
 
 struct Arguments {
   std::string model, device, output;
-  std::vector<std::string> inputs, shapes;
+  GivenInputs inputs;
   CompileArguments compile;
   int threads = 0, calls = 20, warmup = 3, top = 30;
   bool json = false, counters = false, no_limits = false;
@@ -52,7 +52,7 @@ Result<int> profile(const Arguments& a) {
   TRY(const LoadedModel loaded, load_model(a.model, a.compile, a.threads, a.device));
   TRY(Sizes sizes, Sizes::read(loaded.manifest));
   CallInputs inputs;
-  TRY_STATUS(example_inputs(a.inputs, a.shapes, loaded, sizes, &inputs));
+  TRY_STATUS(example_inputs(a.inputs, loaded, sizes, &inputs));
   report::Limits limits;
   if (!a.no_limits) limits = report::measure_limits(*loaded.model);
   runtime::Context context(loaded.model);
@@ -85,8 +85,7 @@ Action add_profile(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("model", a->model, "package, or exported program (compiled in memory first)").required().type_name("MODEL");
   app.add_option("-o,--output", a->output, "write a trace of the calls, in the format of ui.perfetto.dev and chrome://tracing").type_name("FILE");
-  app.add_option("--shape", a->shapes, "size of a dynamic dimension; default: 8, or the nearest size in range").one_each().type_name("DIM=SIZE");
-  app.add_option("-i,--input", a->inputs, "real inputs instead of random ones, as for `coil run`").one_each().type_name("FILE");
+  add_input_options(app, a->inputs);
   app.add_option("--calls", a->calls, "how many calls are recorded").within(1, 1'000'000).type_name("N");
   app.add_option("--warmup", a->warmup, "calls before those").within(0, 1'000'000).type_name("N");
   app.add_option("--top", a->top, "kernels in the table").within(1, 1'000'000).type_name("N");

@@ -137,8 +137,7 @@ Action add_report(CommandLine& app) {
       .values(1, 2)
       .type_name("MODEL");
   app.add_option("-o,--output", a->output, "the page; default: report.html").type_name("FILE");
-  app.add_option("--shape", a->measure.shapes, "size of a dynamic dimension; default: 8, or the nearest size in range").one_each().type_name("DIM=SIZE");
-  app.add_option("-i,--input", a->measure.inputs, "real inputs instead of random ones, as for `coil run`").one_each().type_name("FILE");
+  add_input_options(app, a->measure.inputs);
   app.add_option("--calls", a->measure.calls, "how many calls are measured; default: 20, or as many as fit into two seconds (3 at least)")
       .within(1, 1'000'000)
       .type_name("N");

@@ -97,9 +97,8 @@ void learn_sizes(const Json& manifest, const CallInputs& inputs, Sizes& sizes) {
 
 }  // namespace
 
-Status example_inputs(const std::vector<std::string>& files, const std::vector<std::string>& shapes, const LoadedModel& loaded, Sizes& sizes,
-                      CallInputs* inputs) {
-  return example_inputs({files, shapes}, loaded.model->manifest(), loaded.manifest, sizes, inputs);
+Status example_inputs(const GivenInputs& given, const LoadedModel& loaded, Sizes& sizes, CallInputs* inputs) {
+  return example_inputs(given, loaded.model->manifest(), loaded.manifest, sizes, inputs);
 }
 
 Status example_inputs(const GivenInputs& given, const runtime::Manifest& interface, const Json& manifest, Sizes& sizes, CallInputs* inputs) {

@@ -12,10 +12,9 @@
 
 namespace coil::tool {
 
-// `files` as for --input, `shapes` as for --shape: one of the two. Sizes that neither gives are chosen, with a note that says so. Fills both.
+// Of files or of shapes. Sizes that neither gives are chosen, with a note that says so. Fills `sizes` and `inputs`.
 // Random values lie between -1 and 1; integers and booleans are 0 or 1, which are in range for any index and any mask.
-Status example_inputs(const std::vector<std::string>& files, const std::vector<std::string>& shapes, const LoadedModel& loaded, Sizes& sizes,
-                      CallInputs* inputs);
+Status example_inputs(const GivenInputs& given, const LoadedModel& loaded, Sizes& sizes, CallInputs* inputs);
 // The same by what a manifest says.
 Status example_inputs(const GivenInputs& given, const runtime::Manifest& interface, const Json& manifest, Sizes& sizes, CallInputs* inputs);
 

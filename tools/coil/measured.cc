@@ -27,7 +27,7 @@ Result<std::string> measured_report(const MeasureArguments& a, const std::string
   TRY(const LoadedModel loaded, load_model(path, a.compile, a.threads, a.device));
   TRY(Sizes sizes, Sizes::read(loaded.manifest));
   CallInputs inputs;
-  TRY_STATUS(example_inputs(a.inputs, a.shapes, loaded, sizes, &inputs));
+  TRY_STATUS(example_inputs(a.inputs, loaded, sizes, &inputs));
   const report::Limits limits = report::measure_limits(*loaded.model);
   runtime::Context context(loaded.model);
   TRY(const DeviceInputs on_device, DeviceInputs::make(*loaded.model, inputs));

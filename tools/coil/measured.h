@@ -9,7 +9,7 @@
 namespace coil::tool {
 
 struct MeasureArguments {
-  std::vector<std::string> inputs, shapes;
+  GivenInputs inputs;
   std::string device, record;  // record: a tuning record's file, or empty
   CompileArguments compile;
   int threads = 0, warmup = 3;

@@ -23,10 +23,8 @@ void add_number(CommandLine& app, int& value, int least, int most, const std::st
 void add_threads_option(CommandLine& app, int& threads, const char* help) { app.add_option("--threads", threads, help).within(1, kMostThreads).type_name("N"); }
 
 void add_input_options(CommandLine& app, GivenInputs& inputs) {
-  app.add_option("-i,--input", inputs.files, "inputs of the call instead of random ones, as for `coil run`").one_each().type_name("FILE");
-  app.add_option("--shape", inputs.shapes, "of random inputs: size of a dynamic dimension; default: 8, or the nearest size in range")
-      .one_each()
-      .type_name("DIM=SIZE");
+  app.add_option("-i,--input", inputs.files, "real inputs instead of random ones, as for `coil run`").one_each().type_name("FILE");
+  app.add_option("--shape", inputs.shapes, "size of a dynamic dimension; default: 8, or the nearest size in range").one_each().type_name("DIM=SIZE");
 }
 
 void add_device_option(CommandLine& app, std::string& device) {

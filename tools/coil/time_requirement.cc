@@ -79,15 +79,15 @@ Result<std::vector<double>> round_of(Caller& caller, size_t batch) {
 }
 
 Result<Measured> measure(const LoadedModel& loaded, const MeasureArguments& a, const std::vector<std::string>& shapes) {
-  std::vector<std::string> all = a.shapes;  // those of the requirement come last, and count
+  GivenInputs all = a.inputs;  // those of the requirement come last, and count
   for (const std::string& s : shapes) {
     const std::string name = s.substr(0, s.find('=') + 1);
-    std::erase_if(all, [&](const std::string& other) { return other.starts_with(name); });
-    all.push_back(s);
+    std::erase_if(all.shapes, [&](const std::string& other) { return other.starts_with(name); });
+    all.shapes.push_back(s);
   }
   TRY(Sizes sizes, Sizes::read(loaded.manifest));
   CallInputs inputs;
-  TRY_STATUS(example_inputs(a.inputs, all, loaded, sizes, &inputs));
+  TRY_STATUS(example_inputs(all, loaded, sizes, &inputs));
   Measured m;
   for (const DynamicSize& s : sizes.symbols()) {
     TRY(m.sizes[s.name], sizes.evaluate(Json(s.name)));
