@@ -179,11 +179,10 @@ class _Layout:
         made.meta.update(like.meta, val=value)
         return made
 
-    def _is_moved(self, node: Node) -> bool:
-        return any(not same_strides(a, b) for a, b in zip(tensors_of(node.meta.get("val")), tensors_of(self._new[node].meta.get("val"))))
-
-    def _differs(self, node: Node) -> bool:
-        return any(a.stride() != b.stride() for a, b in zip(tensors_of(node.meta.get("val")), tensors_of(self._new[node].meta.get("val"))))
+    def _is_moved(self, node: Node, exactly: bool = False) -> bool:
+        """`exactly`: also where the strides of dimensions of one element differ, which say nothing."""
+        pairs = zip(tensors_of(node.meta.get("val")), tensors_of(self._new[node].meta.get("val")))
+        return any(a.stride() != b.stride() if exactly else not same_strides(a, b) for a, b in pairs)
 
     def _channels_last(self, node: Node) -> Node:
         value = self._new[node].meta["val"]
@@ -197,8 +196,8 @@ class _Layout:
         return self._add(aten.clone.default, (self._new[node],), node, {"memory_format": torch.contiguous_format})
 
     def _as_traced(self, node: Node, exactly: bool = False) -> Node:
-        """The value in the strides that it was traced with; `exactly`: also those of dimensions of one element, which say nothing."""
-        if not self._is_moved(node) and not (exactly and self._differs(node)):
+        """The value in the strides that it was traced with."""
+        if not self._is_moved(node, exactly):
             return self._new[node]
         if node not in self._restored:
             old = node.meta["val"]

@@ -349,7 +349,7 @@ class HostWriter {
                           method == cpu::kWinograd ? is(cpu::kWinograd) : is(cpu::kDirect) + " || " + is(cpu::kImplicit) + " || " + is(cpu::kOneDnn),
                           field("w", address(w->buffer)), field("winograd", std::to_string(packed ? winograd_tile(packed->packing) : 0)));
     }
-    if (t.call_winograd) text += fmt::format("    if ({} || {}) {}", is(cpu::kDirect), is(cpu::kImplicit), field("winograd", "0").substr(4));
+    if (t.call_winograd) text += fmt::format("    if ({} || {}) t.winograd = 0;\n", is(cpu::kDirect), is(cpu::kImplicit));
     return text + "    t.implicit = " + is(cpu::kImplicit) + ";\n";
   }
 
