@@ -235,8 +235,10 @@ CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
     cluster_sync();
   }
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const bool loads = threadIdx.x >= kMultipliers;
   float* const out = (float*)cd_gemm_shared;
-  if (threadIdx.x >= kMultipliers) {
+  float d[BN / 2];  // a multiplier's
+  if (loads) {
     if constexpr (COPY) {
       wgmma_copy(stages, t, TilePlace{t.a, t.b, batch * t.a_batch, batch * t.b_batch, batch, row0, col0, (int)t.m, 0, (int)t.k}, first, steps);
     } else {
@@ -246,36 +248,31 @@ CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
       }
       __syncwarp();
     }
-    sync_some(1, kThreads);
-    if constexpr (TURNS == 2) sync_some(1, kThreads);
+  } else if (steps > 0) {
+    stages.multiply(share, t, d, steps);
   } else {
-    float d[BN / 2];
-    if (steps > 0) {
-      stages.multiply(share, t, d, steps);
-    } else {
 #pragma unroll
-      for (int i = 0; i < BN / 2; ++i) d[i] = 0;
-    }
-    const auto place = [&](int i) -> float2& {
-      const int row = warp * 16 % BM + lane / 4 + 8 * (i >> 1 & 1), col = 8 * (i >> 2) + lane % 4 * 2;
-      return *(float2*)(out + stage_index<float, BN>(row, col));
-    };
-    const auto put = [&] {
+    for (int i = 0; i < BN / 2; ++i) d[i] = 0;
+  }
+  const auto place = [&](int i) -> float2& {
+    const int row = warp * 16 % BM + lane / 4 + 8 * (i >> 1 & 1), col = 8 * (i >> 2) + lane % 4 * 2;
+    return *(float2*)(out + stage_index<float, BN>(row, col));
+  };
+  const auto put = [&] {
 #pragma unroll
-      for (int i = 0; i < BN / 2; i += 2) place(i) = make_float2(d[i], d[i + 1]);
-    };
-    sync_some(1, kThreads);      // all have read the stages
-    if constexpr (TURNS == 2) {  // the first warpgroup adds the second's sums to its own
-      if (warp >= BM / 16) put();
-      sync_some(1, kThreads);
-      if (warp < BM / 16) {
+    for (int i = 0; i < BN / 2; i += 2) place(i) = make_float2(d[i], d[i + 1]);
+  };
+  __syncthreads();             // all have read the stages
+  if constexpr (TURNS == 2) {  // the first warpgroup adds the second's sums to its own
+    if (!loads && warp >= BM / 16) put();
+    __syncthreads();
+    if (warp < BM / 16) {
 #pragma unroll
-        for (int i = 0; i < BN / 2; i += 2) d[i] += place(i).x, d[i + 1] += place(i).y;
-        put();
-      }
-    } else {
+      for (int i = 0; i < BN / 2; i += 2) d[i] += place(i).x, d[i + 1] += place(i).y;
       put();
     }
+  } else {
+    if (!loads) put();
   }
   finish_tile<T, BM, BN, kThreads, SPLIT, kShare, CLASSES>(out, batch, row0, col0, (int)t.m, (int)t.n, epilogue);
 #endif

@@ -128,18 +128,23 @@ CD_FN void grouped_wgmma(const CudaGroupedGemm& t, i32* flag, i32 kernel, const 
   __syncthreads();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   float* const out = (float*)cd_gemm_shared;
-  if (threadIdx.x >= kMultipliers) {
+  const bool loads = threadIdx.x >= kMultipliers;
+  float d[BN / 2];  // a multiplier's
+  if (loads) {
     if constexpr (COPY) {
       wgmma_copy(stages, t, place, 0, steps);
     } else {
       if (elect_one()) stages.load(share, t, 0, t.batch > 1 ? (int)(place.b_first / (B_K ? t.b_col : t.b_row)) : 0, place.row0, place.col0, 0, steps);
       __syncwarp();
     }
-    sync_some(1, kThreads);
+  } else if (steps > 0) {
+    stages.multiply(share, t, d, steps);
   } else {
-    float d[BN / 2] = {};
-    if (steps > 0) stages.multiply(share, t, d, steps);
-    sync_some(1, kThreads);  // all have read the stages
+#pragma unroll
+    for (int i = 0; i < BN / 2; ++i) d[i] = 0;
+  }
+  __syncthreads();  // all have read the stages
+  if (!loads) {
 #pragma unroll
     for (int i = 0; i < BN / 2; i += 2) {
       const int row = warp * 16 + lane / 4 + 8 * (i >> 1 & 1), col = 8 * (i >> 2) + lane % 4 * 2;

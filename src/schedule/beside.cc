@@ -3,14 +3,19 @@
 #include <algorithm>
 #include <set>
 
+#include "expr/written_size.h"
 #include "schedule/schedule.h"
 
 namespace coil {
 namespace {
 
-// Buffers of kernels that may run at the same time.
+// Of a launch, in nodes as they are written: a compiler's time grows faster than a function, and what is so long needs no company.
+constexpr int64_t kMaxText = 1000;
+
+// Buffers of kernels that may run at the same time, and how long these are.
 struct Touched {
   std::set<int32_t> read, written;
+  int64_t text = 0;
 };
 
 // Of a pointwise kernel; nothing of others.
@@ -21,6 +26,7 @@ std::optional<Touched> touched(const Kernel& k) {
   Touched t;
   const auto add_loads = [&](Expr e) {
     if (!e) return;
+    t.text += written_size(e, kMaxText);
     visit(e, [&](Expr n) {
       if (n->kind == ExprKind::load) t.read.insert(n->id);
     });
@@ -55,13 +61,14 @@ void mark_beside(std::vector<Kernel>& kernels, const TargetTraits& target) {
     const std::optional<Touched> own = touched(k);
     const bool piece = std::exchange(k.beside, false);  // writes another part of the buffer than the kernel before it
     if (own) {
-      k.beside = count > 0 && count < target.most_beside && !meet(own->read, together.written) && !meet(own->written, together.read) &&
+      k.beside = count > 0 && count < target.most_beside && together.text + own->text <= kMaxText && !meet(own->read, together.written) && !meet(own->written, together.read) &&
                  (piece || !meet(own->written, together.written));
     }
     if (!k.beside) together = {}, count = 0;
     if (!own) continue;
     together.read.insert(own->read.begin(), own->read.end());
     together.written.insert(own->written.begin(), own->written.end());
+    together.text += own->text;
     ++count;
   }
 }

@@ -203,12 +203,14 @@ class Inliner {
 
   // Empty: it does. Otherwise what would grow beyond what.
   std::string too_long(BufferId buffer, Expr produced, const std::set<BodyRow>& readers) {
-    const int own = count_nodes(produced), own_cost = cost(produced);
+    const int own = count_nodes(produced), own_cost = cost(produced), own_loads = count_loads(produced);
     const int positions = count_positions(produced);
     const bool long_index = longest_index(produced, {}) > kMaxIndexText;
     for (const BodyRow& row : readers) {
       const Expr body = *slot(program_, loop(row.first), row.second).body;
       if (count_nodes(body) + own > kMaxBodyNodes) return "the body would grow beyond " + std::to_string(kMaxBodyNodes) + " nodes";
+      if (own_loads > 1 && count_loads(body) - loads_of(body, buffer) + own_loads > target_.most_loads)
+        return "the body would read more than " + std::to_string(target_.most_loads) + " values";
       if (cost(body) + own_cost > std::max(kMaxBodyCost, own_cost)) return "the body would cost more than " + std::to_string(kMaxBodyCost);
       if (positions + count_positions(body) > kMaxPositions) return "more than " + std::to_string(kMaxPositions) + " values would be positions of others";
       if (long_index && longest_index(body, buffer) > kMaxIndexText) return "its indices would grow beyond " + std::to_string(kMaxIndexText) + " nodes";

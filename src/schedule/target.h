@@ -1,6 +1,7 @@
 // What the scheduler asks of a target: preferences and limits, never names.
 #pragma once
 
+#include <climits>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -37,6 +38,7 @@ struct TargetTraits {
   int64_t columns_of_a_unit = 1;    // a unit has one result, or so many that lie side by side where what is reduced does not
   int inline_cost = 6;              // a pointwise producer this cheap is recomputed in each of its consumers
   int max_inlined_loads = 3;
+  int most_loads = INT_MAX;               // values that a body reads by itself or through what it takes in: beyond so many no register holds the next one
   int most_beside = 1;                    // so many neighbours that do not need each other may be one launch (Kernel::beside)
   bool joins_products = false;            // products of the same rows, and what computes these, may be one launch (Kernel::joins)
   int64_t kept_bytes = 0;                 // kernels that move more than this run image by image, each worker with an image of its own; 0: never

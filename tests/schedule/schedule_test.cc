@@ -207,6 +207,64 @@ TEST_F(ScheduleTest, NeighboursThatDoNotNeedEachOtherRunBeside) {
   }
 }
 
+// Sums of so many inputs each, which do not need each other.
+static KernelPlan sums_of_many(int sums, int terms, const TargetTraits& traits) {
+  Recorder recorder{std::make_shared<ExprPool>()};
+  ExprPool& pool = *recorder.program().pool;
+  for (int s = 0; s < sums; ++s) {
+    const std::vector<Expr> n = {pool.index(8 + s)};  // of other sizes: no two of them are one kernel
+    std::vector<View> values;
+    for (int i = 0; i < terms; ++i) values.push_back(recorder.input("x" + std::to_string(s) + "_" + std::to_string(i), DType::f32, n, contiguous_strides(pool, n)));
+    while (values.size() > 1) {
+      std::vector<View> pairs;
+      for (size_t i = 0; i + 1 < values.size(); i += 2) {
+        const View a = values[i], b = values[i + 1];
+        pairs.push_back(recorder.pointwise("add", DType::f32, n, [&](Coordinates c) { return pool.op(ScalarOp::add, {recorder.at(a, c), recorder.at(b, c)}); }));
+      }
+      if (values.size() % 2) pairs.push_back(values.back());
+      values = pairs;
+    }
+    LoopOutput out;
+    out.source = BufferId(values[0].body->id);
+    out.name = "out" + std::to_string(s);
+    recorder.program().buffer(out.source).strides = contiguous_strides(pool, n);
+    recorder.program().outputs.push_back(out);
+  }
+  auto plan = schedule(recorder.take(), traits);
+  EXPECT_TRUE(plan.ok());
+  return std::move(plan).value();
+}
+
+TEST_F(ScheduleTest, BodiesReadAsManyValuesAsATargetsRegistersHold) {
+  for (const int most : {8, 16}) {
+    TargetTraits traits;
+    traits.most_loads = most, traits.merges_loops = false;
+    const KernelPlan plan = sums_of_many(1, 64, traits);
+    EXPECT_LE(plan.kernels.size(), static_cast<size_t>(64 / most * 2)) << to_string(plan);
+    for (const Kernel& k : plan.kernels) {
+      int loads = 0;
+      for (const Stmt& stmt : std::get<LoopKernel>(k.def).stmts) {
+        if (stmt.value) visit(stmt.value, [&](Expr e) { loads += e->kind == ExprKind::load; });
+      }
+      EXPECT_LE(loads, most);
+    }
+  }
+  EXPECT_EQ(sums_of_many(1, 64, TargetTraits{}).kernels.size(), 1u);
+}
+
+// NVRTC took more than linear time for what 16 long kernels are together.
+TEST_F(ScheduleTest, LongKernelsAreLaunchesOfTheirOwn) {
+  TargetTraits traits;
+  traits.most_beside = 16;
+  const auto launches = [&](int terms) {
+    const KernelPlan plan = sums_of_many(32, terms, traits);
+    EXPECT_EQ(plan.kernels.size(), 32u);
+    return std::count_if(plan.kernels.begin(), plan.kernels.end(), [](const Kernel& k) { return !k.beside; });
+  };
+  EXPECT_EQ(launches(4), 2);
+  EXPECT_GE(launches(64), 6);
+}
+
 TEST_F(ScheduleTest, ConvolutionsAreChannelsLast) {
   const View x = input("x", {batch, pool.index(8), pool.index(10), pool.index(10)});
   const View w = constant("w", {16, 8, 3, 3});

@@ -177,6 +177,7 @@ TargetTraits traits(const CudaSettings& settings) {
   t.columns_of_a_unit = 32;  // codegen/cuda/reduction.cc: a block is 32 columns wide
   t.recompute_cost = 8;
   t.inline_cost = 12;
+  t.most_loads = 64;  // of 4 floats each: 256 registers
   t.select_pieces = 4;
   t.narrow_pieces = 16;
   t.most_beside = 16;
