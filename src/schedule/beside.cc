@@ -61,8 +61,8 @@ void mark_beside(std::vector<Kernel>& kernels, const TargetTraits& target) {
     const std::optional<Touched> own = touched(k);
     const bool piece = std::exchange(k.beside, false);  // writes another part of the buffer than the kernel before it
     if (own) {
-      k.beside = count > 0 && count < target.most_beside && together.text + own->text <= kMaxText && !meet(own->read, together.written) && !meet(own->written, together.read) &&
-                 (piece || !meet(own->written, together.written));
+      k.beside = count > 0 && count < target.most_beside && together.text + own->text <= kMaxText && !meet(own->read, together.written) &&
+                 !meet(own->written, together.read) && (piece || !meet(own->written, together.written));
     }
     if (!k.beside) together = {}, count = 0;
     if (!own) continue;

@@ -60,6 +60,7 @@ def check(function, sets, folder, dynamic=None, tolerance=0, options=()):
         done, outputs = package.run(arrays)
         assert done.returncode == 0, done.stderr
         harness.compare(outputs, [array(y) for y in function(*inputs)], tolerance, f"{[tuple(x.shape) for x in inputs]}")
+    return package
 
 
 @pytest.mark.parametrize("descending", [False, True])

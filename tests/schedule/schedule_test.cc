@@ -214,12 +214,14 @@ static KernelPlan sums_of_many(int sums, int terms, const TargetTraits& traits) 
   for (int s = 0; s < sums; ++s) {
     const std::vector<Expr> n = {pool.index(8 + s)};  // of other sizes: no two of them are one kernel
     std::vector<View> values;
-    for (int i = 0; i < terms; ++i) values.push_back(recorder.input("x" + std::to_string(s) + "_" + std::to_string(i), DType::f32, n, contiguous_strides(pool, n)));
+    for (int i = 0; i < terms; ++i)
+      values.push_back(recorder.input("x" + std::to_string(s) + "_" + std::to_string(i), DType::f32, n, contiguous_strides(pool, n)));
     while (values.size() > 1) {
       std::vector<View> pairs;
       for (size_t i = 0; i + 1 < values.size(); i += 2) {
         const View a = values[i], b = values[i + 1];
-        pairs.push_back(recorder.pointwise("add", DType::f32, n, [&](Coordinates c) { return pool.op(ScalarOp::add, {recorder.at(a, c), recorder.at(b, c)}); }));
+        pairs.push_back(
+            recorder.pointwise("add", DType::f32, n, [&](Coordinates c) { return pool.op(ScalarOp::add, {recorder.at(a, c), recorder.at(b, c)}); }));
       }
       if (values.size() % 2) pairs.push_back(values.back());
       values = pairs;

@@ -3,12 +3,20 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace coil::cuda {
 namespace {
 
-constexpr size_t kLeastRun = 64;  // fewer are readable statements
-constexpr size_t kLeastUses = 4;  // of a form that is worth a function
+constexpr size_t kLeastRun = 64;   // fewer are readable statements
+constexpr size_t kLeastUses = 4;   // of a form that is worth a function
+constexpr int64_t kComputed = -1;  // FixedPlace::base of an address that sizes decide: the offset is its number
+
+// Whether the buffer lies where sizes of inputs say, not those that only data decides: these come while the program runs.
+bool lies_by_sizes(const KernelPlan& plan, BufferId id) {
+  const Placement& p = plan.buffer(id).placement;
+  return (p.kind == Placement::Kind::arena || p.kind == Placement::Kind::state) && !last_data_symbol(plan, {p.offset}).valid();
+}
 
 }  // namespace
 
@@ -20,7 +28,8 @@ std::string CallValues::function(int number) {
 }
 
 std::string CallValues::address(const KernelPlan& plan, BufferId id, const std::string& otherwise) {
-  const std::optional<FixedPlace> place = fixed_place(plan, id);
+  std::optional<FixedPlace> place = fixed_place(plan, id);
+  if (!place && lies_by_sizes(plan, id)) place = FixedPlace{kComputed, computed->try_emplace(otherwise, static_cast<int64_t>(computed->size())).first->second};
   if (!place) {
     fixed = false;
     return otherwise;
@@ -36,6 +45,7 @@ CallForms::CallForms(size_t kernels, const std::function<std::optional<std::stri
   rows_.resize(kernels);
   for (size_t k = 0; k < kernels; ++k) {
     Row& row = rows_[k];
+    row.values.computed = &computed_;
     const std::optional<std::string> text = call(k, row.values);
     if (!text || !row.values.fixed) continue;
     if (text->empty()) {
@@ -81,10 +91,19 @@ std::string CallForms::statement(size_t begin) {
   return fmt::format("  if (const int32_t failed = call_all(call, s, error, kCalls_{})) return failed;\n", begin);
 }
 
+std::string CallForms::computed_function() const {
+  std::vector<std::string> cases(computed_.size());
+  for (const auto& [address, number] : computed_) cases[static_cast<size_t>(number)] = fmt::format("    case {}: return {};\n", number, address);
+  return fmt::format(
+      "static void* computed(const cd::CudaCall* call, const int64_t* s, int64_t number) {{\n  (void)call, (void)s;\n  switch (number) {{\n{}  }}\n"
+      "  return nullptr;\n}}\n",
+      fmt::join(cases, ""));
+}
+
 std::string CallForms::functions() const {
   if (!asked_) return "";
   const char* const parameters = "(const cd::CudaCall* call, const int64_t* s, CoilError* error, int32_t kernel, const int32_t* f, void* const* a)";
-  std::string text = placed_function(), list;
+  std::string text = placed_function() + computed_function(), list;
   size_t most_functions = 1, most_places = 1;
   for (const Row& row : rows_) {
     most_functions = std::max(most_functions, row.values.functions.size());
@@ -103,9 +122,9 @@ std::string CallForms::functions() const {
              "    const int64_t form = row[0], kernel = row[1], functions = row[2], addresses = row[3];\n"
              "    int32_t f[{}];\n    void* a[{}];\n    row += 4;\n"
              "    for (int64_t i = 0; i < functions; ++i) f[i] = (int32_t)*row++;\n"
-             "    for (int64_t i = 0; i < addresses; ++i, row += 2) a[i] = placed(call, row);\n"
+             "    for (int64_t i = 0; i < addresses; ++i, row += 2) a[i] = row[0] == {} ? computed(call, s, row[1]) : placed(call, row);\n"
              "    if (const int32_t failed = kForms[form](call, s, error, (int32_t)kernel, f, a)) return failed;\n  }}\n  return 0;\n}}\n\n",
-             most_functions, most_places);
+             most_functions, most_places, kComputed);
 }
 
 }  // namespace coil::cuda

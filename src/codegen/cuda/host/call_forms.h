@@ -16,7 +16,8 @@ namespace coil::cuda {
 struct CallValues {
   std::vector<int> functions;
   std::vector<FixedPlace> places;
-  bool fixed = true;  // false: the call has an address that only the call knows
+  std::map<std::string, int64_t>* computed = nullptr;  // addresses that sizes decide, as texts, and their numbers
+  bool fixed = true;                                   // false: the call has an address that only data decides
 
   std::string function(int number);
   std::string address(const KernelPlan& plan, BufferId id, const std::string& otherwise);
@@ -42,9 +43,11 @@ class CallForms {
   };
   static constexpr int kNothing = -2;  // the kernel has no call of its own
   bool tabled(size_t kernel) const;
+  std::string computed_function() const;
 
   std::vector<Row> rows_;
   std::map<std::string, int> numbers_;
+  std::map<std::string, int64_t> computed_;
   std::vector<const std::string*> texts_;
   std::vector<size_t> uses_;
   bool asked_ = false;
