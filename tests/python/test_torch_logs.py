@@ -64,6 +64,21 @@ def test_traces_and_folders_of_stages(tmp_path):
     assert [f.name[4:] for f in folders] and all(any(p.name.endswith("_host.cc") for p in f.iterdir()) for f in folders)
 
 
+@pytest.mark.parametrize("way", ["COIL_DUMP", "dump"])
+def test_programs_do_not_write_over_each_other(way, tmp_path, monkeypatch):
+    options = {}
+    if way == "dump":
+        options["dump"] = str(tmp_path / "stages")
+    else:
+        monkeypatch.setenv("COIL_DUMP", str(tmp_path / "stages"))
+    torch._dynamo.reset()
+    x = torch.randn(7, 13, requires_grad=True)
+    torch.compile(lambda x: (x * (1.625 if way == "dump" else 1.375)).exp(), backend="coil", options=options)(x).sum().backward()
+    folders = sorted((tmp_path / "stages").iterdir())
+    assert [f.name.split("_", 1)[1] for f in folders] == ["forward", "backward"], folders
+    assert all(any(p.name.endswith("_host.cc") for p in f.iterdir()) for f in folders)
+
+
 @pytest.fixture
 def listening():
     """All that coil's logs say, in a list, at a level that the test chooses."""
@@ -95,7 +110,7 @@ def test_one_alone(artifact, listening):
 def test_nothing_is_written_where_nobody_looks(monkeypatch):
     from coil.dynamo import _program
     folders = []
-    monkeypatch.setattr(_program, "program_compiled", lambda folder, report: folders.append(folder))
+    monkeypatch.setattr(_program, "program_compiled", lambda folder, settings, report: folders.append(folder))
     torch._dynamo.reset()
     torch.compile(lambda x: x * 3.875, backend="coil")(torch.randn(11))
     assert folders == [""]

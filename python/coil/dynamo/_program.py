@@ -141,7 +141,7 @@ def _compile_all(jobs: dict[bytes, _Parts], settings: dict, device: torch.device
     start = time.perf_counter()
     # What is tuned is timed, by one at a time.
     at_once = 1 if settings.get("tune", "off") != "off" else min(len(jobs), os.cpu_count() or 1, settings.get("threads") or MOST_AT_ONCE, MOST_AT_ONCE)
-    folders = [folder_for(settings["name"]) for _ in jobs]
+    folders = [folder_for(settings) for _ in jobs]
     if jobs:  # equal kernels of several programs are compiled once
         settings = dict(settings, batch=importlib.import_module("coil._compiler").Batch())
     works = [_compiling(parts, dict(settings, dump=folder) if folder else settings, device) for parts, folder in zip(jobs.values(), folders)]
@@ -156,7 +156,7 @@ def _compile_all(jobs: dict[bytes, _Parts], settings: dict, device: torch.device
                 raise
     models_made: list[_runtime.Model | Error] = [model for model, _ in made]
     for folder, (_, report) in zip(folders, made):
-        program_compiled(folder, report)
+        program_compiled(folder, settings, report)
     for (key, parts), model in zip(jobs.items(), models_made):
         if not isinstance(model, Error):
             stats.packages += 1

@@ -27,29 +27,32 @@ def _traced() -> bool:
     return any(getattr(handler, "root_dir", None) for handler in torch._logging._internal.trace_log.handlers)
 
 
-def _kept() -> bool:
+def _debugged() -> bool:
     return os.environ.get("TORCH_COMPILE_DEBUG", "0") == "1"
 
 
-def folder_for(kind: str) -> str:
-    """Where the next program's stages are to be written as texts; "" if nobody wants them."""
-    name = f"{next(_numbers):03}_{kind}"
-    if _kept():
-        folder = pathlib.Path(get_debug_dir()) / "coil" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        return str(folder)
+def _kept_in(settings: dict) -> str:
+    """The folder where programs' texts stay; "": nobody wants that."""
+    return os.path.join(get_debug_dir(), "coil") if _debugged() else settings.get("dump") or os.environ.get("COIL_DUMP", "")
+
+
+def folder_for(settings: dict) -> str:
+    """Where the next program's stages are to be written as texts, a folder for each; "" if nobody wants them."""
+    name = f"{next(_numbers):03}_{settings['name']}"
+    if kept := _kept_in(settings):
+        return os.path.join(kept, name)
     if _traced() or any(artifact.log.isEnabledFor(logging.INFO) for artifact in (fusion, schedule, output_code)):
         return os.path.join(tempfile.mkdtemp(prefix="coil-stages-"), name)
     return ""
 
 
-def program_compiled(folder: str, report: dict | None) -> None:
-    """Logs and traces what a compile has left in its folder, which ends here unless TORCH_COMPILE_DEBUG keeps it. `report`: None where it was refused."""
+def program_compiled(folder: str, settings: dict, report: dict | None) -> None:
+    """Logs and traces what a compile has left in its folder, which ends here unless it was asked for. `report`: None where it was refused."""
     if not folder:
         return
     name = os.path.basename(folder)
     texts = {path.name: path.read_text(errors="replace") for path in sorted(pathlib.Path(folder).glob("*")) if path.is_file()}
-    if not _kept():
+    if not _kept_in(settings):
         shutil.rmtree(os.path.dirname(folder), ignore_errors=True)
     if report is None:
         return
@@ -65,7 +68,7 @@ def program_compiled(folder: str, report: dict | None) -> None:
 
 def graph_split(gm: torch.fx.GraphModule, split: Split, reasons: dict[torch.fx.Node, str], kind: str) -> None:
     """Logs which operators of a graph became whose."""
-    if not _traced() and not graphs.log.isEnabledFor(logging.INFO) and not _kept():
+    if not _traced() and not graphs.log.isEnabledFor(logging.INFO) and not _debugged():
         return
     numbers = {level: i for i, level in enumerate(sorted(split.programs))}
     rows = []
