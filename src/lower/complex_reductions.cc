@@ -81,6 +81,23 @@ Views product(Op& op) {
   return {reshaped(op, x, op.out().sizes)};
 }
 
+// As of real numbers, with the largest real part taken off first.
+Views logsumexp(Op& op) {
+  const TensorType& out = op.out();
+  const View x = as_complex(op.tensor("self"), out.dtype);
+  const std::vector<size_t> dims = reduced_dims(op, x.rank());
+  const ComplexMath m(op.pool, part_type(out.dtype));
+  const DType type = compute_type(out.dtype);
+  const View top = reduced(op, op.name + ".max", ReduceOp::max, type, x, dims, true, [&](Expr e, Coordinates) { return as(parts_of(e).re, type); });
+  const auto finite = [&](Expr t) { return m.real(op.pool.select(m.one(ScalarOp::isinf, t), m.number(0), t)); };
+  const View sum = reduced(op, op.name + ".sum", ReduceOp::sum, x.dtype, x, dims, true,
+                           [&](Expr e, Coordinates at) { return joined(m.exp(m.sub(parts_of(e), finite(read(top, at))))); });
+  const View result = op.rec.pointwise(op.name, out.dtype, sum.sizes, [&](Coordinates c) {
+    return joined(m.add(m.log(parts_of(op.rec.at(sum, c))), finite(op.rec.at(top, c))));
+  });
+  return {reshaped(op, result, out.sizes)};
+}
+
 Views cumulative_product(Op& op) {
   const View x = converted(op, op.tensor("self"), op.out().dtype);
   if (x.rank() == 0) return {x};
@@ -136,6 +153,7 @@ void add_complex_reductions(Table& t) {
     t[target] = [](Op& op) { return norm(op, "p"); };
   }
   t["aten.cumprod.default"] = cumulative_product;
+  for (const char* target : {"aten.logsumexp.default", "aten.special_logsumexp.default"}) t[target] = logsumexp;
   for (const char* target : {"aten.prod.default", "aten.prod.dim_int"}) t[target] = product;
   for (const char* o : {".default", ".dim", ".correction"}) {
     t[std::string("aten.var") + o] = [](Op& op) { return variance(op, false, false); };

@@ -80,7 +80,8 @@ std::vector<const Rule*> rules_of(const Op& op) {
     const auto [first, last] = table.equal_range(target);
     for (auto it = first; it != last; ++it) found.push_back(it->second);
   };
-  const std::string ending = op.dtype("dtype") ? "+dtype" : "";
+  const auto wanted = op.dtype("dtype");  // the table knows of wanted floats; of a wanted complex type an operator takes what it takes without
+  const std::string ending = wanted && !is_complex(*wanted) ? "+dtype" : "";
   take(std::string(known_name(op.node.target)) + ending);
   if (found.empty()) {
     std::string in_place = op.node.target;

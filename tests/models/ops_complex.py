@@ -66,6 +66,10 @@ op("views", lambda x: torch.view_as_complex(x.reshape(3, 4, 2)) * 2, lambda: (ra
 op("sums", lambda z: (z.sum(), z.sum(1), z.mean(0, keepdim=True), z.cumsum(1), z.cumprod(0), z.prod(1), z.any(1), z.all(), z.count_nonzero(), z.var(1), z.std(),
                       z.sum((0, 1)), torch.linalg.vector_norm(z), torch.linalg.vector_norm(z, 1, 1), z.norm(3)),
    lambda: (crand(5, 7),), tolerance=5e-5)
+INFINITIES = torch.tensor([[complex(float("-inf"), 1), 1 + 2j, -2 - 1j], [complex(float("-inf"), 0), complex(float("-inf"), 0), complex(float("-inf"), 0)]])
+op("logsumexp", lambda z, w: (z.logsumexp(1), (z + 1000).logsumexp((0, 1), True), z[0, 0].logsumexp(0), w.logsumexp(1), torch.linalg.vector_norm(z, 3, 1, dtype=C64)),
+   lambda: (crand(3, 5, scale=3), INFINITIES))
+op("logsumexp_c128", lambda z: z.logsumexp(0), lambda: (crand(3, 5, dtype=C128),), tolerance=1e-12)
 op("sum_of_reals", lambda x: (x.sum(1, dtype=C64), x.to(C64).mean()), lambda: (rand(4, 5),))
 op("empty", lambda z: (z + 1, z.sum(0), z * z, z @ z.mT), lambda: (crand(0, 4),))
 op("rank_0", lambda z: (z + 1, z.exp(), z.abs(), z.sum()), lambda: (torch.tensor(1.5 - 2j),))
