@@ -180,6 +180,9 @@ using u64 = unsigned long long;
 
 inline void griddepcontrol_wait() { emulation::wait_for_earlier_kernel(); }
 inline void griddepcontrol_launch_dependents() {}
+inline void st_volatile_if(int condition, int* to, int value) {
+  if (condition) *(volatile int*)to = value;
+}
 [[noreturn]] inline void not_emulated(const char* text) { emulation::fail(text); }
 
 inline u16 f16_bits(float x) { return std::bit_cast<u16>((_Float16)x); }

@@ -64,6 +64,8 @@ def ptx_call(body):
         name = "remote_" + found[1].replace(".", "_")
     elif text.startswith("barrier.cluster.arrive") and "wait" in text:
         name = "cluster_barrier"
+    elif "@p st.volatile" in text:
+        name = "st_volatile_if"
     elif "%%cluster_ctarank" in text:
         name = "cluster_rank"
     else:
