@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
+from ._masks import attention, is_attention, leave_out_masks
 from ._references import wide
 from ._resizing import find_resizing
 
@@ -22,7 +23,7 @@ def keep_operators_whole(gm: GraphModule) -> None:
     for module in gm.modules():
         if not isinstance(module, GraphModule):
             continue
-        changed = False
+        changed = leave_out_masks(module)
         for node in module.graph.nodes:
             function = _find(node)
             if function is not None:
@@ -36,7 +37,7 @@ def _find(node: Node) -> Callable[..., Any] | None:
     """What to call in place of a node's function."""
     if node.op not in ("call_function", "call_method"):
         return None
-    return find_resizing(node) or _find_cumprod(node)
+    return find_resizing(node) or _find_cumprod(node) or (attention if is_attention(node) else None)
 
 
 # ---- cumprod
