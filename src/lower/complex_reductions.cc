@@ -92,9 +92,8 @@ Views logsumexp(Op& op) {
   const auto finite = [&](Expr t) { return m.real(op.pool.select(m.one(ScalarOp::isinf, t), m.number(0), t)); };
   const View sum = reduced(op, op.name + ".sum", ReduceOp::sum, x.dtype, x, dims, true,
                            [&](Expr e, Coordinates at) { return joined(m.exp(m.sub(parts_of(e), finite(read(top, at))))); });
-  const View result = op.rec.pointwise(op.name, out.dtype, sum.sizes, [&](Coordinates c) {
-    return joined(m.add(m.log(parts_of(op.rec.at(sum, c))), finite(op.rec.at(top, c))));
-  });
+  const View result = op.rec.pointwise(op.name, out.dtype, sum.sizes,
+                                       [&](Coordinates c) { return joined(m.add(m.log(parts_of(op.rec.at(sum, c))), finite(op.rec.at(top, c)))); });
   return {reshaped(op, result, out.sizes)};
 }
 
