@@ -9,7 +9,6 @@ no key fused kernels give other numbers than the zeros of the products.
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any, Callable
 
 import torch
@@ -47,7 +46,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | Non
 def leave_out_masks(gm: GraphModule, wanted: Callable[[Node], bool] | None = None) -> bool:
     """Takes masks that are true everywhere from the attention in a graph of Dynamo; whether there was one. `wanted`: for which attention, by default on a GPU."""
     changed = False
-    for node in list(gm.graph.nodes):
+    for node in gm.graph.nodes:
         if not is_attention(node) or not (wanted or _on_gpu)(node):
             continue
         mask = node.kwargs.get("attn_mask", node.args[3] if len(node.args) > 3 else None)
@@ -79,8 +78,7 @@ def _true_everywhere(mask: Node) -> bool:
             args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: results[n])
             if "device" in kwargs:
                 kwargs = {**kwargs, "device": "cpu"}
-            function = node.target if callable(node.target) else operator.methodcaller(node.target, *args[1:], **kwargs)
-            results[node] = function(*args, **kwargs) if callable(node.target) else function(args[0])
+            results[node] = node.target(*args, **kwargs) if callable(node.target) else getattr(args[0], node.target)(*args[1:], **kwargs)
         return bool(results[mask].all())
 
 
