@@ -8,7 +8,12 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
 import cuda_kernels as ck  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 SOURCE = """
 #include "cuda/base.h"
@@ -32,7 +37,6 @@ class Args(ctypes.Structure):
 
 def checked(at, bound, with_flag):
     """What the kernel makes of the indices, and the flag."""
-    import torch
     out, flag = torch.full_like(at, -5), torch.zeros(2, dtype=torch.int32, device="cuda")
     args = Args(at.data_ptr(), out.data_ptr(), None, None, flag.data_ptr() if with_flag else None, len(at), bound, 1, 7)
     ck.kernel(SOURCE, 256)(max(1, -(-len(at) // 256)), args)
@@ -41,7 +45,6 @@ def checked(at, bound, with_flag):
 
 
 def test_in_range():
-    import torch
     at = torch.randint(0, 1000, (3001,), device="cuda")
     for with_flag in (True, False):
         out, flag = checked(at, 1000, with_flag)
@@ -49,7 +52,6 @@ def test_in_range():
 
 
 def test_one_out_of_range_is_told():
-    import torch
     for wrong in (-1, 1000, 2**31, 2**40, -(2**63), 2**63 - 1):
         for place in (0, 17, 3000):
             at = torch.randint(0, 1000, (3001,), device="cuda")
@@ -63,13 +65,11 @@ def test_one_out_of_range_is_told():
 
 
 def test_all_out_of_range():
-    import torch
     out, flag = checked(torch.full((300,), 5, device="cuda"), 5, True)
     assert not out.any() and flag == [7, 0]
 
 
 def bench():
-    import torch
     for rows, width, n in ((30522, 768, 4096), (1000000, 64, 65536), (1000, 8, 1000000)):
         table, at = torch.randn(rows, width, device="cuda"), torch.randint(0, rows, (n,), device="cuda")
         out, made, flag = torch.empty_like(at), torch.empty(n, width, device="cuda"), torch.zeros(1, dtype=torch.int32, device="cuda")
