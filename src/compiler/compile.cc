@@ -63,23 +63,33 @@ struct Turn {
   }
 };
 
-// The program as a target's code will compute it.
-Result<LoopProgram> loops_for(const Turn& turn, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done) {
+std::function<void(std::string_view stage, const LoopProgram& loops)> dump_of_loops(const Turn& turn, const Dump& dump) {
+  return [&](std::string_view stage, const LoopProgram& loops) { dump.text(turn.dump_name(stage), [&] { return to_string(loops); }); };
+}
+
+// Lowered loops as a target's code will compute them.
+Result<LoopProgram> pass_loops(const Turn& turn, LoopProgram lowered, const CompileOptions& options, const Dump& dump) {
   const Target& target = *turn.choice.target;
+  const auto show = dump_of_loops(turn, dump);
   LoopPassOptions passes{target.lowering(options), options.skip_passes, {}};
-  const auto show = [&](std::string_view stage, const LoopProgram& loops) { dump.text(turn.dump_name(stage), [&] { return to_string(loops); }); };
   passes.observer = [&](std::string_view pass, const LoopProgram& after) {
     if (options.checkpoint) options.checkpoint();
     show("loops_" + std::string(pass), after);
   };
-  TRY(LoopProgram lowered, lower(graph, passes.target));
-  show("loops_lowered", lowered);
-  done("lower");
   TRY(LoopProgram loops, run_loop_passes(std::move(lowered), passes));
   show("loops", loops);
-  done("loop passes");
   TRY_STATUS(target.check(loops));
   TRY_STATUS(check_user_kernels(loops, target));
+  return loops;
+}
+
+// The program as a target's code will compute it.
+Result<LoopProgram> loops_for(const Turn& turn, const Graph& graph, const CompileOptions& options, const Dump& dump, const StageDone& done) {
+  TRY(LoopProgram lowered, lower(graph, turn.choice.target->lowering(options)));
+  dump_of_loops(turn, dump)("loops_lowered", lowered);
+  done("lower");
+  TRY(LoopProgram loops, pass_loops(turn, std::move(lowered), options, dump));
+  done("loop passes");
   return loops;
 }
 
@@ -225,6 +235,11 @@ Result<Graph> simplified(const Graph& graph, const CompileOptions& options) { re
 Result<LoopProgram> loops_of(const Graph& simplified, const Target& target, const CompileOptions& options) {
   const TargetChoice choice{&target, {}};
   return loops_for({choice, ""}, simplified, options, Dump("", options.log), [](const std::string&) {});
+}
+
+Result<LoopProgram> loops_after_passes(LoopProgram lowered, const Target& target, const CompileOptions& options, const Dump& dump) {
+  const TargetChoice choice{&target, {}};
+  return pass_loops({choice, ""}, std::move(lowered), options, dump);
 }
 
 static Result<CompileReport> compile_into_file(std::span<const NamedProgram> programs, const std::string& path, const CompileOptions& options) {

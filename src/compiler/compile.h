@@ -25,6 +25,7 @@
 
 namespace coil {
 
+class Dump;
 class Target;
 class SharedConstants;
 struct StateLayout;
@@ -99,6 +100,8 @@ Result<std::vector<uint8_t>> compile_to_memory(const Graph& graph, const Compile
 // The program after the passes of src/passes, as a compile with these options has it; and its loops for a target, as they are scheduled.
 Result<Graph> simplified(const Graph& graph, const CompileOptions& options);
 Result<LoopProgram> loops_of(const Graph& simplified, const Target& target, const CompileOptions& options);
+// Loops as they were lowered, or read from text, after the passes that follow, each of which the dump gets.
+Result<LoopProgram> loops_after_passes(LoopProgram lowered, const Target& target, const CompileOptions& options, const Dump& dump);
 
 // What `coil check` shows: each operator of the simplified program, whether coil has code for it, and where it stands.
 struct CheckRow {

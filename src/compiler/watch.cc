@@ -12,6 +12,7 @@
 #include "compiler/cpu_target.h"
 #include "compiler/cuda_target.h"
 #include "compiler/device_call.h"
+#include "compiler/dump.h"
 #include "compiler/replace_kernels.h"
 #include "package/package_writer.h"
 #include "schedule/schedule.h"
@@ -20,7 +21,7 @@ namespace coil {
 
 namespace {
 
-Result<TargetContents> build_for_cpu(const LoopProgram& loops, const CompileOptions& options, WatchedBuild& build) {
+Result<TargetContents> build_for_cpu(const LoopProgram& loops, const CompileOptions& options, const Dump& dump, WatchedBuild& build) {
   const TargetChoice& choice = options.targets[0];
   const tune::Record* record = options.tune.replay ? &*options.tune.replay : nullptr;
   const FusionWay* way = nullptr;
@@ -39,11 +40,12 @@ Result<TargetContents> build_for_cpu(const LoopProgram& loops, const CompileOpti
     host.tuned_isa = record->hardware.isa;
   }
   build.program = plan.program;
+  dump.text("plan", [&] { return to_string(plan.plan); });
   const TargetJob job{loops, build.graph, options, choice.architectures};
-  return build_plan(std::move(plan), job, std::move(host), Dump("", options.log), [](const std::string&) {});
+  return build_plan(std::move(plan), job, std::move(host), dump, [](const std::string&) {});
 }
 
-Result<TargetContents> build_for_cuda(const LoopProgram& loops, const CompileOptions& options, WatchedBuild& build) {
+Result<TargetContents> build_for_cuda(const LoopProgram& loops, const CompileOptions& options, const Dump& dump, WatchedBuild& build) {
   const TargetChoice& choice = options.targets[0];
   const TargetJob job{loops, build.graph, options, choice.architectures};
   const tune::Record* record = options.tune.replay ? &*options.tune.replay : nullptr;
@@ -56,26 +58,21 @@ Result<TargetContents> build_for_cuda(const LoopProgram& loops, const CompileOpt
   TRY(CudaPlan plan, plan_cuda(job, record ? record_sm(*record) : 0, std::move(choices), way));
   build.loops = laid_out(loops, cuda_traits(plan.settings, options, way));
   if (record) TRY_STATUS(apply_record(plan, *record));
+  dump.text("plan_cuda", [&] { return to_string(plan.plan); });
   TRY(const std::shared_ptr<const toolchain::Nvrtc> nvrtc, toolchain::Nvrtc::load());
-  return build_plan(std::move(plan), job, *nvrtc, {{}, &build.launched_with}, Dump("", options.log), [](const std::string&) {});
+  return build_plan(std::move(plan), job, *nvrtc, {{}, &build.launched_with}, dump, [](const std::string&) {});
 }
 
-}  // namespace
+Status check_target(const Target& target) {
+  if (&target == &cuda_target() || &target == &target_for(this_machine())) return ok_status();
+  return Error{ErrorCode::bad_option, fmt::format("kernels are compared one by one on this machine's processor or GPU, not for {}", target.names.label), "",
+               "leave out --target, or name a level of this machine's CPU"};
+}
 
-Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& given) {
-  CompileOptions options = given;
-  const TargetChoice& choice = options.targets[0];
-  const bool cuda = choice.target == &cuda_target();
-  if (!cuda && choice.target != &target_for(this_machine()))
-    return Error{ErrorCode::bad_option,
-                 fmt::format("kernels are compared one by one on this machine's processor or GPU, not for {}", choice.target->names.label), "",
-                 "leave out --target, or name a level of this machine's CPU"};
-  options.without.emplace_back("images");
-  WatchedBuild build;
-  build.cuda = cuda;
-  TRY(build.graph, simplified(graph, options));
-  TRY(const LoopProgram loops, loops_of(build.graph, *choice.target, options));
-  TRY(TargetContents contents, cuda ? build_for_cuda(loops, options, build) : build_for_cpu(loops, options, build));
+// build has the graph. options: without image by image.
+Result<WatchedBuild> build_loops(WatchedBuild build, const LoopProgram& loops, const CompileOptions& options, const Dump& dump) {
+  build.cuda = options.targets[0].target == &cuda_target();
+  TRY(TargetContents contents, build.cuda ? build_for_cuda(loops, options, dump, build) : build_for_cpu(loops, options, dump, build));
   build.functions = contents.functions;
   PackageContents package;
   package.name = "watched";
@@ -90,6 +87,32 @@ Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& giv
   for (size_t k = build.launched_with.size(); k < build.plan.kernels.size(); ++k) build.launched_with.push_back(k);
   for (size_t b = 0; b < build.loops.buffers.size(); ++b) CHECK(build.loops.buffers[b].name == build.plan.buffers[b].info.name, "the plan has other buffers");
   return build;
+}
+
+CompileOptions one_by_one(const CompileOptions& given) {
+  CompileOptions options = given;
+  options.without.emplace_back("images");
+  return options;
+}
+
+}  // namespace
+
+Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& given) {
+  const CompileOptions options = one_by_one(given);
+  const Target& target = *options.targets[0].target;
+  TRY_STATUS(check_target(target));
+  WatchedBuild build;
+  TRY(build.graph, simplified(graph, options));
+  TRY(const LoopProgram loops, loops_of(build.graph, target, options));
+  return build_loops(std::move(build), loops, options, Dump("", options.log));
+}
+
+Result<WatchedBuild> build_watched(LoopProgram lowered, const CompileOptions& given, const Dump& dump) {
+  const CompileOptions options = one_by_one(given);
+  const Target& target = *options.targets[0].target;
+  TRY_STATUS(check_target(target));
+  TRY(const LoopProgram loops, loops_after_passes(std::move(lowered), target, options, dump));
+  return build_loops({}, loops, options, dump);
 }
 
 namespace {

@@ -2,6 +2,7 @@
 #include "expr/parse.h"
 
 #include "expr/infix.h"
+#include "expr/name_text.h"
 #include "expr/sum.h"
 
 #include <charconv>
@@ -31,6 +32,12 @@ class Parser {
   Parser(ExprPool& pool, std::string_view text, const ParseNames& names) : pool_(pool), text_(text), names_(names) {}
 
   Result<Expr> run() {
+    TRY(Expr result, first(Comparisons::read));
+    if (at_ != text_.size()) return error("unexpected text");
+    return result;
+  }
+
+  Result<Expr> first(Comparisons comparisons) {
     while (true) {
       skip_space();
       const size_t start = at_;
@@ -46,11 +53,12 @@ class Parser {
       if (!accept(";")) return error("expected ';'");
       bound_[std::string(word)] = value;
     }
-    TRY(Expr result, comparison());
+    TRY(Expr result, comparisons == Comparisons::read ? comparison() : sum());
     skip_space();
-    if (at_ != text_.size()) return error("unexpected text");
     return result;
   }
+
+  std::string_view rest() const { return text_.substr(at_); }
 
  private:
   Error error(std::string_view what) const {
@@ -214,14 +222,15 @@ class Parser {
 
   Result<Expr> load() {
     skip_space();
-    const std::string_view word = take_word();
+    const std::optional<std::string> word = read_name(text_, at_);
+    if (!word) return error("expected a buffer's name");
     std::optional<std::pair<BufferId, DType>> buffer;
     if (names_.buffer) {
-      buffer = names_.buffer(word);
-    } else if (auto number = numbered(word, 'b')) {
+      buffer = names_.buffer(*word);
+    } else if (auto number = numbered(*word, 'b')) {
       buffer = std::pair(BufferId(*number), DType::f32);
     }
-    if (!buffer) return error("unknown buffer '" + std::string(word) + "'");
+    if (!buffer) return error("unknown buffer '" + *word + "'");
     std::vector<Expr> coordinates;
     while (accept(",")) {
       TRY(Expr c, comparison());
@@ -250,7 +259,7 @@ class Parser {
     }
     const std::string digits = (negative ? "-" : "") + std::string(text_.substr(start, at_ - start));
     DType dtype = floating ? DType::f32 : DType::index;
-    if (at_ < text_.size() && text_[at_] == ':') {
+    if (at_ + 1 < text_.size() && text_[at_] == ':' && is_word_start(text_[at_ + 1])) {
       ++at_;
       const auto named = dtype_from_name(take_word());
       if (!named || *named != compute_type(*named)) return error("unknown type");
@@ -282,5 +291,12 @@ class Parser {
 }  // namespace
 
 Result<Expr> parse_expr(ExprPool& pool, std::string_view text, const ParseNames& names) { return Parser(pool, text, names).run(); }
+
+Result<Expr> parse_first_expr(ExprPool& pool, std::string_view& text, const ParseNames& names, Comparisons comparisons) {
+  Parser parser(pool, text, names);
+  TRY(Expr result, parser.first(comparisons));
+  text = parser.rest();
+  return result;
+}
 
 }  // namespace coil

@@ -20,4 +20,8 @@ struct ParseNames {
 // Error: bad_program, with the column. The result is folded and normalised like any other expression.
 Result<Expr> parse_expr(ExprPool& pool, std::string_view text, const ParseNames& names = {});
 
+// The expression that `text` begins with; `text` keeps what follows it. leave: a comparison's sign ends the expression.
+enum class Comparisons : uint8_t { read, leave };
+Result<Expr> parse_first_expr(ExprPool& pool, std::string_view& text, const ParseNames& names, Comparisons comparisons = Comparisons::read);
+
 }  // namespace coil

@@ -4,9 +4,20 @@
 #include <string>
 #include <vector>
 
+#include "expr/name_text.h"
 #include "loop/loop.h"
 
 namespace coil {
+
+inline constexpr const char* kReduceNames[] = {"sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "log_sum"};  // in ReduceOp's order
+inline const char* reduce_name(ReduceOp op) { return kReduceNames[static_cast<size_t>(op)]; }
+
+// What a definition is called by its reader unless its text says otherwise: "relu" where it defines "relu_3".
+inline std::string usual_op(std::string_view buffer) {
+  const size_t end = buffer.find_last_not_of("0123456789");
+  const bool numbered = end != std::string_view::npos && end > 0 && end + 1 < buffer.size() && buffer[end] == '_';
+  return std::string(numbered ? buffer.substr(0, end) : buffer);
+}
 
 class LoopText {
  public:
@@ -24,7 +35,12 @@ class LoopText {
     return "[" + s + "]";
   }
   // "-" for one that is not there.
-  std::string name(BufferId id) const { return id.valid() ? program_.buffer(id).name : "-"; }
+  std::string name(BufferId id) const { return id.valid() ? name_text(program_.buffer(id).name) : "-"; }
+  std::string names(const std::vector<BufferId>& ids) const {
+    std::string s;
+    for (BufferId id : ids) s += (s.empty() ? "" : ", ") + name(id);
+    return s;
+  }
   // "x[i0, i2]".
   std::string operand(const Operand& o) const { return name(o.buffer) + list(o.coordinates); }
 

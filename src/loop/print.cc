@@ -1,39 +1,37 @@
-// Loop programs as text, for dumps and goldens.
+// Loop programs as text, for dumps and goldens; parse.cc reads it back.
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "loop/constant_text.h"
 #include "loop/loop_text.h"
+#include "loop/parse.h"
+#include "loop/parse_def.h"
 #include "loop/reduced_span.h"
 #include "loop/templates/template.h"
 
 namespace coil {
 namespace {
 
-const char* const kReduceNames[] = {"sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "log_sum"};
-const char* const kScanNames[] = {"sum", "prod", "max", "min", "log_sum"};
-
 class Printer : LoopText {
  public:
-  using LoopText::LoopText;
+  // part: of a region, inside of another program's text.
+  Printer(const LoopProgram& program, bool part) : LoopText(program), part_(part) {}
 
   std::string run() {
-    for (const LoopInput& in : program_.inputs) {
-      if (in.buffer.valid()) line("input {}", declaration(in.buffer));
-      else line("input {}: {}", in.name, text(in.symint));
-    }
+    if (!part_) print_sizes();
+    for (SymbolId outer : program_.outer_sizes) line("outer {}", program_.pool->symbol_info(outer).label);
+    for (const LoopInput& in : program_.inputs) print(in);
     for (size_t i = 0; i < program_.buffers.size(); ++i) {
-      const BufferInfo::Kind kind = program_.buffers[i].kind;
-      if (kind == BufferInfo::Kind::constant) line("constant {}", declaration(BufferId(i)));
-      if (kind == BufferInfo::Kind::state) line("state {}", declaration(BufferId(i)));
+      const BufferInfo& b = program_.buffers[i];
+      if (b.kind != BufferInfo::Kind::constant && b.kind != BufferInfo::Kind::state) continue;
+      const std::string contents = contents_text(b.data);
+      line("{} {}{}", b.kind == BufferInfo::Kind::constant ? "constant" : "state", declaration(BufferId(i)), contents.empty() ? "" : " = " + contents);
     }
+    for (const SizeCheck& check : program_.checks) print(check);
     for (const Loop& loop : program_.loops) print(loop);
-    for (const LoopOutput& out : program_.outputs) {
-      const char* verb = out.kind == LoopOutput::Kind::user ? "output" : out.kind == LoopOutput::Kind::check ? "check" : "write";
-      const std::string target = out.target.valid() ? program_.buffer(out.target).name + " = " : "";
-      const BufferInfo& source = program_.buffer(out.source);
-      std::string shown;
-      for (Expr s : source.shown) shown += (shown.empty() ? " as [" : ", ") + text(s);
-      line("{} {}{}{}", verb, target, source.name, shown.empty() ? "" : shown + "]");
-    }
+    for (const LoopOutput& out : program_.outputs) print(out);
+    for (int place : program_.none_results) line("none {}", place);
     return std::move(out_);
   }
 
@@ -44,11 +42,52 @@ class Printer : LoopText {
     out_ += '\n';
   }
 
+  void print_sizes() {
+    const ExprPool& pool = *program_.pool;
+    for (size_t i = 0; i < pool.num_symbols(); ++i) {
+      const Symbol& s = pool.symbol_info(SymbolId(i));
+      const std::string range = s.max == INT64_MAX ? fmt::format("{} or more", s.min) : fmt::format("{} to {}", s.min, s.max);
+      line("size {} = {} in {}{}", name_text(s.label), name_text(s.name), range, s.from_data ? " from data" : "");
+    }
+    std::vector<Expr> ones;
+    const auto find = [&](const std::vector<Expr>& sizes) {
+      for (Expr size : sizes) {
+        visit(size, [&](Expr e) {
+          if (pool.is_one(e) && std::find(ones.begin(), ones.end(), e) == ones.end()) ones.push_back(e);
+        });
+      }
+    };
+    for (const BufferInfo& b : program_.buffers) find(b.sizes);
+    for (Expr one : ones) line("one {}", text(one));
+  }
+
+  void print(const LoopInput& in) {
+    if (!in.buffer.valid()) return line("input size {}: {}", name_text(in.name), text(in.symint));
+    const std::string called = in.name == program_.buffer(in.buffer).name ? "" : " named " + quoted_name(in.name);
+    line("input {}{}{}{}", declaration(in.buffer), in.exact_strides ? " exact strides" : "", in.whole_storage ? " whole storage" : "", called);
+  }
+
+  void print(const SizeCheck& check) {
+    line("require {}{}{}{}", to_string(check.condition), check.also_asserted ? " asserted" : "",
+         check.message.empty() ? "" : " else " + quoted_name(check.message), check.where.empty() ? "" : " at " + quoted_name(check.where));
+  }
+
+  void print(const LoopOutput& out) {
+    const BufferInfo& source = program_.buffer(out.source);
+    const char* verb = out.kind == LoopOutput::Kind::user ? "output" : out.kind == LoopOutput::Kind::check ? "check" : "write";
+    const std::string target = out.target.valid() ? name(out.target) + " = " : "";
+    const std::string shown = source.shown.empty() ? "" : " as " + list(source.shown);
+    const std::string called = out.name == source.name ? "" : " named " + quoted_name(out.name);
+    line("{} {}{}{}{}{}", verb, target, name(out.source), shown, out.number.empty() ? "" : " number " + out.number, called);
+  }
+
   std::string declaration(BufferId id) const {
     const BufferInfo& b = program_.buffer(id);
-    std::string s = fmt::format("{}: {}{}", b.name, coil::name(b.dtype), list(b.sizes));
-    const bool fixed = !b.strides.empty() && b.strides != contiguous_strides(*program_.pool, b.sizes);
-    return fixed ? s + " strides " + list(b.strides) : s;
+    std::string s = fmt::format("{}: {}{}", name(id), coil::name(b.dtype), list(b.sizes));
+    if (!b.strides.empty() && b.strides != contiguous_strides(*program_.pool, b.sizes)) s += " strides " + list(b.strides);
+    if (b.pairs) s += " pairs";
+    if (b.meant) s += fmt::format(" meant {}", coil::name(*b.meant));
+    return s;
   }
 
   // "[i0, i1 | i2]": the coordinates of an element, then the reduced ones.
@@ -62,32 +101,42 @@ class Printer : LoopText {
     std::string heads;
     for (BufferId id : loop.outputs) heads += (heads.empty() ? "" : "; ") + declaration(id);
     const size_t rank = program_.buffer(loop.outputs[0]).sizes.size();
+    tail_ = loop.op == usual_op(program_.buffer(loop.outputs[0]).name) ? "" : "; op " + name_text(loop.op);
+    if (!loop.assertion.empty()) tail_ += "; asserts " + quoted_name(loop.assertion);
     std::visit([&](const auto& def) { print_def(heads, rank, def); }, loop.def);
   }
 
-  void print_def(const std::string& head, size_t rank, const Pointwise& d) { line("{} = {} {}", head, variables(rank), text(d.body)); }
+  // A definition's line; what belongs to no kind of definition stands at its end.
+  template <class... A>
+  void def_line(fmt::format_string<A...> format, A&&... args) {
+    out_ += fmt::format(format, std::forward<A>(args)...);
+    out_ += tail_ + '\n';
+  }
+
+  void print_def(const std::string& head, size_t rank, const Pointwise& d) { def_line("{} = {} {}", head, variables(rank), text(d.body)); }
   void print_def(const std::string& head, size_t rank, const Reduction& d) {
     const bool spans =
         d.domain.size() == 1 && reduced_span(d.op, d.body, static_cast<int>(rank), [&](Expr e) { return !depends_on_var(e, static_cast<int>(rank)); });
-    line("{} = {} over {}{} {} {}", head, kReduceNames[static_cast<int>(d.op)], spans ? "ranges of " : "", list(d.domain), variables(rank, d.domain.size()),
-         text(d.body));
+    def_line("{} = {} over {}{} {} {}", head, reduce_name(d.op), spans ? "ranges of " : "", list(d.domain), variables(rank, d.domain.size()), text(d.body));
   }
   void print_def(const std::string& head, size_t rank, const Scan& d) {
-    line("{} = scan {} along i{} {} {}", head, kScanNames[static_cast<int>(d.op)], d.dim, variables(rank), text(d.body));
+    def_line("{} = scan {} along i{} {} {}", head, reduce_name(step_of(d.op)), d.dim, variables(rank), text(d.body));
   }
   void print_def(const std::string& head, size_t rank, const Concat& d) {
-    line("{} = concat along i{}", head, d.dim);
+    def_line("{} = concat along i{}", head, d.dim);
     for (const Concat::Piece& p : d.pieces) line("  from {} size {}: {} {}", text(p.begin), text(p.size), variables(rank), text(p.body));
   }
   void print_def(const std::string& head, size_t rank, const Sort& d) {
     const std::string below = d.below > 0 ? fmt::format(" below {}", d.below) : "";
-    line("{} = sort{}{} along i{} of {} {} {}", head, d.descending ? " descending" : "", below, d.dim, text(d.length), variables(rank), text(d.body));
+    def_line("{} = sort{}{} along i{} of {} {} {}", head, d.descending ? " descending" : "", below, d.dim, text(d.length), variables(rank), text(d.body));
   }
   void print_def(const std::string& head, size_t, const Library& d) {
-    std::string inputs, options;
-    for (BufferId id : d.inputs) inputs += (inputs.empty() ? "" : ", ") + program_.buffer(id).name;
+    std::string options, more;
     for (int64_t o : d.options) options += fmt::format("{}{}", options.empty() ? "" : ", ", o);
-    line("{} = library {} {} sizes {} options [{}]: {}", head, d.routine, coil::name(d.dtype), list(d.sizes), options, inputs);
+    if (d.scratch) more += " scratch " + text(d.scratch);
+    if (d.worker_scratch) more += " worker scratch " + text(d.worker_scratch);
+    def_line("{} = library {} {} for {} sizes {} options [{}]{}: {}", head, name_text(d.routine), coil::name(d.dtype), name_text(d.subject), list(d.sizes),
+             options, more, names(d.inputs));
   }
   void print_def(const std::string& head, size_t, const UserCall& d) {
     std::string args;
@@ -99,39 +148,33 @@ class Printer : LoopText {
       if (const auto* b = std::get_if<bool>(&a)) args += *b ? "true" : "false";
       if (const auto* l = std::get_if<std::vector<Expr>>(&a)) args += list(*l);
     }
-    line("{} = user {}: {}", head, d.kernel->name, args);
+    def_line("{} = user {}: {}", head, name_text(d.kernel->name), args);
   }
   template <Template T>
   void print_def(const std::string& head, size_t, const T& d) {
-    line("{} = {}", head, coil::text(*this, d));
+    def_line("{} = {} {}", head, T::kName, coil::text(*this, d));
   }
 
   void print_def(const std::string& head, size_t, const Compact& d) {
-    line("{} = compact blocks {} of {} where {} from {}: {}", head, text(d.blocks), text(d.length), text(d.keep), text(d.start), text(d.value));
+    def_line("{} = compact blocks {} of {} where {} from {}: {}", head, text(d.blocks), text(d.length), text(d.keep), text(d.start), text(d.value));
   }
-  void print_def(const std::string&, size_t, const ReadSize& d) {
-    const Symbol& s = program_.pool->symbol_info(d.symbol);
-    const std::string most = s.max == INT64_MAX ? "" : fmt::format(" to {}", s.max);
-    line("read {} = {} in {}{}{}", s.label, program_.buffer(d.source).name, s.min, most.empty() ? " or more" : most,
-         d.limit ? ", at most " + text(d.limit) : "");
+  void print_def(const std::string& head, size_t, const ReadSize& d) {
+    def_line("{} = read {} from {}{}", head, name_text(program_.pool->symbol_info(d.symbol).label), name(d.source),
+             d.limit ? ", at most " + text(d.limit) : "");
   }
 
   void print_def(const std::string& head, size_t, const Region& d) {
-    const auto name = [&](BufferId id) { return program_.buffer(id).name; };
     if (d.kind == Region::Kind::branch) {
-      line("{} = branch by {}", head, name(d.predicate));
+      def_line("{} = branch by {}", head, name(d.predicate));
     } else {
-      std::string initial;
-      for (BufferId id : d.initial) initial += (initial.empty() ? "" : ", ") + name(id);
-      line("{} = loop {}{} from [{}]", head, program_.pool->symbol_info(d.step).label, d.steps ? " < " + text(d.steps) : "", initial);
+      def_line("{} = loop {}{} from [{}]", head, name_text(program_.pool->symbol_info(d.step).label), d.steps ? " < " + text(d.steps) : "", names(d.initial));
     }
-    const char* titles[2][2] = {{"where it holds", "otherwise"}, {"step", "while"}};
     for (size_t p = 0; p < d.parts.size(); ++p) {
       std::string captures;
       for (const auto& [own, outer] : d.parts[p].captures)
-        captures += (captures.empty() ? "" : ", ") + d.parts[p].program->buffer(own).name + " = " + name(outer);
-      line("  {} [{}]", titles[d.kind == Region::Kind::loop][p], captures);
-      const std::string inside = to_string(*d.parts[p].program);
+        captures += (captures.empty() ? "" : ", ") + name_text(d.parts[p].program->buffer(own).name) + " = " + name(outer);
+      line("  {} [{}]", part_title(d.kind, p), captures);
+      const std::string inside = Printer(*d.parts[p].program, true).run();
       for (size_t begin = 0; begin < inside.size();) {
         const size_t end = inside.find('\n', begin);
         line("    {}", inside.substr(begin, end - begin));
@@ -140,11 +183,12 @@ class Printer : LoopText {
     }
   }
 
-  std::string out_;
+  const bool part_;
+  std::string out_, tail_;
 };
 
 }  // namespace
 
-std::string to_string(const LoopProgram& program) { return Printer(program).run(); }
+std::string to_string(const LoopProgram& program) { return Printer(program, false).run(); }
 
 }  // namespace coil

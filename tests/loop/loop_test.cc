@@ -48,6 +48,7 @@ TEST_F(LoopTest, TextShowsSizesBodiesAndOutputs) {
                       [&](Coordinates c, Coordinates r) { return rec.at(e, std::vector<Expr>{c[0], r[0]}); });
   output(s);
   EXPECT_EQ(to_string(rec.program()),
+            "size batch = s0 in 1 to 64\n"
             "input x: f32[batch, 4]\n"
             "exp: f32[4, batch] = [i0, i1] exp(load(x, i1, i0))\n"
             "sum: f32[4] = sum over [batch] [i0 | i1] load(exp, i0, i1)\n"
@@ -140,7 +141,7 @@ TEST_F(LoopTest, WhatIsKeptHasASizeFromData) {
   EXPECT_EQ(twice(std::vector<float>(8, 0)), std::vector<int64_t>());
   EXPECT_EQ(twice(std::vector<float>(8, 1)).size(), 8u);
   const std::string text = to_string(rec.program());
-  EXPECT_NE(text.find("read u0 = u0_value in 0 or more, at most 8"), std::string::npos) << text;
+  EXPECT_NE(text.find("u0: i64[] = read u0 from u0_value, at most 8"), std::string::npos) << text;
   EXPECT_NE(text.find("compact blocks 2 of 4"), std::string::npos) << text;
   EXPECT_EQ(dead_loops(rec.program()).data_sizes.size(), 1u);
 }
@@ -277,8 +278,8 @@ TEST_F(LoopTest, FoldingEvaluatesConstantsOnceAndLeavesGeneratorsAndGrowth) {
   ASSERT_TRUE(folded.ok());
   EXPECT_EQ(to_string(folded.value()),
             "input x: f32[4]\n"
-            "constant twice: f32[4]\n"
-            "constant total: f32[]\n"
+            "constant twice: f32[4] = [2, 4, 6, 8]\n"
+            "constant total: f32[] = [20]\n"
             "grown: f32[1000000, 4] = [i0, i1] load(twice, i1)\n"
             "y: f32[4] = [i0] load(x, i0) * load(total) + load(grown, 7, i0)\n"
             "output y\n");

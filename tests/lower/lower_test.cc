@@ -68,7 +68,7 @@ TEST_F(LowerTest, ViewsAreCoordinates) {
   EXPECT_EQ(text(),
             "input x: f32[2, 6]\n"
             "exp: f32[3, 4] = [i0, i1] exp(load(x, i1%2, 2*i0 + i1//2))\n"
-            "output exp\n");
+            "output exp named \"out\"\n");
 }
 
 TEST_F(LowerTest, AFlattenedOperandOfAProductIsUnflattened) {
@@ -78,12 +78,14 @@ TEST_F(LowerTest, AFlattenedOperandOfAProductIsUnflattened) {
   ValueId y = node("aten.addmm.default", {{"self", bias}, {"mat1", flat}, {"mat2", w}, {"beta", dim(1)}, {"alpha", dim(1)}}, {b * s, dim(4)});
   output(node("aten.view.default", {{"self", y}, {"size", std::vector<Expr>{b, s, dim(4)}}}, {b, s, dim(4)}));
   EXPECT_EQ(text(),
+            "size batch = s0 in 1 to 64\n"
+            "size seq = s1 in 1 to 64\n"
             "input x: f32[batch, seq, 8]\n"
             "input w: f32[8, 4]\n"
             "input bias: f32[4]\n"
             "addmm: f32[batch, seq, 4] = gemm batch [] m [batch, seq] n [4] k [8]: x[i0, i1, i3] * w[i3, i2]\n"
             "addmm.bias: f32[batch, seq, 4] = [i0, i1, i2] load(addmm, i0, i1, i2) + load(bias, i2)\n"
-            "output addmm.bias\n");
+            "output addmm.bias named \"out\"\n");
 }
 
 TEST_F(LowerTest, AnInputGivenBackIsCopiedAndOutputsAreDistinct) {
@@ -97,9 +99,9 @@ TEST_F(LowerTest, AnInputGivenBackIsCopiedAndOutputsAreDistinct) {
             "neg: f32[2] = [i0] -load(x, i0)\n"
             "output: f32[2] = [i0] load(x, i0)\n"
             "output_1: f32[2] = [i0] load(neg, i0)\n"
-            "output output\n"
-            "output neg\n"
-            "output output_1\n");
+            "output output named \"out\"\n"
+            "output neg named \"out\"\n"
+            "output output_1 named \"out\"\n");
 }
 
 TEST_F(LowerTest, TrueDivisionOfIntegersIsFloatingAndBooleansAddAsOr) {
@@ -111,8 +113,8 @@ TEST_F(LowerTest, TrueDivisionOfIntegersIsFloatingAndBooleansAddAsOr) {
             "input b: bool[2]\n"
             "div: f32[2] = [i0] to_f32(load(i, i0)) / 2.0\n"
             "add: bool[2] = [i0] load(b, i0)\n"
-            "output div\n"
-            "output add\n");
+            "output div named \"out\"\n"
+            "output add named \"out\"\n");
 }
 
 TEST_F(LowerTest, AMaskMadeOfPositionsIsTheCausalFlag) {
@@ -125,10 +127,12 @@ TEST_F(LowerTest, AMaskMadeOfPositionsIsTheCausalFlag) {
   output(node("aten.scaled_dot_product_attention.default",
               {{"query", q}, {"key", q}, {"value", q}, {"attn_mask", mask}, {"dropout_p", 0.0}, {"is_causal", false}, {"scale", 0.5}},
               {dim(2), dim(4), s, dim(8)}));
-  EXPECT_EQ(text(),
-            "input q: f32[2, 4, seq, 8]\n"
-            "attention: f32[2, 4, seq, 8] = attention heads 4/4 scale 0.5 causal: q q[i0, i1, i2, i3] k q[i0, i1, i2, i3] v q[i0, i1, i2, i3]\n"
-            "output attention\n");
+  EXPECT_EQ(
+      text(),
+      "size seq = s0 in 1 to 64\n"
+      "input q: f32[2, 4, seq, 8]\n"
+      "attention: f32[2, 4, seq, 8] = attention batch 2 heads 4 kv_heads 4 queries seq keys seq dim 8 v_dim 8 scale 0.5 causal: q q[i0, i1, i2, i3] k q[i0, i1, i2, i3] v q[i0, i1, i2, i3]\n"
+      "output attention named \"out\"\n");
 }
 
 TEST_F(LowerTest, ASpelledOutAttentionIsFoundUnlessItsScoresAreUsedElsewhere) {
@@ -138,7 +142,10 @@ TEST_F(LowerTest, ASpelledOutAttentionIsFoundUnlessItsScoresAreUsedElsewhere) {
   ValueId weights = node("aten.softmax.int", {{"self", scaled}, {"dim", dim(-1)}, {"dtype", NoneArg{}}}, dims({2, 4, 5, 6}));
   ValueId result = node("aten.matmul.default", {{"self", weights}, {"other", v}}, dims({2, 4, 5, 8}));
   output(node("aten.relu.default", {{"self", result}}, dims({2, 4, 5, 8})));
-  EXPECT_NE(text().find("attention heads 4/4 scale 0.25: q q[i0, i1, i2, i3] k k[i0, i1, i3, i2] v v[i0, i1, i2, i3]\n"), std::string::npos) << text();
+  EXPECT_NE(text().find(
+                "attention batch 2 heads 4 kv_heads 4 queries 5 keys 6 dim 8 v_dim 8 scale 0.25: q q[i0, i1, i2, i3] k k[i0, i1, i3, i2] v v[i0, i1, i2, i3]"),
+            std::string::npos)
+      << text();
   output(weights);
   EXPECT_EQ(text().find("= attention"), std::string::npos) << text();
   EXPECT_NE(text().find("softmax.max"), std::string::npos);
@@ -162,7 +169,10 @@ TEST_F(LowerTest, AWidenedAttentionWithASafeSoftmaxIsFound) {
   ValueId result = node("aten.matmul.default", {{"self", weights}, {"other", wide("v", dims({2, 4, 6, 8}))}}, dims({2, 4, 5, 8}));
   output(node("aten._to_copy.default", {{"self", result}, {"dtype", DType::bf16}}, dims({2, 4, 5, 8}), DType::bf16));
   const std::string found = text();
-  EXPECT_NE(found.find("bf16[2, 4, 5, 8] = attention heads 4/4 scale 0.25: q q[i0, i1, i2, i3] k k[i0, i1, i3, i2] v v[i0, i1, i2, i3]\n"), std::string::npos)
+  EXPECT_NE(
+      found.find(
+          "bf16[2, 4, 5, 8] = attention batch 2 heads 4 kv_heads 4 queries 5 keys 6 dim 8 v_dim 8 scale 0.25: q q[i0, i1, i2, i3] k k[i0, i1, i3, i2] v v[i0, i1, i2, i3]"),
+      std::string::npos)
       << found;
 }
 
@@ -180,7 +190,10 @@ TEST_F(LowerTest, ASpelledOutAttentionOfWindowsHasTheSumOfItsMasks) {
   EXPECT_EQ(text().find("= attention"), std::string::npos) << "a target without such rows";
   const std::string found = text({.nan_rows = true});
   EXPECT_NE(found.find("= [i0, i1, i2, i3] load(bias, i1, i2, i3) + load(shift, i0, 0, i2, i3)\n"), std::string::npos) << found;
-  EXPECT_NE(found.find("attention heads 4/4 scale 1 masked rows NaN: q q[i0, i1, i2, i3] k k[i0, i1, i3, i2] v v[i0, i1, i2, i3] mask "), std::string::npos)
+  EXPECT_NE(
+      found.find(
+          "attention batch 8 heads 4 kv_heads 4 queries 5 keys 5 dim 8 v_dim 8 scale 1 masked rows NaN: q q[i0, i1, i2, i3] k k[i0, i1, i3, i2] v v[i0, i1, i2, i3] mask "),
+      std::string::npos)
       << found;
 }
 

@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
+#include "loop/parse.h"
 #include "tests/lower/program_runner.h"
 #include "tests/paths.h"
 
@@ -34,16 +36,49 @@ bool calls_library(const LoopProgram& program) {
   });
 }
 
+// The program's text says all of it, but for what constants hold: read back and with their contents put in again, it is the same program.
+void put_contents(LoopProgram& program, const LoopProgram& original) {
+  std::map<std::string, const BufferInfo*> by_name;
+  for (const BufferInfo& b : original.buffers) by_name[b.name] = &b;
+  for (BufferInfo& b : program.buffers) {
+    if (b.kind == BufferInfo::Kind::computed || b.kind == BufferInfo::Kind::input) continue;
+    b.data = by_name.at(b.name)->data;
+    b.strides = by_name.at(b.name)->strides;
+  }
+  for (size_t i = 0; i < program.loops.size(); ++i) {
+    auto* region = std::get_if<Region>(&program.loops[i].def);
+    for (size_t p = 0; region && p < region->parts.size(); ++p) {
+      auto part = std::make_shared<LoopProgram>(*region->parts[p].program);
+      put_contents(*part, *std::get<Region>(original.loops[i].def).parts[p].program);
+      region->parts[p].program = std::move(part);
+    }
+  }
+}
+
+Result<LoopProgram> read_back(const LoopProgram& program) {
+  const std::string text = to_string(program);
+  TRY(LoopProgram again, parse_loops(text));
+  if (const std::string other = to_string(again); other != text) {
+    const auto at = static_cast<size_t>(std::mismatch(text.begin(), text.end(), other.begin(), other.end()).first - text.begin());
+    return Error{ErrorCode::internal, "the text changes: " + text.substr(std::max<size_t>(at, 100) - 100, 300),
+                 "now " + other.substr(std::max<size_t>(at, 100) - 100, 300), ""};
+  }
+  put_contents(again, program);
+  return again;
+}
+
 void expect_right(const fs::path& program, const std::vector<fs::path>& sets, double tolerance, bool fold) {
   SCOPED_TRACE(program.string());
   Graph graph;
   auto lowered = testing::lower_file(program.string(), fold, &graph);
   ASSERT_TRUE(lowered.ok()) << lowered.error().to_string();
+  auto again = read_back(lowered.value());
+  ASSERT_TRUE(again.ok()) << again.error().to_string();
   if (calls_library(lowered.value())) return;
   for (const fs::path& set : sets) {
     auto arrays = read_npz(set.string());
     ASSERT_TRUE(arrays.ok()) << arrays.error().to_string();
-    auto result = testing::compare_with_eager(graph, lowered.value(), arrays.value(), tolerance);
+    auto result = testing::compare_with_eager(graph, again.value(), arrays.value(), tolerance);
     ASSERT_TRUE(result.ok()) << set << ": " << result.error().to_string();
     EXPECT_TRUE(result.value().where.empty()) << set << ": " << result.value().where;
   }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 
@@ -93,3 +94,54 @@ def test_what_is_asked_wrongly_is_refused(tmp_path):
     assert_refused(coil("debug", tmp_path / "none.pt2", "-o", tmp_path / "x"), code=1)
     coil_ok("debug", DIGITS, "-o", tmp_path / "dump")
     assert_refused(coil("debug", tmp_path / "dump", "--stage", "nothing"), "no stage 'nothing'", "graph", code=402)
+
+
+def test_a_stage_of_loops_is_a_test_case(made, tmp_path):
+    dump, _, program, _ = made
+    for stage in sorted(dump.glob("*_loops*.txt")):
+        done = coil_json("debug", stage)
+        assert done["kernels"] and done["first"] is None, stage
+    # The stages that follow are the same as in the compile of the whole program, but for the pass that has run already.
+    lowered, = dump.glob("*_loops_lowered.txt")
+    text = coil_ok("debug", lowered, "-o", tmp_path / "again").stdout
+    assert "of the bound" in text and "right: " in text
+    last, = (tmp_path / "again").glob("*_loops.txt")
+    assert last.read_text() == next(dump.glob("*_loops.txt")).read_text()
+    assert list((tmp_path / "again").glob("*_plan.txt"))
+
+
+def test_edited_loops_and_a_wrong_kernel(tmp_path):
+    (tmp_path / "loops.txt").write_text(
+        "size rows = s0 in 1 to 100\n"
+        "input x: f32[rows, 8]\n"
+        "constant w: f32[4, 8]\n"
+        "product: f32[rows, 4] = gemm batch [] m [rows] n [4] k [8]: x[i0, i2] * w[i1, i2]\n"
+        "act: f32[rows, 4] = [i0, i1] exp(load(product, i0, i1)) + 1.0\n"
+        "total: f32[rows] = sum over [4] [i0 | i1] load(act, i0, i1) * 0.5\n"
+        "output total\n")
+    for rows in (1, 7, 100):
+        assert coil_json("debug", tmp_path / "loops.txt", "--shape", f"rows={rows}")["first"] is None
+    coil_ok("debug", tmp_path / "loops.txt", "-o", tmp_path / "out", "--shape", "rows=7")
+    assert "exp(" in next((tmp_path / "out").glob("*_plan.txt")).read_text()
+    # The reference knows what a kernel should do.
+    kernels = next((tmp_path / "out").glob("*_kernels_0.cc")).read_text()
+    name = next(k["name"] for k in coil_json("debug", tmp_path / "loops.txt")["kernels"] if k["name"].startswith("product"))
+    function = re.search(rf"COIL_NAME\(({name}\w*)\)", kernels).group(1)
+    alone = kernels[:kernels.index('extern "C"', kernels.index(f"COIL_NAME({function})"))]
+    (tmp_path / "bad.cc").write_text(alone.replace("1.0f", "1.5f"))
+    assert "1.5f" in (tmp_path / "bad.cc").read_text()
+    found = coil("debug", tmp_path / "loops.txt", "--shape", "rows=7", "--replace-kernel", f"{function}={tmp_path / 'bad.cc'}")
+    assert found.returncode == 1 and name in found.stdout and "right" not in found.stdout, found.stdout + found.stderr
+    (tmp_path / "loops.txt").write_text((tmp_path / "loops.txt").read_text().replace("exp(", "expp("))
+    assert_refused(coil("debug", tmp_path / "loops.txt"), "line 5, column", code=104)
+
+
+def test_loops_that_are_none_are_refused(tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    assert_refused(coil("debug", tmp_path / "empty.txt"), "no", code=104)
+    (tmp_path / "noise.txt").write_bytes(bytes(range(256)))
+    assert_refused(coil("debug", tmp_path / "noise.txt"), "line 1", code=104)
+    (tmp_path / "user.txt").write_text("input x: f32[4]\ny: f32[4] = user mine: x[i0]\noutput y\n")
+    assert_refused(coil("debug", tmp_path / "user.txt"), "a user's kernel, whose code is not in the text", code=104)
+    assert_refused(coil("debug", tmp_path / "user.txt", "--stage", "plan"), "one stage of loops", code=402)
+    assert_refused(coil("debug", tmp_path / "none.txt"), "does not exist", code=1)

@@ -38,7 +38,7 @@ bool read_output(int from, double seconds, std::string& text) {
     const int ready = poll(&p, 1, wait);
     if (ready == 0) return false;
     if (ready < 0 && errno == EINTR) continue;
-    const ssize_t n = read(from, block, sizeof block);
+    const ssize_t n = ::read(from, block, sizeof block);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return true;
     append(text, block, static_cast<size_t>(n));

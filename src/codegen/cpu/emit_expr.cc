@@ -344,7 +344,8 @@ void ExprEmitter::store(const std::string& p, Expr offset, Expr v, Expr conditio
   } else if (affine->coefficient == offset->pool->index(1)) {
     out_ += fmt::format("{}cd::{}{}({} + {}, {}{});\n", indent_, streams && tail.empty() ? "stream" : "store", tail, p, index(offset), vec(t), count);
   } else {
-    out_ += fmt::format("{}cd::store_strided{}({} + {}, {}, {}{});\n", indent_, tail, p, index(offset), vec(t), index(affine->coefficient), count);
+    const std::string at = index(offset), step = index(affine->coefficient);
+    out_ += fmt::format("{}cd::store_strided{}({} + {}, {}, {}{});\n", indent_, tail, p, at, vec(t), step, count);
   }
 }
 

@@ -36,7 +36,8 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k) {
       const auto fetch = [&](const char* function, const std::string& from, Expr at) {
         const auto by_row = as_affine(at, 1), by_col = as_affine(at, 2);
         if (!by_row || !by_col || by_row->coefficient == pool.index(0) || by_col->coefficient != pool.index(1)) return;
-        body += fmt::format("{}cd::{}({} + {} + rows * {});\n", indent, function, from, emitter.index(at), emitter.index(by_row->coefficient));
+        const std::string first = emitter.index(at), step = emitter.index(by_row->coefficient);
+        body += fmt::format("{}cd::{}({} + {} + rows * {});\n", indent, function, from, first, step);
       };
       fetch("fetch_for_store", pointer, offset);
       visit(reindex(s.value, tiles.coordinates, context.sizes), [&](Expr e) {
@@ -96,7 +97,8 @@ KernelText sort_kernel_text(const KernelPlan& plan, const SortKernel& k) {
     const auto v = emitter.value(k.body);
     fill += fmt::format("      cd::store1(v + j, {});\n      o[j] = j;\n", v.text);
   }
-  drain += fmt::format("      {}[{}] = v[j];\n      {}[{}] = o[j];\n", values, index(k.values_offset), indices, index(k.indices_offset));
+  const std::string value_at = index(k.values_offset), place_at = index(k.indices_offset);
+  drain += fmt::format("      {}[{}] = v[j];\n      {}[{}] = o[j];\n", values, value_at, indices, place_at);
   body += fmt::format("    for (long j = 0; j < {}; ++j) {{\n{}    }}\n", length, fill);
   const char* order = k.def.descending ? "true" : "false";
   body += kept == length ? fmt::format("    cd::stable_sort(v, o, v2, o2, {}, {});\n", length, order)

@@ -60,11 +60,12 @@ class RadixWriter {
     Emitter emitter(c(), {&body, &body, "    ", "    ", -1, 1}, temps);
     const std::string value = emitter.value(k_.body).text;
     const std::string element = k_.def.below > 0 ? fmt::format("(cd::u32)({})", value) : fmt::format("cd::pack<{}>({})", type(), value);
+    const std::string length = index_text(c(), k_.def.length), scratch = c().names.pointer(k_.scratch);
     std::string text = fmt::format(
         "  const cd::i64 n = {0};\n  cd::u32* const counts = (cd::u32*){1};\n  cd::u32* const o0 = counts + {2};\n  cd::u32* const o1 = o0 + n;\n"
         "  {3}* const v0 = ({3}*)(o1 + n);\n  {3}* const v1 = v0 + n;\n"
         "  [[maybe_unused]] const cd::u32* const from_o = number % 2 ? o0 : o1;\n  const {3}* const from_v = number % 2 ? v0 : v1;\n",
-        index_text(c(), k_.def.length), c().names.pointer(k_.scratch), cd::kRadixDigits * cd::kRadixBlocks, type());
+        length, scratch, cd::kRadixDigits * cd::kRadixBlocks, type());
     text += fmt::format("  const auto element = [&](const cd::i64 j) -> {} {{\n    if (number > 0) return from_v[j];\n{}    return {};\n  }};\n", type(), body,
                         element);
     text += fmt::format("  const auto key = [&](const cd::i64 j) {{ return cd::sort_key<{}>(element(j)); }};\n", k_.def.descending ? "true" : "false");
@@ -81,8 +82,8 @@ class RadixWriter {
         "    const cd::u32 o = number > 0 ? from_o[from] : (cd::u32)from;\n    if (number + 1 < {1}) {{\n      to_v[j] = v, to_o[j] = o;\n      return;\n    }}\n",
         type(), passes_);
     if (!(kept() == k_.def.length)) text += fmt::format("    if (j >= {}) return;\n", index_text(c(), kept()));
-    return text + fmt::format("    {}[{}] = v;\n    {}[{}] = o;\n  }});\n", c().names.pointer(k_.values), index_text(c(), k_.values_offset),
-                              c().names.pointer(k_.indices), index_text(c(), k_.indices_offset));
+    text += fmt::format("    {}[{}] = v;\n", c().names.pointer(k_.values), index_text(c(), k_.values_offset));
+    return text + fmt::format("    {}[{}] = o;\n  }});\n", c().names.pointer(k_.indices), index_text(c(), k_.indices_offset));
   }
 
   Expr kept() const { return k_.sizes[0]; }

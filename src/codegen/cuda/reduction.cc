@@ -337,8 +337,9 @@ std::string ReductionWriter::frame_code() {
     text += take_apart("block", order, blocks);
     const std::string first = several() ? fmt::format("{0}_block * {1} + threadIdx.x % {2} * {3}", v, columns_ * width_, columns_, width_)
                                         : fmt::format("{0}_block * {1} + threadIdx.x % {1}", v, columns_);
-    text += fmt::format("  const {0} {1}_wish = {2}, {1} = {1}_wish < {3} ? {1}_wish : {4};\n  const bool active = {1}_wish < {3};\n", ix, v, first,
-                        index(axis(lane_).size), several() ? "0" : index(axis(lane_).size) + " - 1");
+    const std::string length = index(axis(lane_).size);
+    text += fmt::format("  const {0} {1}_wish = {2}, {1} = {1}_wish < {3} ? {1}_wish : {4};\n  const bool active = {1}_wish < {3};\n", ix, v, first, length,
+                        several() ? "0" : length + " - 1");
     return text;
   }
   if (warp_rows()) {

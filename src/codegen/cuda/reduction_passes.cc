@@ -116,7 +116,8 @@ std::string ReductionWriter::outer_code(const std::vector<const Stmt*>& stmts, c
   for (const Stmt* s : written) {
     const TempText t = emitter.value(s->value);
     Emitter inside(c_, place, temps_);
-    stores += fmt::format("{}cd::store1({} + {}, {});\n", place.before_indent, c_.names.pointer(s->buffer), inside.index(s->offset), t.text);
+    const std::string to = c_.names.pointer(s->buffer), at = inside.index(s->offset);
+    stores += fmt::format("{}cd::store1({} + {}, {});\n", place.before_indent, to, at, t.text);
   }
   if (stores.empty()) return before;
   return before + (only.empty() ? stores : fmt::format("{0}if ({1}) {{\n{2}{0}}}\n", indent, only, stores));

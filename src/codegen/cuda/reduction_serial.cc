@@ -61,8 +61,8 @@ std::string ReductionWriter::thread_points(const std::vector<const Stmt*>& stmts
                                            bool wide) {
   std::string text, indent = "  ";
   for (int a = k_.num_outer; a < num_axes(); ++a) {
-    text += open_loop(axis(a).name, narrow_ ? "range_first" : "0", narrow_ ? "range_last" : index(axis(a).size), "1",
-                      a == blocks.axis ? index(blocks.step) : "", indent);
+    const std::string last = narrow_ ? "range_last" : index(axis(a).size), step = a == blocks.axis ? index(blocks.step) : "";
+    text += open_loop(axis(a).name, narrow_ ? "range_first" : "0", last, "1", step, indent);
   }
   text += points_chunk(stmts, accumulators, wide, indent, k_.scratch.empty() ? "" : fmt::format("[{}]", index(inner_number())));
   for (int a = num_axes() - 1; a >= k_.num_outer; --a) text += close_loop(accumulators, a == blocks.axis, indent);

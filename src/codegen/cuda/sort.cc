@@ -76,14 +76,15 @@ class SortWriter {
   }
   // And becomes the result at j.
   std::string store() {
-    return fmt::format("    {}[{}] = v[e];\n    {}[{}] = o[e];\n", c().names.pointer(k_.values), index(k_.values_offset), c().names.pointer(k_.indices),
-                       index(k_.indices_offset));
+    std::string text = fmt::format("    {}[{}] = v[e];\n", c().names.pointer(k_.values), index(k_.values_offset));
+    return text + fmt::format("    {}[{}] = o[e];\n", c().names.pointer(k_.indices), index(k_.indices_offset));
   }
   // Of a kernel's text.
   std::string begin() {
     context_.emplace(fresh_);
-    return fmt::format("  __shared__ __align__(16) {} v[{}];\n  __shared__ cd::u32 o[{}];\n  const cd::i64 n = {}, kept = {};\n", type(), kTile, kTile,
-                       index(k_.def.length), index(kept_));
+    const std::string length = index(k_.def.length), kept = index(kept_);
+    return fmt::format("  __shared__ __align__(16) {} v[{}];\n  __shared__ cd::u32 o[{}];\n  const cd::i64 n = {}, kept = {};\n", type(), kTile, kTile, length,
+                       kept);
   }
   // Of runs that wait to be merged: indices, the other indices, values, the other values.
   std::string scratch() {

@@ -8,6 +8,7 @@
 
 #include "loop/demand.h"
 #include "loop/interpret_operands.h"
+#include "loop/loop_reader.h"
 #include "loop/loop_text.h"
 
 namespace coil {
@@ -28,9 +29,28 @@ std::string problem(const LoopProgram& program, const Loop& loop, const Attentio
 }
 
 std::string text(const LoopText& words, const Attention& def) {
-  return fmt::format("attention heads {}/{} scale {}{}{}: q {} k {} v {}{}", words.text(def.heads), words.text(def.kv_heads), def.scale,
-                     def.causal ? " causal" : "", def.masked_rows_zero ? "" : " masked rows NaN", words.operand(def.q), words.operand(def.k),
+  return fmt::format("batch {} heads {} kv_heads {} queries {} keys {} dim {} v_dim {} scale {}{}{}: q {} k {} v {}{}", words.text(def.batch),
+                     words.text(def.heads), words.text(def.kv_heads), words.text(def.q_len), words.text(def.kv_len), words.text(def.dim), words.text(def.v_dim),
+                     def.scale, def.causal ? " causal" : "", def.masked_rows_zero ? "" : " masked rows NaN", words.operand(def.q), words.operand(def.k),
                      words.operand(def.v), def.mask ? " mask " + words.operand(*def.mask) : "");
+}
+
+void read(LoopReader& words, Attention& def) {
+  for (const auto& [word, size] :
+       {std::pair("batch", &def.batch), std::pair("heads", &def.heads), std::pair("kv_heads", &def.kv_heads), std::pair("queries", &def.q_len),
+        std::pair("keys", &def.kv_len), std::pair("dim", &def.dim), std::pair("v_dim", &def.v_dim)}) {
+    words.expect(word);
+    *size = words.index();
+  }
+  words.expect("scale");
+  def.scale = words.real();
+  def.causal = words.accept("causal");
+  def.masked_rows_zero = !words.accept("masked rows NaN");
+  for (const auto& [word, operand] : {std::pair(": q", &def.q), std::pair("k", &def.k), std::pair("v", &def.v)}) {
+    words.expect(word);
+    *operand = words.operand();
+  }
+  if (words.accept("mask")) def.mask = words.operand();
 }
 
 namespace {

@@ -24,6 +24,7 @@ struct Attention {
 TemplateParts parts(Attention& def);
 std::string problem(const LoopProgram& program, const Loop& loop, const Attention& def);
 std::string text(const LoopText& words, const Attention& def);
+void read(LoopReader& words, Attention& def);  // what text() wrote
 DimRange narrowable(const Attention& def, size_t dim, const DimRange& wanted, Expr size);
 void narrow(Attention& def, const std::vector<DimRange>& ranges, const std::vector<Expr>& at);
 TemplateTiles tiles(ExprPool& pool, const Attention& def, const std::vector<Expr>& results);

@@ -4,6 +4,7 @@
 
 #include "loop/demand.h"
 #include "loop/interpret_operands.h"
+#include "loop/loop_reader.h"
 #include "loop/loop_text.h"
 
 namespace coil {
@@ -29,9 +30,28 @@ std::string problem(const LoopProgram& program, const Loop& loop, const Conv2d& 
 
 std::string text(const LoopText& words, const Conv2d& def) {
   const std::string zero = def.x_zero ? fmt::format(" of numbers less {}", def.x_zero) : "";
-  return fmt::format("conv2d kernel {}x{} stride {}x{} padding {}x{} dilation {}x{} groups {}: {}{} * {}", def.kernel[0], def.kernel[1], def.stride[0],
-                     def.stride[1], def.padding[0], def.padding[1], def.dilation[0], def.dilation[1], def.groups, words.operand(def.x), zero,
-                     words.name(def.weight));
+  return fmt::format("kernel {}x{} stride {}x{} padding {}x{} dilation {}x{} groups {} images {}: {}{} * {}", def.kernel[0], def.kernel[1], def.stride[0],
+                     def.stride[1], def.padding[0], def.padding[1], def.dilation[0], def.dilation[1], def.groups, words.list(def.x_sizes), words.operand(def.x),
+                     zero, words.name(def.weight));
+}
+
+void read(LoopReader& words, Conv2d& def) {
+  for (const auto& [word, pair] :
+       {std::pair("kernel", &def.kernel), std::pair("stride", &def.stride), std::pair("padding", &def.padding), std::pair("dilation", &def.dilation)}) {
+    words.expect(word);
+    (*pair)[0] = words.integer();
+    words.expect("x");
+    (*pair)[1] = words.integer();
+  }
+  words.expect("groups");
+  def.groups = words.integer();
+  words.expect("images");
+  def.x_sizes = words.list();
+  words.expect(":");
+  def.x = words.operand();
+  if (words.accept("of numbers less")) def.x_zero = words.integer();
+  words.expect("*");
+  def.weight = words.buffer();
 }
 
 // Images, and no part of one.

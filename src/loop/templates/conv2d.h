@@ -26,6 +26,7 @@ struct Conv2d {
 TemplateParts parts(Conv2d& def);
 std::string problem(const LoopProgram& program, const Loop& loop, const Conv2d& def);
 std::string text(const LoopText& words, const Conv2d& def);
+void read(LoopReader& words, Conv2d& def);  // what text() wrote
 DimRange narrowable(const Conv2d& def, size_t dim, const DimRange& wanted, Expr size);
 void narrow(Conv2d& def, const std::vector<DimRange>& ranges, const std::vector<Expr>& at);
 TemplateTiles tiles(ExprPool& pool, const Conv2d& def, const std::vector<Expr>& results);

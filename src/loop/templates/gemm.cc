@@ -6,6 +6,7 @@
 
 #include "loop/demand.h"
 #include "loop/interpret_operands.h"
+#include "loop/loop_reader.h"
 #include "loop/loop_text.h"
 #include "loop/narrow.h"
 #include "loop/visit.h"
@@ -56,8 +57,26 @@ std::string text(const LoopText& words, const Gemm& def) {
   if (def.quantised) {
     quantised = fmt::format(" in groups of {} with scale {} zero {}", def.quantised->group, words.name(def.quantised->scale), words.name(def.quantised->zero));
   }
-  return fmt::format("gemm batch {} m {} n {} k {}: {} * {}{}", words.list(def.batch), words.list(def.m), words.list(def.n), words.list(def.k),
-                     words.operand(def.a), words.operand(def.b), quantised);
+  return fmt::format("batch {} m {} n {} k {}: {} * {}{}", words.list(def.batch), words.list(def.m), words.list(def.n), words.list(def.k), words.operand(def.a),
+                     words.operand(def.b), quantised);
+}
+
+void read(LoopReader& words, Gemm& def) {
+  for (const auto& [word, part] : {std::pair("batch", &def.batch), std::pair("m", &def.m), std::pair("n", &def.n), std::pair("k", &def.k)}) {
+    words.expect(word);
+    *part = words.list();
+  }
+  words.expect(":");
+  def.a = words.operand();
+  words.expect("*");
+  def.b = words.operand();
+  if (!words.accept("in groups of")) return;
+  def.quantised.emplace();
+  def.quantised->group = words.integer();
+  words.expect("with scale");
+  def.quantised->scale = words.buffer();
+  words.expect("zero");
+  def.quantised->zero = words.buffer();
 }
 
 DimRange narrowable(const Gemm& def, size_t dim, const DimRange& wanted, Expr size) {

@@ -32,6 +32,7 @@ bool has_4_bits(std::span<const uint8_t> numbers);
 TemplateParts parts(Gemm& def);
 std::string problem(const LoopProgram& program, const Loop& loop, const Gemm& def);
 std::string text(const LoopText& words, const Gemm& def);
+void read(LoopReader& words, Gemm& def);  // what text() wrote
 DimRange narrowable(const Gemm& def, size_t dim, const DimRange& wanted, Expr size);
 void narrow(Gemm& def, const std::vector<DimRange>& ranges, const std::vector<Expr>& at);
 TemplateTiles tiles(ExprPool& pool, const Gemm& def, const std::vector<Expr>& results);

@@ -4,6 +4,7 @@
 
 #include "loop/demand.h"
 #include "loop/interpret_operands.h"
+#include "loop/loop_reader.h"
 #include "loop/loop_text.h"
 
 namespace coil {
@@ -37,9 +38,26 @@ std::string problem(const LoopProgram& program, const Loop& loop, const GroupedG
 }
 
 std::string text(const LoopText& words, const GroupedGemm& def) {
-  return fmt::format("grouped gemm by {} of {} groups to {} m {} n {} k {}: {} * {}", def.kind == GroupedGemm::Kind::rows ? "rows" : "depth",
-                     words.text(def.groups), words.name(def.ends), words.text(def.m), words.text(def.n), words.text(def.k), words.operand(def.a),
-                     words.operand(def.b));
+  return fmt::format("by {} of {} groups to {} m {} n {} k {}: {} * {}", def.kind == GroupedGemm::Kind::rows ? "rows" : "depth", words.text(def.groups),
+                     words.name(def.ends), words.text(def.m), words.text(def.n), words.text(def.k), words.operand(def.a), words.operand(def.b));
+}
+
+void read(LoopReader& words, GroupedGemm& def) {
+  words.expect("by");
+  def.kind = words.accept("depth") ? GroupedGemm::Kind::depth : GroupedGemm::Kind::rows;
+  if (def.kind == GroupedGemm::Kind::rows) words.expect("rows");
+  words.expect("of");
+  def.groups = words.index();
+  words.expect("groups to");
+  def.ends = words.buffer();
+  for (const auto& [word, size] : {std::pair("m", &def.m), std::pair("n", &def.n), std::pair("k", &def.k)}) {
+    words.expect(word);
+    *size = words.index();
+  }
+  words.expect(":");
+  def.a = words.operand();
+  words.expect("*");
+  def.b = words.operand();
 }
 
 // Which rows a group has is known when the call runs.

@@ -28,6 +28,7 @@ Gemm in_batches(const GroupedGemm& def);
 TemplateParts parts(GroupedGemm& def);
 std::string problem(const LoopProgram& program, const Loop& loop, const GroupedGemm& def);
 std::string text(const LoopText& words, const GroupedGemm& def);
+void read(LoopReader& words, GroupedGemm& def);  // what text() wrote
 DimRange narrowable(const GroupedGemm& def, size_t dim, const DimRange& wanted, Expr size);
 void narrow(GroupedGemm& def, const std::vector<DimRange>& ranges, const std::vector<Expr>& at);
 TemplateTiles tiles(ExprPool& pool, const GroupedGemm& def, const std::vector<Expr>& results);

@@ -16,6 +16,7 @@ namespace coil {
 struct DimRange;
 struct Loop;
 struct LoopProgram;
+class LoopReader;
 class LoopText;
 class Interpreter;
 

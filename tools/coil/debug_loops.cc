@@ -1,0 +1,66 @@
+#include "debug_loops.h"
+
+#include <fmt/format.h>
+
+#include "base/files.h"
+#include "base/text.h"
+#include "command.h"
+#include "compiler/dump.h"
+#include "compiler/kernel_diff.h"
+#include "diff_text.h"
+#include "load_model.h"
+#include "loop/parse.h"
+#include "terminal.h"
+
+namespace coil::tool {
+namespace {
+
+constexpr uint64_t kMostText = uint64_t{1} << 28;
+
+std::string to_text(const WatchedBuild& build, const KernelDiff& diff) {
+  const Style style;
+  std::string text;
+  Table table(2);
+  for (const KernelVerdict& v : diff.kernels) {
+    const std::string verdict = v.compared ? fmt::format("{:.0f} % of the bound", 100 * v.share) : "not compared: " + shown(v.why_not);
+    table.add({style.bold(shown(place_of(build, v.kernel).name)), verdict});
+  }
+  text += table.text();
+  if (diff.nan) text += nonfinite_text(*diff.nan, style);
+  if (diff.infinity) text += nonfinite_text(*diff.infinity, style);
+  if (diff.first) return text + difference_text(*diff.first, style);
+  return text + fmt::format("{}: {}\n", style.green("right"), count_text(diff.kernels.size(), "kernel"));
+}
+
+Json to_json(const std::string& path, const WatchedBuild& build, const KernelDiff& diff) {
+  Json kernels = Json::array();
+  for (const KernelVerdict& v : diff.kernels) {
+    Json row = {{"kernel", v.kernel}, {"name", place_of(build, v.kernel).name}, {"compared", v.compared}, {"largest_error", v.share}};
+    if (!v.compared) row["why_not"] = v.why_not;
+    kernels.push_back(std::move(row));
+  }
+  return {{"loops", path}, {"kernels", kernels}, {"first", diff.first ? difference_json(*diff.first) : Json(nullptr)}};
+}
+
+}  // namespace
+
+Result<int> debug_loops(const LoopsArguments& a) {
+  TRY(const std::string text, read_text_file(a.path, kMostText));
+  auto loops = parse_loops(text);
+  if (!loops.ok()) {
+    Error error = std::move(loops).error().with_context(shown(a.path));
+    if (error.hint.empty()) error.hint = "a stage whose name begins with `loops`, of COIL_DUMP or coil debug -o (docs/debugging.md)";
+    return error;
+  }
+  Progress silent;
+  TRY(CompileOptions options, compile_options(a.compile, silent));
+  const Dump dump(a.output, options.log);
+  TRY(const WatchedBuild build, build_watched(std::move(loops).value(), options, dump));
+  CallInputs inputs;
+  TRY_STATUS(gather_for_package(a.inputs, build.package, &inputs));
+  TRY(const KernelDiff diff, diff_kernels(build, inputs.views, options, {}));
+  put(a.json ? json_text(to_json(a.path, build, diff)) : to_text(build, diff));
+  return diff.first ? 1 : 0;
+}
+
+}  // namespace coil::tool
