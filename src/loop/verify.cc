@@ -5,6 +5,7 @@
 #include <set>
 
 #include "loop/templates/template.h"
+#include "loop/visit.h"
 
 namespace coil {
 namespace {
@@ -69,6 +70,7 @@ class Verifier {
       if (defined_[static_cast<size_t>(id.index)]) return wrong("'{}' is defined twice", program_.buffer(id).name);
     }
     const std::string& name = program_.buffer(loop.outputs[0]).name;
+    TRY_STATUS(check_dim(name, loop));
     for (const BodyRef& ref : bodies(program_, loop)) TRY_STATUS(check_body(name, ref, loop));
     TRY_STATUS(is_template(loop.def) ? check_template(name, loop) : check_others(name, loop));
     TRY_STATUS(check_symbols(loop));
@@ -77,6 +79,16 @@ class Verifier {
     }
     for (BufferId id : loop.outputs) defined_[static_cast<size_t>(id.index)] = 1;
     return ok_status();
+  }
+
+  // The dimension along which a definition goes is one of its result.
+  Status check_dim(const std::string& name, const Loop& loop) {
+    const size_t rank = program_.buffer(loop.outputs[0]).sizes.size();
+    const auto fits = [&](int dim) { return dim >= 0 && static_cast<size_t>(dim) < rank; };
+    const bool good = std::visit(Overload{[&](const Scan& d) { return fits(d.dim); }, [&](const Concat& d) { return fits(d.dim); },
+                                          [&](const Sort& d) { return fits(d.dim) || (rank == 0 && d.dim == 0); }, [](const auto&) { return true; }},
+                                 loop.def);
+    return good ? ok_status() : Status(wrong("'{}' goes along a dimension that it does not have", name));
   }
 
   Status check_body(const std::string& name, const BodyRef& ref, const Loop& loop) {

@@ -132,7 +132,11 @@ def test_edited_loops_and_a_wrong_kernel(tmp_path):
     assert "1.5f" in (tmp_path / "bad.cc").read_text()
     found = coil("debug", tmp_path / "loops.txt", "--shape", "rows=7", "--replace-kernel", f"{function}={tmp_path / 'bad.cc'}")
     assert found.returncode == 1 and name in found.stdout and "right" not in found.stdout, found.stdout + found.stderr
-    (tmp_path / "loops.txt").write_text((tmp_path / "loops.txt").read_text().replace("exp(", "expp("))
+    right = (tmp_path / "loops.txt").read_text()
+    for outside in ("load(act, i0, i1 + 1)", "load(act, i0, i1 - 1)", "load(act, i0 + 4096*i1, i1)"):
+        (tmp_path / "loops.txt").write_text(right.replace("load(act, i0, i1)", outside))
+        assert_refused(coil("debug", tmp_path / "loops.txt"), "the loops cannot be run on these inputs", "a load lies outside its buffer", code=104)
+    (tmp_path / "loops.txt").write_text(right.replace("exp(", "expp("))
     assert_refused(coil("debug", tmp_path / "loops.txt"), "line 5, column", code=104)
 
 

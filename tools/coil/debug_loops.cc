@@ -5,10 +5,12 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "command.h"
+#include "compiler/call_memory.h"
 #include "compiler/dump.h"
 #include "compiler/kernel_diff.h"
 #include "diff_text.h"
 #include "load_model.h"
+#include "loop/interpret.h"
 #include "loop/parse.h"
 #include "terminal.h"
 
@@ -42,6 +44,19 @@ Json to_json(const std::string& path, const WatchedBuild& build, const KernelDif
   return {{"loops", path}, {"kernels", kernels}, {"first", diff.first ? difference_json(*diff.first) : Json(nullptr)}};
 }
 
+// Loops that were edited may read what is not there: the interpreter looks where each load goes, before generated code does not.
+Status check_reads(const LoopProgram& loops, std::span<const CoilTensorView> inputs, const std::string& path) {
+  std::vector<TensorData> tensors;
+  for (const CoilTensorView& v : inputs) tensors.push_back(borrowed(v));
+  try {
+    const Result<std::vector<TensorData>> results = interpret(loops, tensors);
+    if (results.ok() || results.error().code == ErrorCode::unsupported_feature) return ok_status();
+    return results.error();
+  } catch (const InternalError& error) {
+    return Error{ErrorCode::bad_program, fmt::format("the loops cannot be run on these inputs: {}", error.what()), path, ""};
+  }
+}
+
 }  // namespace
 
 Result<int> debug_loops(const LoopsArguments& a) {
@@ -58,6 +73,7 @@ Result<int> debug_loops(const LoopsArguments& a) {
   TRY(const WatchedBuild build, build_watched(std::move(loops).value(), options, dump));
   CallInputs inputs;
   TRY_STATUS(gather_for_package(a.inputs, build.package, &inputs));
+  TRY_STATUS(check_reads(build.loops, inputs.views, a.path));
   TRY(const KernelDiff diff, diff_kernels(build, inputs.views, options, {}));
   put(a.json ? json_text(to_json(a.path, build, diff)) : to_text(build, diff));
   return diff.first ? 1 : 0;

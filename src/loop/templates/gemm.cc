@@ -71,12 +71,13 @@ void read(LoopReader& words, Gemm& def) {
   words.expect("*");
   def.b = words.operand();
   if (!words.accept("in groups of")) return;
-  def.quantised.emplace();
-  def.quantised->group = words.integer();
+  Gemm::Quantised quantised;
+  quantised.group = words.integer();
   words.expect("with scale");
-  def.quantised->scale = words.buffer();
+  quantised.scale = words.buffer();
   words.expect("zero");
-  def.quantised->zero = words.buffer();
+  quantised.zero = words.buffer();
+  def.quantised = quantised;
 }
 
 DimRange narrowable(const Gemm& def, size_t dim, const DimRange& wanted, Expr size) {
