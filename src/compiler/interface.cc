@@ -2,6 +2,7 @@
 
 #include "compiler/build_target.h"
 #include "compiler/target.h"
+#include "loop/loop_text.h"
 #include "lower/lower.h"
 #include "package/package_writer.h"
 
@@ -14,7 +15,7 @@ Result<std::string> interface_text(const Graph& graph, const CompileOptions& opt
   TargetContents target = contents_of(*choice.target, choice.architectures);
   KernelPlan& plan = target.plan;
   plan.pool = loops.pool;
-  plan.workers = loops.pool->add_symbol({"coil.workers", "workers", 1, 1 << 16});
+  plan.workers = loops.pool->add_symbol({kWorkersSymbol, "workers", 1, 1 << 16});
   for (const BufferInfo& b : loops.buffers) plan.buffers.push_back({b, {}});
   plan.inputs = loops.inputs;
   plan.outputs = loops.outputs;

@@ -9,6 +9,9 @@
 
 namespace coil {
 
+// The name of the symbol that stands for the number of workers in plans (schedule/plan.cc).
+inline constexpr const char* kWorkersSymbol = "coil.workers";
+
 inline constexpr const char* kReduceNames[] = {"sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "log_sum"};  // in ReduceOp's order
 inline const char* reduce_name(ReduceOp op) { return kReduceNames[static_cast<size_t>(op)]; }
 

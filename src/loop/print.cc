@@ -46,6 +46,7 @@ class Printer : LoopText {
     const ExprPool& pool = *program_.pool;
     for (size_t i = 0; i < pool.num_symbols(); ++i) {
       const Symbol& s = pool.symbol_info(SymbolId(i));
+      if (s.name == kWorkersSymbol) continue;  // a plan adds it to the pool, and no loop mentions it: the text is the same before and after
       const std::string range = s.max == INT64_MAX ? fmt::format("{} or more", s.min) : fmt::format("{} to {}", s.min, s.max);
       line("size {} = {} in {}{}", name_text(s.label), name_text(s.name), range, s.from_data ? " from data" : "");
     }

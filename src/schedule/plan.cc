@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "loop/loop_text.h"
 #include "loop/templates/template.h"
 #include "schedule/build.h"
 #include "schedule/inline_producers.h"
@@ -27,8 +28,8 @@ class Planner {
     plan_.pool = program_.pool;
     plan_.tf32 = target_.tf32;
     // A program that is scheduled for several targets has it already.
-    const std::optional<SymbolId> known = program_.pool->find_symbol("coil.workers");
-    plan_.workers = known ? *known : program_.pool->add_symbol({"coil.workers", "workers", 1, 1 << 16});
+    const std::optional<SymbolId> known = program_.pool->find_symbol(kWorkersSymbol);
+    plan_.workers = known ? *known : program_.pool->add_symbol({kWorkersSymbol, "workers", 1, 1 << 16});
     const std::vector<PanelTable> tables = look_up_in_panels(fused_.program, target_);
     for (const BufferInfo& b : program_.buffers) plan_.buffers.push_back({b, {}});
     for (const PanelTable& t : tables) weights_.add_panels(t.buffer, t.row);
