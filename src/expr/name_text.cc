@@ -5,9 +5,6 @@
 namespace coil {
 namespace {
 
-bool begins_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool in_word(char c) { return begins_word(c) || (c >= '0' && c <= '9') || c == '.' || c == '$'; }
-
 int digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
@@ -15,7 +12,11 @@ int digit(char c) {
 
 }  // namespace
 
-bool is_plain_name(std::string_view name) { return !name.empty() && begins_word(name[0]) && std::all_of(name.begin(), name.end(), in_word); }
+bool begins_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+
+bool in_name(char c) { return begins_name(c) || (c >= '0' && c <= '9') || c == '.' || c == '$'; }
+
+bool is_plain_name(std::string_view name) { return !name.empty() && begins_name(name[0]) && std::all_of(name.begin(), name.end(), in_name); }
 
 std::string quoted_name(std::string_view name) {
   static constexpr char kDigits[] = "0123456789abcdef";
@@ -57,9 +58,9 @@ std::optional<std::string> read_quoted_name(std::string_view text, size_t& at) {
 
 std::optional<std::string> read_name(std::string_view text, size_t& at) {
   if (at >= text.size()) return std::nullopt;
-  if (!begins_word(text[at])) return read_quoted_name(text, at);
+  if (!begins_name(text[at])) return read_quoted_name(text, at);
   const size_t begin = at;
-  while (at < text.size() && in_word(text[at])) ++at;
+  while (at < text.size() && in_name(text[at])) ++at;
   return std::string(text.substr(begin, at - begin));
 }
 

@@ -8,6 +8,8 @@
 namespace coil {
 
 // A letter or '_', then letters, digits, '_', '.' and '$'.
+bool begins_name(char c);
+bool in_name(char c);
 bool is_plain_name(std::string_view name);
 // "a \"b\"\x0a": printable ASCII, everything else as \xNN.
 std::string quoted_name(std::string_view name);

@@ -14,9 +14,7 @@ namespace {
 
 constexpr int kMaxDepth = 200;  // nested parentheses and calls
 
-bool is_word_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_word(char c) { return is_word_start(c) || is_digit(c) || c == '.' || c == '$'; }
 
 // "i12" with prefix 'i' is 12.
 std::optional<int32_t> numbered(std::string_view word, char prefix) {
@@ -77,8 +75,8 @@ class Parser {
   }
   std::string_view take_word() {
     const size_t start = at_;
-    if (at_ < text_.size() && is_word_start(text_[at_])) {
-      while (at_ < text_.size() && is_word(text_[at_])) ++at_;
+    if (at_ < text_.size() && begins_name(text_[at_])) {
+      while (at_ < text_.size() && in_name(text_[at_])) ++at_;
     }
     return text_.substr(start, at_ - start);
   }
@@ -259,7 +257,7 @@ class Parser {
     }
     const std::string digits = (negative ? "-" : "") + std::string(text_.substr(start, at_ - start));
     DType dtype = floating ? DType::f32 : DType::index;
-    if (at_ + 1 < text_.size() && text_[at_] == ':' && is_word_start(text_[at_ + 1])) {
+    if (at_ + 1 < text_.size() && text_[at_] == ':' && begins_name(text_[at_ + 1])) {
       ++at_;
       const auto named = dtype_from_name(take_word());
       if (!named || *named != compute_type(*named)) return error("unknown type");

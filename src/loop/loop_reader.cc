@@ -13,8 +13,6 @@ namespace {
 constexpr size_t kMaxConditions = 10000;  // parts of one condition
 constexpr int kMaxDepth = 50;             // of conditions in parentheses
 
-bool in_word(char c) { return is_plain_name(std::string_view(&c, 1)) || (c >= '0' && c <= '9'); }
-
 }  // namespace
 
 LoopReader::LoopReader(const LoopProgram& program, const BuffersByName& buffers, std::string_view line)
@@ -39,7 +37,7 @@ void LoopReader::skip_space() {
 bool LoopReader::next(std::string_view token) {
   skip_space();
   if (failed() || !rest_.starts_with(token)) return false;
-  return token.size() == 1 || !in_word(token.back()) || rest_.size() == token.size() || !in_word(rest_[token.size()]);
+  return token.size() == 1 || !in_name(token.back()) || rest_.size() == token.size() || !in_name(rest_[token.size()]);
 }
 
 bool LoopReader::accept(std::string_view token) {

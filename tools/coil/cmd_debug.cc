@@ -194,7 +194,7 @@ Action add_debug(CommandLine& app) {
       "  make -C debug/kernels/003_softmax_b784c542 run\n"
       "  coil debug debug --stage loops_find_attention\n"
       "  coil debug debug --changes\n"
-      "  coil debug debug/18_loops_lowered.txt     edited or not: loops as a test case");
+      "  coil debug debug/08_loops_lowered.txt     edited or not: loops as a test case");
   return [a] { return debug(*a); };
 }
 

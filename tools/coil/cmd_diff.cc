@@ -45,13 +45,8 @@ struct Found {
 };
 
 Json to_json(const Arguments& a, const WatchedBuild& build, const Found& f) {
-  Json kernels = Json::array(), results = Json::array();
-  for (const KernelVerdict& v : f.kernels.kernels) {
-    const KernelPlace p = place_of(build, v.kernel);
-    Json row = {{"kernel", v.kernel}, {"name", p.name}, {"compared", v.compared}, {"largest_error", v.share}};
-    if (!v.compared) row["why_not"] = v.why_not;
-    kernels.push_back(std::move(row));
-  }
+  const Json kernels = verdicts_json(build, f.kernels);
+  Json results = Json::array();
   for (const ResultDiff& r : f.results) results.push_back(result_json(r));
   Json out = {{"model", a.model}, {"same", f.different() == 0}, {"kernels", kernels}, {"results", results}, {"beside", f.beside}};
   out["first"] = f.kernels.first ? difference_json(*f.kernels.first) : Json(nullptr);

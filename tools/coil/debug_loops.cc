@@ -35,13 +35,7 @@ std::string to_text(const WatchedBuild& build, const KernelDiff& diff) {
 }
 
 Json to_json(const std::string& path, const WatchedBuild& build, const KernelDiff& diff) {
-  Json kernels = Json::array();
-  for (const KernelVerdict& v : diff.kernels) {
-    Json row = {{"kernel", v.kernel}, {"name", place_of(build, v.kernel).name}, {"compared", v.compared}, {"largest_error", v.share}};
-    if (!v.compared) row["why_not"] = v.why_not;
-    kernels.push_back(std::move(row));
-  }
-  return {{"loops", path}, {"kernels", kernels}, {"first", diff.first ? difference_json(*diff.first) : Json(nullptr)}};
+  return {{"loops", path}, {"kernels", verdicts_json(build, diff)}, {"first", diff.first ? difference_json(*diff.first) : Json(nullptr)}};
 }
 
 // Loops that were edited may read what is not there: the interpreter looks where each load goes, before generated code does not.

@@ -17,6 +17,8 @@ std::string nonfinite_text(const NonFinite& n, const Style& style);
 std::string result_text(const ResultDiff& r, const std::string& beside, const Style& style);
 Json difference_json(const KernelDifference& d);
 Json nonfinite_json(const NonFinite& n);
+// A row for each kernel: how near it came to its bound, or why it was not compared.
+Json verdicts_json(const WatchedBuild& build, const KernelDiff& diff);
 Json result_json(const ResultDiff& r);
 
 // The inputs of a call of a program, without running any of its code: its interface alone is compiled.
