@@ -102,12 +102,23 @@ struct WgmmaGemm : WgmmaPipeline<T, 128, BN, STAGES, A_K, B_K, CLASSES> {
       constexpr int kColumns = narrow_columns<E>();
       if constexpr (kColumns > 0) {
         if (epilogue.takes_columns()) {
-          const int across = groups * (8 / kColumns);
-#pragma unroll 4
-          for (int item = lane; item < 16 * across; item += 32) {
-            const int line = item / across, row = row_of(line), at = item % across * kColumns, col = col0 + c * kPiece + at;
-            if (row >= m || col >= n) continue;
-            finish_columns<kColumns, 8, float>(epilogue, batch, row, col, n - col, [&](int i) { return buffer[stage_index<float, kPiece>(line, at + i)]; });
+          const auto columns = [&](int line, int at) {
+            const int col = col0 + c * kPiece + at;
+            finish_columns<kColumns, 8, float>(epilogue, batch, row_of(line), col, n - col, [&](int i) { return buffer[stage_index<float, kPiece>(line, at + i)]; });
+          };
+          // A lane stays at its columns, so that little is done for each line but the value's way from here to memory.
+#pragma unroll
+          for (int at = lane * kColumns; at < groups * 8; at += 32 * kColumns) {
+            if (col0 + c * kPiece + at >= n) continue;
+            if (row0 + 128 <= m) {
+#pragma unroll 8
+              for (int line = 0; line < 16; ++line) columns(line, at);
+            } else {
+#pragma unroll 1
+              for (int line = 0; line < 16; ++line) {
+                if (row_of(line) < m) columns(line, at);
+              }
+            }
           }
           continue;
         }

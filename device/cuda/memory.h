@@ -14,11 +14,6 @@ CD_FN f32 to_f32(f16 x) {
   asm("cvt.f32.f16 %0,%1;" : "=f"(r) : "h"(x.bits));
   return r;
 }
-CD_FN bf16 to_bf16(f32 x) {
-  const u32 b = __float_as_uint(x);
-  const u32 rounded = b + 0x7fff + ((b >> 16) & 1);
-  return bf16{(u16)((x != x ? b | 0x400000 : rounded) >> 16)};
-}
 CD_FN f16 to_f16(f32 x) {
   f16 r;
   asm("cvt.rn.f16.f32 %0,%1;" : "=h"(r.bits) : "f"(x));
@@ -30,6 +25,7 @@ CD_FN u32 pack_bf16(f32 low, f32 high) {
   asm("cvt.rn.bf16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(high), "f"(low));
   return r;
 }
+CD_FN bf16 to_bf16(f32 x) { return bf16{(u16)pack_bf16(x, 0.0f)}; }
 CD_FN u32 pack_f16(f32 low, f32 high) {
   u32 r;
   asm("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(high), "f"(low));

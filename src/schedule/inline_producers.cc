@@ -110,6 +110,9 @@ constexpr int64_t kMaxBodyText = 1000;  // of a body as it is written, where ind
 constexpr int kMaxBodyCost = 2000;      // of its operations: clang's time grows faster than a function beyond that
 constexpr int64_t kMaxIndexText = 40;   // of indices in a producer that long indices are put into: the rules for divisions would work hard for little
 constexpr int kMaxPositions = 12;       // loads that say where to load
+constexpr int kEpilogueCost = 4;        // of a vector's element that an epilogue computes for each point of a template's result,
+constexpr int kEpilogueLoads = 2;       // from so many values,
+constexpr int64_t kEpilogueReads = 16;  // ... of which so many read the same element
 constexpr size_t kMaxName = 400;
 constexpr size_t kMaxOrigins = 200;
 
@@ -172,12 +175,15 @@ class Inliner {
     const int c = cost(p->body), n = count_loads(p->body);
     const bool cheap = c <= target_.inline_cost && n <= target_.max_inlined_loads;
     const bool once = users.size() == 1 && !expanding && target_.inline_cost >= 0;
+    const bool repeated = (c > kEpilogueCost || n > kEpilogueLoads) && repeats(buffer, readers);
     std::string why;
     if (why = too_long(buffer, p->body, readers); !why.empty()) {
       // a budget
     } else if (!once && !cheap) {
       why = "recomputing it (cost " + std::to_string(c) + ", " + std::to_string(n) + " loads) for " +
             (expanding ? "a larger domain" : std::to_string(users.size()) + " consumers") + " is dearer than storing it";
+    } else if (repeated) {
+      why = "an epilogue would compute it (cost " + std::to_string(c) + ", " + std::to_string(n) + " loads) for each point of its template's result";
     } else if (!substitute(buffer, p->body, readers)) {
       why = "the body's text would grow beyond " + std::to_string(kMaxBodyText) + " nodes";
     }
@@ -198,6 +204,15 @@ class Inliner {
       const Expr read = points(*program_.pool, s.domain);
       const bool fewer = typical(read) < typical(produced) / loads;  // a slice, a gather: what is not read need not be computed
       return !fewer && !provably_equal(read, produced);
+    });
+  }
+
+  // Whether an epilogue reads an element many times, as one of a vector along the channels: nothing else of a template waits for memory while that is computed.
+  bool repeats(BufferId buffer, const std::set<BodyRow>& readers) {
+    const int64_t produced = typical(points(*program_.pool, program_.buffer(buffer).sizes));
+    return std::any_of(readers.begin(), readers.end(), [&](const BodyRow& row) {
+      if (!in_epilogue_.contains(row.first)) return false;
+      return typical(points(*program_.pool, slot(program_, loop(row.first), row.second).domain)) / kEpilogueReads >= produced;
     });
   }
 

@@ -85,6 +85,25 @@ def test_masks_are_computed_where_they_are_read():
     assert last in sunk.programs[sunk.level[where]] and last not in sunk.programs[0]
 
 
+def test_what_is_read_behind_views_too_is_computed_where_it_is_read():
+    """A tanh that is computed anew: its derivative reads it behind aliases (of a detach), which are nobody's that Python asks for a value."""
+    def backward(saved, grad, w):
+        for _ in range(2):
+            grad = torch.ops.aten.convolution(torch.neg(grad), w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+        activation = torch.tanh(saved * 0.5)
+        kept = torch.ops.aten.alias(torch.ops.aten.alias(activation))
+        transposed = torch.ops.aten.transpose(torch.exp(saved), 2, 3)
+        return (grad * (activation + 1) * (1 - kept * kept) * torch.ops.aten.transpose(transposed, 2, 3),)
+
+    graph = traced(backward, (2, 4, 5, 5), (2, 4, 5, 5), (4, 4, 3, 3))
+    split, first, sunk = levels(graph, {torch.ops.aten.convolution.default})
+    last = max(sunk.programs)
+    for target in (torch.ops.aten.tanh.default, torch.ops.aten.exp.default):
+        node, = [n for n in graph.nodes if n.target is target]
+        assert first[node] == 0 and sunk.level[node] == last > 0, target
+    assert [n.target for n in sunk.programs[0]] == [torch.ops.aten.neg.default]
+
+
 def test_activations_are_computed_anew_before_the_convolution_that_reads_them():
     """Of what the forward graph has saved, one after the other: all at once they would be as much memory as saving them."""
     count = 6

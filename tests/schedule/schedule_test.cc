@@ -51,8 +51,8 @@ class ScheduleTest : public ScheduledProgram {
     g.b = {BufferId(w.body->id), {pool.var(2), pool.var(1)}};
     return rec.define("mm", DType::f32, {a.sizes[0], pool.index(n)}, g);
   }
-  KernelPlan plan() {
-    auto r = schedule(rec.take(), TargetTraits{});
+  KernelPlan plan(const TargetTraits& traits = {}) {
+    auto r = schedule(rec.take(), traits);
     EXPECT_TRUE(r.ok());
     return std::move(r).value();
   }
@@ -119,6 +119,43 @@ TEST_F(ScheduleTest, BiasAndActivationRunInTheEpilogue) {
   EXPECT_EQ(k.epilogue.size(), 1u);
   ASSERT_EQ(p.constants.size(), 2u);
   EXPECT_EQ(p.constants[0].packing, PlanConstant::Packing::gemm_b);
+}
+
+// The factor and offset of a batch norm whose statistics are data: an epilogue would take the root for each point. A cheap vector is computed there.
+TEST_F(ScheduleTest, DearVectorsAreStoredForTheEpilogue) {
+  const View x = input("x", {pool.index(64), pool.index(16)}), w = input("w", {pool.index(16), pool.index(8)});
+  const View variance = input("variance", {pool.index(8)}), bias = input("bias", {pool.index(8)});
+  const auto scaled = [&](const View& y, const View& by) {
+    return rec.pointwise("scale", DType::f32, y.sizes, [&](Coordinates i) { return pool.op(ScalarOp::mul, {rec.at(y, i), rec.at(by, i.subspan(1))}); });
+  };
+  const View factor = unary("factor", ScalarOp::rsqrt, variance);
+  const View offset = unary("cheap", ScalarOp::neg, bias);
+  output(scaled(scaled(gemm(x, w, 8), factor), offset));
+  TargetTraits traits;
+  traits.inline_cost = 12;
+  const KernelPlan p = plan(traits);
+  ASSERT_EQ(p.kernels.size(), 2u);
+  EXPECT_EQ(p.kernels[0].name, "factor");
+  const auto& k = std::get<TemplateKernel>(p.kernels[1].def);
+  ASSERT_EQ(k.epilogue.size(), 1u);
+  EXPECT_FALSE(any_of(k.epilogue[0].value, [](Expr e) { return e->is_op(ScalarOp::rsqrt); }));
+  EXPECT_TRUE(any_of(k.epilogue[0].value, [](Expr e) { return e->is_op(ScalarOp::neg); }));
+  EXPECT_TRUE(std::any_of(p.not_fused.begin(), p.not_fused.end(), [](const FusionNote& n) { return n.reason.find("for each point") != std::string::npos; }));
+}
+
+// Of as many points as the template's result there is nothing to be saved, nor where few of them read an element.
+TEST_F(ScheduleTest, DearMatricesAreComputedInTheEpilogue) {
+  for (const int64_t rows : {8, 64}) {
+    const int64_t read = rows == 8 ? 1 : rows;
+    const View x = input("x", {pool.index(rows), pool.index(16)}), w = input("w", {pool.index(16), pool.index(8)});
+    const View root = unary("root", ScalarOp::rsqrt, input("other", {pool.index(read), pool.index(8)})), y = gemm(x, w, 8);
+    output(rec.pointwise("scale", DType::f32, y.sizes, [&](Coordinates i) {
+      return pool.op(ScalarOp::mul, {rec.at(y, i), rec.at(root, std::vector<Expr>{read == 1 ? pool.index(0) : i[0], i[1]})});
+    }));
+  }
+  TargetTraits traits;
+  traits.inline_cost = 12;
+  EXPECT_EQ(plan(traits).kernels.size(), 2u);
 }
 
 // Two templates meet in one sum: it can run in one epilogue only, and the other's result is stored.

@@ -57,7 +57,7 @@ def _writes(node: Node) -> bool:
 def _readers(node: Node, split: Split) -> Iterator[Node]:
     """The operators behind views, elements of lists and numbers, and the graph's output."""
     for user in node.users:
-        if user.op == "output" or user in split.level and (split.is_coil(user) or split.is_torch(user) or split.asks_for_tensor(user)):
+        if user.op == "output" or user in split.level and (split.is_coil(user) or split.is_torch(user) or is_number(user) and split.asks_for_tensor(user)):
             yield user
         elif user in split.level:
             yield from _readers(user, split)

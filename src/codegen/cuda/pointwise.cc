@@ -5,6 +5,7 @@
 
 #include "codegen/cuda/points.h"
 #include "codegen/index_text.h"
+#include "schedule/schedule.h"
 
 namespace coil::cuda {
 namespace {
@@ -12,16 +13,22 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kMostGroups = 8;  // of points of one thread
 
+// What keeps enough of memory's loads under way: this many bytes of each buffer a thread, where there are more points than threads that a machine has at once
+// (some 2^18). Bodies beyond so many nodes have loads enough, or would fill the registers.
+constexpr int kBytes = 16;
+constexpr int64_t kThreadsAtOnce = 1 << 18;
+constexpr int kMostNodes = 160;  // of all groups
+
 class PointwiseWriter {
  public:
   // points: of a thread; 0: as many as are one access.
   PointwiseWriter(const KernelPlan& plan, const LoopKernel& k, bool part, int threads = kThreads, int points = 0)
       : plan_(plan), k_(k), part_(part), c_(loop_context(plan, k)), threads_(threads), axis_(lane_axis(k)), width_(access_width(c_, k, axis_)) {
     if (points > 0 && points < width_) width_ = points;
-    groups_ = std::max(points / width_, 1);
+    groups_ = points > 0 ? std::max(points / width_, 1) : own_groups();
   }
 
-  int width() const { return width_; }
+  int points() const { return width_ * groups_; }
   bool possible() const { return groups_ == 1 || (groups_ <= kMostGroups && !k_.axes.empty()); }
 
   KernelText run() {
@@ -43,6 +50,20 @@ class PointwiseWriter {
   std::string type() const { return c_.index_type(); }
   std::string index(Expr e) { return index_text(c_, e); }
 
+  // Where accesses are narrow (rows of odd lengths, positions from data) a thread takes several points, far apart, whose loads do not wait for each other.
+  int own_groups() const {
+    if (k_.axes.empty()) return 1;
+    int widest = 1;
+    for_each_access(k_.stmts, [&](BufferId id, Expr, int) { widest = std::max(widest, byte_size(plan_.buffer(id).info.dtype)); });
+    int nodes = 0;
+    for (const Stmt& s : k_.stmts) visit(s.value, [&](Expr) { ++nodes; });
+    const int64_t items = typical(item_count());
+    int groups = 1;
+    while (groups < kMostGroups && groups * 2 * width_ * widest <= kBytes && groups * 2 * nodes <= kMostNodes && items / (groups * 2) >= kThreadsAtOnce)
+      groups *= 2;
+    return groups;
+  }
+
   Expr item_count() const {
     Expr items = pool().index(1);
     for (int a = 0; a < static_cast<int>(k_.axes.size()); ++a) {
@@ -57,8 +78,9 @@ class PointwiseWriter {
     const std::string ix = type(), unsigned_ix = c_.wide_index ? "cd::u64" : "cd::u32";
     const std::string in = groups_ > 1 ? "    " : "  ", leave = groups_ > 1 ? "continue" : "return";
     std::string text = groups_ > 1 ? fmt::format("#pragma unroll\n  for (int g = 0; g < {}; ++g) {{\n", groups_) : "";
-    text += fmt::format("{0}const {1} item = ({1}){2} * {3} + {4}threadIdx.x;\n{0}if (item >= {5}) return;\n", in, ix, part_ ? "block" : "blockIdx.x",
-                        threads_ * groups_, groups_ > 1 ? fmt::format("g * {} + ", threads_) : "", index(items));
+    text += fmt::format("{0}const {1} item = ({1}){2} * {3} + {4}threadIdx.x;\n", in, ix, part_ ? "block" : "blockIdx.x", threads_ * groups_,
+                        groups_ > 1 ? fmt::format("g * {} + ", threads_) : "");
+    text += fmt::format("{}if (item >= {}) {};\n", in, index(items), leave);
     std::vector<int> order = {axis_};
     for (int a = static_cast<int>(k_.axes.size()) - 1; a >= 0; --a) {
       if (a != axis_) order.push_back(a);
@@ -102,7 +124,7 @@ std::optional<KernelText> pointwise_text(const KernelPlan& plan, const LoopKerne
   return writer.possible() ? std::optional(writer.run()) : std::nullopt;
 }
 
-int own_points(const KernelPlan& plan, const LoopKernel& kernel) { return PointwiseWriter(plan, kernel, false).width(); }
+int own_points(const KernelPlan& plan, const LoopKernel& kernel) { return PointwiseWriter(plan, kernel, false).points(); }
 
 std::optional<KernelText> pointwise_part(const KernelPlan& plan, const LoopKernel& kernel) {
   if (transposing_text(plan, kernel)) return std::nullopt;

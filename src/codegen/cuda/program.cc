@@ -171,14 +171,13 @@ class ProgramWriter {
     return l;
   }
 
-  // Each part's last block may be the only one that is not full.
+  // At most so many blocks: each part's last one may be the only one that is not full, and some parts' blocks may do more than others'.
   GridWork work_of(const std::vector<KernelText>& parts) const {
-    const int64_t share = parts[0].threads;
+    int64_t share = INT64_MAX;
+    for (const KernelText& p : parts) share = std::min(share, p.work.amount ? p.work.per_block : INT64_MAX);
+    if (share == INT64_MAX) share = 1;
     Expr sum = plan_.pool->index(0);
-    for (const KernelText& p : parts) {
-      CHECK(!p.work.amount || p.work.per_block == share, "kernels beside each other have blocks alike");
-      sum = sum + (p.work.amount ? p.work.amount : plan_.pool->index(1)) + (share - 1);
-    }
+    for (const KernelText& p : parts) sum = sum + (p.work.amount ? p.work.amount : plan_.pool->index(1)) + (share - 1);
     return {sum, share};
   }
 
