@@ -1,4 +1,4 @@
-"""Training graphs with their images' channels last (coil.dynamo's _layout and _products): the same numbers, the strides that tracing says, what the user
+"""Training graphs with their images' channels last (coil.dynamo's _layout, _products and _biases): the same numbers, the strides that tracing says, what the user
 gets as eager lays it. PyTorch runs the graphs on the CPU, as what is written for CUDA tensors and as what is written for the CPU; the last tests run coil's."""
 
 import functools
@@ -76,6 +76,7 @@ NETWORKS = {
     "views": lambda: nn.Sequential(conv(3, 8, 3), Views()),
     "upsampled": lambda: nn.Sequential(conv(3, 8, 1), nn.Upsample(scale_factor=2), nn.PixelShuffle(2), conv(2, 4, 3)),
     "pools": lambda: nn.Sequential(conv(3, 12, 1), nn.MaxPool2d(3, 2, 1), nn.MaxPool2d(3, 1, 1, dilation=2), nn.AdaptiveMaxPool2d((4, 3)), conv(12, 4, 1)),
+    "volumes": lambda: nn.Sequential(nn.Unflatten(1, (3, 1)), nn.Conv3d(3, 4, (1, 3, 3)), nn.ReLU(), nn.ConvTranspose3d(4, 2, 2)),
     "lines": lambda: nn.Sequential(nn.Flatten(2), nn.Conv1d(3, 4, 3), nn.ReLU()),
 }
 
@@ -102,10 +103,10 @@ def network(name, dtype, size):
     return NETWORKS[name]().to(dtype).train()
 
 
-def check_same(found, expected, dtype):
+def check_same(found, expected, dtype, half=6e-2):
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.shape == theirs.shape and same_strides(ours, theirs)
-        assert (ours.float() - theirs.float()).abs().max() <= (1e-4 if dtype == torch.float32 else 6e-2) * theirs.float().abs().max().clamp_min(1e-3)
+        assert (ours.float() - theirs.float()).abs().max() <= (1e-4 if dtype == torch.float32 else half) * theirs.float().abs().max().clamp_min(1e-3)
 
 
 def again(model, x, compiler):
@@ -122,10 +123,13 @@ def test_the_same_in_other_strides(name, dtype, size, device):
     x = torch.randn(size).to(dtype).requires_grad_()
     expected = results(model, x)
     seen = []
-    check_same(again(model, x, backend(seen, device=device)), expected, dtype)
+    # On a GPU PyTorch rounds a convolution before it adds the bias; here, on the CPU, it does not.
+    check_same(again(model, x, backend(seen, device=device)), expected, dtype, 1e-1 if device == CUDA else 6e-2)
     convolutions = [node for _, node in seen if node.target in (aten.convolution.default, aten.convolution_backward.default)]
     moved = [node for node in convolutions if node.args[0].meta["val"].is_contiguous(memory_format=torch.channels_last)]
-    assert bool(moved) == (name != "lines"), "images have their channels last"
+    assert bool(moved) == (name not in ("lines", "volumes")), "images have their channels last"
+    biased = [node for node in convolutions if (node.args[2] is not None if node.target is aten.convolution.default else node.args[10][2])]
+    assert convolutions and bool(biased) == (device == CPU), "coil adds biases to PyTorch's convolutions, and sums their gradients"
     images = [node for _, node in seen if node.target is aten.permute.default and node.args[1] == [0, 3, 1, 2] and node.args[0].args[0].target in (aten.mm.default, aten.addmm.default)]
     assert bool(images) == (device == CUDA and dtype == torch.bfloat16 and name in ("depthwise", "grouped", "upsampled", "transposed", "pools"))
 
@@ -138,7 +142,7 @@ def test_of_coil(name, dtype, size):
     x = torch.randn(size).to(dtype).requires_grad_()
     expected = results(model, x)
     check_same(again(model, x, "coil"), expected, dtype)
-    if name == "views":
+    if name in ("views", "volumes"):
         return  # (of a result that PyTorch's own gradient of a mean lays out)
     last = x.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
     check_same(again(model, last, "coil")[1:], results(model.to(memory_format=torch.channels_last), last)[1:], dtype)

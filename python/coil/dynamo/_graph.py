@@ -17,6 +17,7 @@ from .._errors import Error, make_error
 from .._registry import may_have_kernel
 from .._stats import stats
 from ..triton import refuse_on_cpu, rewrite_graph
+from ._biases import separate_biases
 from ._control import inner_nodes, is_control
 from ._cuda_graphs import CudaGraphs, static_inputs, with_writes_behind, write_behind
 from ._decompositions import operator_name
@@ -97,6 +98,7 @@ def _lay_out(gm: GraphModule, inputs: Sequence[Any], of_pytorch: Collection[str]
     first_saved = metadata.num_forward if metadata and reported is not None else None
     graph, strides = lay_images_channels_last(gm.graph, inputs, of_pytorch, device, first_saved)
     write_products(graph, of_pytorch, device)
+    separate_biases(graph, of_pytorch, device)
     if graph is not gm.graph:  # setting it makes PyTorch write the module's code anew
         gm.graph = graph
     if strides and reported is not None:

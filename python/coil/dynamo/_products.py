@@ -11,7 +11,7 @@ from typing import Any, Collection
 import torch
 from torch.fx import Graph, Node
 
-from ._split import base_of
+from ._split import base_of, tensors_of
 
 aten = torch.ops.aten
 
@@ -24,9 +24,9 @@ def write_products(graph: Graph, of_pytorch: Collection[str], device: torch.devi
         return
     for node in list(graph.nodes):
         if node.target is aten.convolution.default and _is_product(node, node.args[0], node.args[1], node.args[3:]):
-            _Writer(graph, node).forward()
+            _Product(graph, node).forward()
         elif node.target is aten.convolution_backward.default and _is_product(node, node.args[1], node.args[2], node.args[4:]) and node.args[10][0]:  # type: ignore[index]
-            _Writer(graph, node).gradient()
+            _Product(graph, node).gradient()
 
 
 def _is_product(node: Node, image: Any, weight: Any, parameters: tuple) -> bool:
@@ -41,14 +41,43 @@ def _is_product(node: Node, image: Any, weight: Any, parameters: tuple) -> bool:
     return list(w.shape[2:]) == _ONE and list(stride) == _ONE and list(padding) == _NONE and lies_so and x.dtype in (torch.bfloat16, torch.float16)
 
 
-class _Writer:
+class Writer:
     """Nodes in front of `node`, with the values that tracing finds."""
 
     def __init__(self, graph: Graph, node: Node) -> None:
         self.graph, self.node = graph, node
-        value = node.meta["val"]
-        self.mode = (value[0] if isinstance(value, (list, tuple)) else value).fake_mode
+        self.mode = next(tensors_of(node.meta["val"])).fake_mode  # type: ignore[attr-defined]
 
+    def op(self, target: Any, *args: Any) -> Node:
+        with self.mode:
+            value = target(*torch.fx.map_arg(args, lambda n: n.meta["val"]))
+        with self.graph.inserting_before(self.node):
+            made = self.graph.call_function(target, args)
+        made.meta.update(self.node.meta, val=value)
+        return made
+
+    def replace_gradients(self, made: dict[int, Node]) -> None:
+        """Of a convolution's gradients (of image, weight and bias: 0 to 2) those that are made otherwise; its own operator keeps the rest, if there is any."""
+        parts = {user.args[1]: user for user in self.node.users if user.target is operator.getitem}
+        for place, value in made.items():
+            if place in parts:
+                parts[place].replace_all_uses_with(value)
+                self.graph.erase_node(parts[place])
+        wanted = [asked and place not in made for place, asked in enumerate(self.node.args[10])]  # type: ignore[arg-type]
+        if not any(wanted[place] for place in parts):
+            self.graph.erase_node(self.node)
+            return
+        arguments = list(self.node.args)
+        arguments[10] = wanted
+        self.node.args = tuple(arguments)
+        self.node.meta["val"] = tuple(value if keeps else None for value, keeps in zip(self.node.meta["val"], wanted))
+
+    def bias_gradient(self) -> Node:
+        gradient = self.node.args[0]
+        return self.op(aten.sum.dim_IntList, gradient, [d for d in range(gradient.meta["val"].dim()) if d != 1])  # type: ignore[union-attr]
+
+
+class _Product(Writer):
     def forward(self) -> None:
         image, weight, bias = self.node.args[:3]
         matrix = self.op(aten.t.default, self.matrix(weight))
@@ -59,31 +88,11 @@ class _Writer:
     def gradient(self) -> None:
         """Of the image and the bias; the convolution's own operator keeps the weight's."""
         gradient, _, weight = self.node.args[:3]
-        of_image, of_weight, of_bias = self.node.args[10]  # type: ignore[misc]
-        parts = {user.args[1]: user for user in self.node.users if user.target is operator.getitem}
-        assert of_image
+        _, _, of_bias = self.node.args[10]  # type: ignore[misc]
         made = {0: self.images(self.op(aten.mm.default, self.rows(gradient), self.matrix(weight)), gradient)}
         if of_bias:
-            made[2] = self.op(aten.sum.dim_IntList, gradient, [0, 2, 3])
-        for place, value in made.items():
-            if place in parts:
-                parts[place].replace_all_uses_with(value)
-                self.graph.erase_node(parts[place])
-        if 1 in parts and of_weight:
-            arguments = list(self.node.args)
-            arguments[10] = [False, True, False]
-            self.node.args = tuple(arguments)
-            self.node.meta["val"] = (None, self.node.meta["val"][1], None)
-        else:
-            self.graph.erase_node(self.node)
-
-    def op(self, target: Any, *args: Any) -> Node:
-        with self.mode:
-            value = target(*torch.fx.map_arg(args, lambda n: n.meta["val"]))
-        with self.graph.inserting_before(self.node):
-            made = self.graph.call_function(target, args)
-        made.meta.update(self.node.meta, val=value)
-        return made
+            made[2] = self.bias_gradient()
+        self.replace_gradients(made)
 
     def rows(self, image: Any) -> Node:
         n, c, h, w = image.meta["val"].shape
