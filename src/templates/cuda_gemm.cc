@@ -32,7 +32,7 @@ CudaVariant plain_variant(const GemmProblem& p, const TileChoice& c) {
   v.name = fmt::format("{}_{}x{}x{}", simt ? "simt" : "mma", t.bm, t.bn, t.bk);
   v.header = simt ? "cuda/gemm_simt.h" : "cuda/gemm_mma.h";
   v.call = fmt::format("cd::gemm_{}<{}, {}, {}, {}, {}, {}, {}, {}{}, {}, {}>(t, epilogue);", simt ? "simt" : "mma", simt ? p.type() : p.tensor_type(), t.bm,
-                       t.bn, t.bk, t.wm, t.wn, t.stages, simt ? fmt::format("{}, ", t.slices) : "", p.a_k, p.b_k, c.split);
+                       t.bn, t.bk, t.wm, t.wn, stages_of(p, t), simt ? fmt::format("{}, ", t.slices) : "", p.a_k, p.b_k, c.split);
   v.grid_x = fmt::format("{} * {} * {}", tiles_text("t.m", t.bm), tiles_text("t.n", t.bn), c.split);
   v.grid_z = kBatchGrid;
   return v;

@@ -185,8 +185,14 @@ int a_classes(const GemmProblem& p) {
 
 int classes_of(const GemmProblem& p, const GemmTile& t) { return t.kind == TileKind::wgmma || t.kind == TileKind::wgmma_split ? a_classes(p) : 1; }
 
+// Of a block that computes one tile no more than it has steps: more blocks are then on a multiprocessor at once, which is what many small products want.
 // In classes of rows a stage is left later: as many as there is room for beside what finishing a tile needs.
 int stages_of(const GemmProblem& p, const GemmTile& t) {
+  const bool hopper = t.kind == TileKind::wgmma_split || t.kind == TileKind::wgmma_copy;
+  if (classes_of(p, t) == 1 && known(p.facts.k) && (hopper || t.kind == TileKind::mma)) {
+    const int64_t steps = tiles(*known(p.facts.k), hopper ? p.step() : t.bk), least = t.kind == TileKind::wgmma_copy ? 3 : 2;
+    return static_cast<int>(std::clamp<int64_t>(steps, std::min<int64_t>(least, t.stages), t.stages));
+  }
   if (classes_of(p, t) == 1) return t.stages;
   return std::min(10, (static_cast<int>(cuda_machine(p.sm).shared_bytes) - (t.kind == TileKind::wgmma ? static_cast<int>(cd::gemm_wgmma_buffers(2)) : 0)) /
                           ((t.bm + loaded_columns(p, t)) * 128 + 32));
