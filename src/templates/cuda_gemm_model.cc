@@ -117,7 +117,9 @@ double wgmma_time(const GemmProblem& p, const TileChoice& c) {
   const double alone = 170 + 9.1 * t.bn * t.bm / 128 + (c.split > 1 ? (through > 0 ? 2800 : 2200) + 0.085 * t.bm * t.bn * std::log2(c.split) : 0);
   const double in_turns = 1630 + 22.7 * t.bn * t.bm / 128 + (c.split > 1 ? 1000 + 0.015 * t.bm * t.bn * std::log2(c.split) : 0);
   const double finish = turns_of(p, t) == 2 ? in_turns : alone;
-  const int64_t resident = persistent ? 1 : std::max<int64_t>(1, cuda_machine(p.sm).shared_bytes / (shared_bytes(p, c) + 1024));
+  // With all of its stages: fitted so. What more blocks there are with fewer of them does not change which tile is best.
+  const int64_t staged = classes_of(p, t) > 1 ? shared_bytes(p, c) : cd::gemm_wgmma_split_shared(t.bm, t.bn, loaded_columns(p, t), t.stages, 1);
+  const int64_t resident = persistent ? 1 : std::max<int64_t>(1, cuda_machine(p.sm).shared_bytes / (staged + 1024));
   const double turns = static_cast<double>(tiles(blocks, sms)), ends = static_cast<double>(tiles(blocks, sms * resident));
   // From memory at least once; few multiprocessors do not draw all that it can give.
   const double memory = p.size() * static_cast<double>((p.m + p.n) * p.k * std::max<int64_t>(p.batch, 1)) / std::min(cuda_machine(p.sm).memory, busy * 40);

@@ -177,6 +177,21 @@ TEST_F(CudaGemmTest, BatchesAreLinesOfOneMap) {
   EXPECT_TRUE(cuda_gemm_variants(f, 90)[0].name.starts_with("wgmma_copy_"));
 }
 
+// Windows' attention, say: a stage more than there are steps is room that another block could have.
+TEST_F(CudaGemmTest, ManySmallProductsShareAMultiprocessor) {
+  const auto of = [&](int sm, int64_t k) {
+    CudaGemmFacts f = linear(DType::bf16, 49, 49, k);
+    f.batch = size(1536), f.a_batch = size(49 * k), f.b_batch = size(49 * k);
+    return cuda_gemm_variants(f, sm)[0];
+  };
+  for (const int sm : {80, 90}) {
+    const CudaVariant few = of(sm, 32), many = of(sm, 4096);
+    EXPECT_GE(cuda_machine(sm).shared_bytes / few.shared_bytes, 4) << few.name;
+    EXPECT_EQ(few.name, many.name);
+    EXPECT_GE(many.shared_bytes, few.shared_bytes * 3 / 2);
+  }
+}
+
 TEST_F(CudaGemmTest, DynamicRowsHaveAKernelForFewAndOneForMany) {
   const auto v = cuda_gemm_variants(linear(DType::bf16, dynamic(1, 8192), size(4096), size(4096)), 90);
   ASSERT_GE(v.size(), 4u);
