@@ -104,10 +104,11 @@ def error(found, exact):
 
 
 def kernels_of(form, busiest):
-    """(ms a call of all kernels, launches, the busiest ones as [ms, launches, name])."""
+    """(ms a call of all kernels, launches, the busiest ones as [ms, launches, name]): the quickest of three looks, since what other processes launch
+    while they prepare counts as the time of whichever kernel it interrupts."""
     from kernel_times import kernel_times
 
-    us, launches, rows = kernel_times(lambda: form.run(1), 2)
+    us, launches, rows = min((kernel_times(lambda: form.run(1), 2) for _ in range(3)), key=lambda found: found[0])
     return round(us / 1e3, 4), launches, [[round(us / 1e3, 4), count, name] for us, count, name in rows[:busiest]]
 
 

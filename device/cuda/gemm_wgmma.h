@@ -104,7 +104,8 @@ struct WgmmaGemm : WgmmaPipeline<T, 128, BN, STAGES, A_K, B_K, CLASSES> {
         if (epilogue.takes_columns()) {
           const auto columns = [&](int line, int at) {
             const int col = col0 + c * kPiece + at;
-            finish_columns<kColumns, 8, float>(epilogue, batch, row_of(line), col, n - col, [&](int i) { return buffer[stage_index<float, kPiece>(line, at + i)]; });
+            finish_columns<kColumns, 8, float>(epilogue, batch, row_of(line), col, n - col,
+                                               [&](int i) { return buffer[stage_index<float, kPiece>(line, at + i)]; });
           };
           // A lane stays at its columns, so that little is done for each line but the value's way from here to memory.
 #pragma unroll
