@@ -70,6 +70,26 @@ def test_train_convolutions():
     train(Convolutions, lambda step: (torch.randn(4, 3, 16, 16),), square)
 
 
+@pytest.mark.parametrize("norm, pool, kept", [(False, nn.MaxPool2d(2), False), (False, nn.MaxPool2d(3, 2, 1), False), (False, nn.AdaptiveMaxPool2d(5), False),
+                                              (True, nn.MaxPool2d(2), True)], ids=str)
+def test_places_of_maxima_are_kept_where_what_is_pooled_is_not(norm, pool, kept):
+    """Of whole numbers, among which there are many ties: the first one's place is eager's."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), *([nn.BatchNorm2d(4)] if norm else []), nn.ReLU(), pool, nn.Conv2d(4, 3, 1))
+    if not norm:
+        for parameter in model.parameters():
+            parameter.data = torch.randint(-2, 3, parameter.shape).float()
+    x = torch.randint(-2, 3, (3, 2, 17, 14)).float().requires_grad_()
+    expected = torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        loss = torch.compile(model, backend="coil")(x).square().sum()
+    found = torch.autograd.grad(loss, [x, *model.parameters()])
+    assert any(t.dtype == torch.int64 and t.dim() == 4 for t in saved) == kept, [(t.dtype, tuple(t.shape)) for t in saved]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * max(g.abs().max().item() for g in expected))
+    nothing_in_torch()
+
+
 def test_train_attention():
     train(Attention, lambda step: (torch.randint(0, 50, (2, 12)),), lambda out: F.cross_entropy(out.view(-1, 50), torch.arange(24)))
 

@@ -27,15 +27,21 @@ _EXACT = {aten.gather.default, aten.index.Tensor, aten.index_select.default, ate
 # What PyTorch's cut does not know, since Inductor never sees it whole. Views and copies, which cost nothing or little to have again:
 _COMPUTED_ANEW = {aten.transpose, aten.cat, aten.constant_pad_nd, aten.masked_fill, aten.flip, aten.repeat, aten.split_with_sizes, aten.unbind,
                   aten.diagonal, aten.tril, aten.index_select}
+# Places of maxima, which are eight bytes each beside the two or four of an element: see keep_places_of_maxima.
+_MAXIMA = {aten.max_pool2d_with_indices, aten.max_pool3d_with_indices, aten.adaptive_max_pool2d, aten.adaptive_max_pool3d}
+_COMPUTED_ANEW |= _MAXIMA
+_PRODUCTS = {aten.convolution.default, aten.addmm.default, aten.mm.default}
 # What coil's kernels join with what it reads: that need not be in memory for it.
 _JOINED = {aten._log_softmax_backward_data, aten._softmax_backward_data, aten.native_layer_norm_backward, aten.native_group_norm_backward, aten.nll_loss_forward,
            aten.nll_loss2d_forward, aten.silu_backward, aten.hardswish_backward, aten.hardsigmoid_backward, aten.elu_backward, aten.leaky_relu_backward,
-           aten.hardtanh_backward, aten.mish_backward, aten.sigmoid_backward, aten.tanh_backward}
+           aten.hardtanh_backward, aten.mish_backward, aten.sigmoid_backward, aten.tanh_backward, aten.max_pool2d_with_indices_backward,
+           aten.max_pool3d_with_indices_backward, aten.adaptive_max_pool2d_backward, aten.adaptive_max_pool3d_backward}
 
 
 def partition(joint: GraphModule, inputs: Any, **settings: Any) -> tuple[GraphModule, GraphModule]:
     keep_what_is_compared(joint.graph)
     forget_unread_statistics(joint.graph)
+    keep_places_of_maxima(joint.graph)
     with _coils_operators():
         return partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
 
@@ -76,6 +82,18 @@ def forget_unread_statistics(graph: Graph) -> None:
             arguments = list(node.args)
             arguments[3] = arguments[4] = None
             node.args = tuple(arguments)
+
+
+def keep_places_of_maxima(graph: Graph) -> None:
+    """A pool of what a product's activation gives is computed anew: that is kept anyway, since the activation's gradient asks for its sign. Behind a norm it
+    is not, and would be computed anew too: there the places are kept."""
+    for node in graph.nodes:
+        if getattr(node.target, "overloadpacket", None) not in _MAXIMA:
+            continue
+        source = _source(node.args[0])
+        if source is not None and source.op == "call_function" and source.target not in _PRODUCTS:
+            for kept in (node, *node.users):
+                kept.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
 
 
 def _source(value: Any) -> Node | None:
