@@ -335,7 +335,8 @@ class Grouper {
     return "";
   }
 
-  // Groups in an order that respects dependences; among ready ones the one with the earliest last loop.
+  // Groups in an order that respects dependences; among ready ones the one with the earliest last loop. What nobody reads is the program's: its last loop
+  // stands where results are, at the end, and until then its operands would be in memory, as those of all gradients of weights.
   std::vector<FusionGroup> sorted() {
     const size_t n = groups_.size();
     std::vector<std::vector<size_t>> readers(n);
@@ -346,7 +347,8 @@ class Grouper {
     }
     std::priority_queue<std::pair<int, size_t>, std::vector<std::pair<int, size_t>>, std::greater<>> ready;
     const auto add_if_ready = [&](size_t g) {
-      if (missing[g] == 0) ready.emplace(groups_[g].loops.back(), g);
+      const std::vector<int>& loops = groups_[g].loops;
+      if (missing[g] == 0) ready.emplace(readers[g].empty() ? loops.front() : loops.back(), g);
     };
     for (size_t g = 0; g < n; ++g) add_if_ready(g);
     std::vector<FusionGroup> out;

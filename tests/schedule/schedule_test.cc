@@ -158,6 +158,25 @@ TEST_F(ScheduleTest, DearMatricesAreComputedInTheEpilogue) {
   EXPECT_EQ(plan(traits).kernels.size(), 2u);
 }
 
+// Gradients of weights: their epilogues are written last in the program, their operands need not be in memory until then.
+TEST_F(ScheduleTest, ResultsThatNobodyReadsAreMadeAsSoonAsTheyCan) {
+  const View x = input("x", {pool.index(64), pool.index(16)}), v = input("v", {pool.index(16), pool.index(16)}),
+             w = input("w", {pool.index(16), pool.index(8)});
+  std::vector<View> gradients;
+  View h = unary("tanh", ScalarOp::tanh, x);
+  for (int layer = 0; layer < 3; ++layer) {
+    gradients.push_back(gemm(h, w, 8));
+    h = unary("exp", ScalarOp::exp, gemm(h, v, 16));
+  }
+  for (const View& g : gradients) output(unary("neg", ScalarOp::neg, g));
+  output(h);
+  const KernelPlan p = plan();
+  std::vector<std::string> names;
+  for (const Kernel& k : p.kernels) names.push_back(k.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"tanh", "mm_neg", "mm_exp", "mm_neg", "mm_exp", "mm_neg", "mm_exp"}));
+  EXPECT_EQ(typical(p.arena_bytes), 2 * 64 * 16 * 4);
+}
+
 // Two templates meet in one sum: it can run in one epilogue only, and the other's result is stored.
 TEST_F(ScheduleTest, OneEpiloguePerSum) {
   const View x = input("x", {batch, pool.index(16)});
