@@ -1,6 +1,7 @@
 """Training graphs with their images' channels last (coil.dynamo's _layout, _products and _biases): the same numbers, the strides that tracing says, what the user
 gets as eager lays it. PyTorch runs the graphs on the CPU, as what is written for CUDA tensors and as what is written for the CPU; the last tests run coil's."""
 
+import contextlib
 import functools
 import sys
 
@@ -103,10 +104,33 @@ def network(name, dtype, size):
     return NETWORKS[name]().to(dtype).train()
 
 
-def check_same(found, expected, dtype, half=6e-2):
+def check_same(found, expected, dtype):
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.shape == theirs.shape and same_strides(ours, theirs)
-        assert (ours.float() - theirs.float()).abs().max() <= (1e-4 if dtype == torch.float32 else half) * theirs.float().abs().max().clamp_min(1e-3)
+        assert (ours.float() - theirs.float()).abs().max() <= (1e-4 if dtype == torch.float32 else 6e-2) * theirs.float().abs().max().clamp_min(1e-3)
+
+
+@contextlib.contextmanager
+def biases_behind(model):
+    """As PyTorch computes on a GPU: a convolution is rounded before its bias is added. On the CPU it is not, nor in the products that convolutions of
+    single pixels are."""
+    biased = [m for m in model.modules() if isinstance(m, nn.modules.conv._ConvNd) and m.bias is not None and m.kernel_size != (1, 1)]
+
+    def forward(m, original, x):
+        bias, m.bias = m.bias, None
+        try:
+            y = original(x)
+        finally:
+            m.bias = bias
+        return y + bias.view(-1, *[1] * (y.dim() - 2))
+
+    for m in biased:
+        m.forward = functools.partial(forward, m, m.forward)
+    try:
+        yield
+    finally:
+        for m in biased:
+            del m.forward
 
 
 def again(model, x, compiler):
@@ -121,10 +145,10 @@ def again(model, x, compiler):
 def test_the_same_in_other_strides(name, dtype, size, device):
     model = network(name, dtype, size)
     x = torch.randn(size).to(dtype).requires_grad_()
-    expected = results(model, x)
+    with biases_behind(model) if device == CUDA else contextlib.nullcontext():
+        expected = results(model, x)
     seen = []
-    # On a GPU PyTorch rounds a convolution before it adds the bias; here, on the CPU, it does not.
-    check_same(again(model, x, backend(seen, device=device)), expected, dtype, 1e-1 if device == CUDA else 6e-2)
+    check_same(again(model, x, backend(seen, device=device)), expected, dtype)
     convolutions = [node for _, node in seen if node.target in (aten.convolution.default, aten.convolution_backward.default)]
     moved = [node for node in convolutions if node.args[0].meta["val"].is_contiguous(memory_format=torch.channels_last)]
     assert bool(moved) == (name not in ("lines", "volumes")), "images have their channels last"

@@ -6,7 +6,7 @@ anyhow: an activation's adds the bias, and an activation's gradient is summed wh
 
 from __future__ import annotations
 
-from typing import Any, Collection
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -16,10 +16,8 @@ from ._products import Writer
 aten = torch.ops.aten
 
 
-def separate_biases(graph: Graph, of_pytorch: Collection[str], device: torch.device) -> None:
+def separate_biases(graph: Graph) -> None:
     """Changes the graph."""
-    if device.type != "cuda" or "convolutions" not in of_pytorch:
-        return
     for node in list(graph.nodes):
         if node.target is aten.convolution.default and isinstance(node.args[2], Node):
             _add_bias(Writer(graph, node))

@@ -97,8 +97,9 @@ def _lay_out(gm: GraphModule, inputs: Sequence[Any], of_pytorch: Collection[str]
     reported = context.output_strides if context and kind == "forward" else None
     first_saved = metadata.num_forward if metadata and reported is not None else None
     graph, strides = lay_images_channels_last(gm.graph, inputs, of_pytorch, device, first_saved)
-    write_products(graph, of_pytorch, device)
-    separate_biases(graph, of_pytorch, device)
+    if device.type == "cuda" and "convolutions" in of_pytorch:
+        write_products(graph)
+        separate_biases(graph)
     if graph is not gm.graph:  # setting it makes PyTorch write the module's code anew
         gm.graph = graph
     if strides and reported is not None:

@@ -6,7 +6,7 @@ PyTorch's convolutions cut a graph into coil's programs. These need not: pixels 
 from __future__ import annotations
 
 import operator
-from typing import Any, Collection
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
@@ -18,10 +18,8 @@ aten = torch.ops.aten
 _ONE, _NONE = [1, 1], [0, 0]
 
 
-def write_products(graph: Graph, of_pytorch: Collection[str], device: torch.device) -> None:
+def write_products(graph: Graph) -> None:
     """Changes the graph. The gradients of weights stay convolutions': sums over all pixels, for which cuDNN has kernels of its own."""
-    if device.type != "cuda" or "convolutions" not in of_pytorch:
-        return
     for node in list(graph.nodes):
         if node.target is aten.convolution.default and _is_product(node, node.args[0], node.args[1], node.args[3:]):
             _Product(graph, node).forward()
