@@ -1,7 +1,7 @@
 // Matrix products of bf16, f16 and (gemm_wgmma_split by TMA alone) tf32 on Hopper's tensor cores (sm_90a): TMA, wgmma, specialised warps.
 //
-//   gemm_wgmma        a persistent grid. A block of 384 threads computes tiles of 128 x BN, one after the other. The third warpgroup's one
-//                     thread loads steps of 64 along k into STAGES buffers, also those of the next tile while this one is finished; two
+//   gemm_wgmma        a persistent grid. A block of BM * 2 + 128 threads computes tiles of BM x BN, one after the other. The last warpgroup's one
+//                     thread loads steps of 64 along k into STAGES buffers, also those of the next tile while this one is finished; BM / 64
 //                     warpgroups multiply 64 x BN each and finish their part through shared memory, so that consecutive lanes call the
 //                     epilogue for consecutive columns.
 //   gemm_wgmma_split  a tile of BM x BN a block, or SPLIT blocks of a cluster, each a part of k: products that would not fill the machine.
@@ -35,11 +35,12 @@ CD_FN void transpose_quad(float (&x)[8]) {
   }
 }
 
-template <class T, int BN, int STAGES, int DOWN, int ACROSS, bool A_K, bool B_K, int CLASSES>
-struct WgmmaGemm : WgmmaPipeline<T, 128, BN, STAGES, A_K, B_K, CLASSES> {
-  using Pipeline = WgmmaPipeline<T, 128, BN, STAGES, A_K, B_K, CLASSES>;
-  static constexpr int kCluster = DOWN * ACROSS, kPiece = CLASSES > 1 ? 16 : 64;  // 16: what odd rows' stages leave over
-  static constexpr int kBuffers = 8 * 16 * kPiece * 4;
+template <class T, int BM, int BN, int STAGES, int DOWN, int ACROSS, bool A_K, bool B_K, int CLASSES>
+struct WgmmaGemm : WgmmaPipeline<T, BM, BN, STAGES, A_K, B_K, CLASSES> {
+  using Pipeline = WgmmaPipeline<T, BM, BN, STAGES, A_K, B_K, CLASSES>;
+  static_assert(BM == 128 || (BM == 192 && CLASSES == 1));
+  static constexpr int kCluster = DOWN * ACROSS, kPiece = CLASSES > 1 ? 16 : BM > 128 ? 32 : 64;  // as much as the stages leave room for
+  static constexpr int kMultipliers = BM * 2, kBuffers = BM * kPiece * 4;
   const CudaGemm& t;
   const WgmmaBatches<A_K, B_K> batches;
   const WgmmaShare<DOWN, ACROSS> share;
@@ -49,7 +50,7 @@ struct WgmmaGemm : WgmmaPipeline<T, 128, BN, STAGES, A_K, B_K, CLASSES> {
       : Pipeline(base, barriers),
         t(t),
         batches(t),
-        tiles_m((int)cdiv(t.m, (i64)(DOWN * 128))),
+        tiles_m((int)cdiv(t.m, (i64)(DOWN * BM))),
         tiles_n((int)cdiv(t.n, (i64)(ACROSS * BN))),
         tiles(tiles_m * tiles_n * (int)t.batch) {}
 
@@ -57,7 +58,7 @@ struct WgmmaGemm : WgmmaPipeline<T, 128, BN, STAGES, A_K, B_K, CLASSES> {
     batch = tile / (tiles_m * tiles_n);
     int tile_m, tile_n;
     tile_position((u32)(tile - batch * (tiles_m * tiles_n)), (u32)tiles_m, (u32)tiles_n, tile_m, tile_n);
-    row0 = (tile_m * DOWN + share.down) * 128;
+    row0 = (tile_m * DOWN + share.down) * BM;
     col0 = (tile_n * ACROSS + share.across) * BN;
   }
   __device__ __forceinline__ void load_tiles() {
@@ -74,9 +75,9 @@ struct WgmmaGemm : WgmmaPipeline<T, 128, BN, STAGES, A_K, B_K, CLASSES> {
   template <class E>
   __device__ __forceinline__ void finish(const float (&d)[BN / 2], float* buffer, int batch, int row0, int col0, const E& epilogue) const {
     const int lane = threadIdx.x % 32, first = (int)threadIdx.x / 32 * 16, m = (int)t.m, n = (int)t.n;
-    const auto row_of = [&](int line) { return row0 + class_row<128, CLASSES>(first + line); };
+    const auto row_of = [&](int line) { return row0 + class_row<BM, CLASSES>(first + line); };
     if constexpr (requires { epilogue.straight(); }) {
-      if (epilogue.straight() && row0 + (CLASSES > 1 ? 128 : first + 16) <= m && col0 + BN <= n) {
+      if (epilogue.straight() && row0 + (CLASSES > 1 ? BM : first + 16) <= m && col0 + BN <= n) {
 #pragma unroll
         for (int c = 0; c < BN / 16; ++c) {
           float x[8];
@@ -111,7 +112,7 @@ struct WgmmaGemm : WgmmaPipeline<T, 128, BN, STAGES, A_K, B_K, CLASSES> {
 #pragma unroll
           for (int at = lane * kColumns; at < groups * 8; at += 32 * kColumns) {
             if (col0 + c * kPiece + at >= n) continue;
-            if (row0 + 128 <= m) {
+            if (row0 + BM <= m) {
 #pragma unroll 8
               for (int line = 0; line < 16; ++line) columns(line, at);
             } else {
@@ -139,30 +140,29 @@ struct WgmmaGemm : WgmmaPipeline<T, 128, BN, STAGES, A_K, B_K, CLASSES> {
 #endif
 
 // An epilogue may have wide(batch, row, col, acc): eight columns in wide accesses, allowed where straight() is true.
-// Launch: clusters of DOWN * ACROSS, at most as many as run at once, __launch_bounds__(384, 1). Dynamic shared memory: gemm_wgmma_shared.
-template <class T, int BN, int STAGES, int DOWN, int ACROSS, bool A_K, bool B_K, int CLASSES, class E>
+// Launch: clusters of DOWN * ACROSS, at most as many as run at once, __launch_bounds__(BM * 2 + 128, 1). Dynamic shared memory: gemm_wgmma_shared.
+template <class T, int BM, int BN, int STAGES, int DOWN, int ACROSS, bool A_K, bool B_K, int CLASSES, class E>
 CD_FN void gemm_wgmma(const CudaGemm& t, const E& epilogue) {
 #ifdef CD_HAS_WGMMA
-  using Gemm = WgmmaGemm<T, BN, STAGES, DOWN, ACROSS, A_K, B_K, CLASSES>;
-  static_assert(Gemm::kBytes + Gemm::kBuffers + wgmma_barriers(STAGES, CLASSES) <= gemm_wgmma_shared(128, wgmma_columns(BN, B_K), STAGES, CLASSES));
+  using Gemm = WgmmaGemm<T, BM, BN, STAGES, DOWN, ACROSS, A_K, B_K, CLASSES>;
+  static_assert(Gemm::kBytes + Gemm::kBuffers + wgmma_barriers(STAGES, CLASSES) <= gemm_wgmma_shared(BM, wgmma_columns(BN, B_K), STAGES, CLASSES));
   extern __shared__ __align__(1024) unsigned char cd_gemm_shared[];
-  const int group = threadIdx.x / 128;
   Gemm gemm(t, shared_address(cd_gemm_shared), shared_address(cd_gemm_shared) + Gemm::kBytes + Gemm::kBuffers);
   if (threadIdx.x == 0) {
     for (int p = 0; p < CLASSES; ++p) tma_prefetch(&t.map_a[p]);
     tma_prefetch(&t.map_b);
-    gemm.init(gemm.share, 8);
+    gemm.init(gemm.share, Gemm::kMultipliers / 32);
   }
   if constexpr (Gemm::kCluster == 1) {
     __syncthreads();
   } else {
     cluster_sync();
   }
-  if (group == 2) {
-    registers_down<40>();
-    if (threadIdx.x < 288 && elect_one()) gemm.load_tiles();
+  if (threadIdx.x >= Gemm::kMultipliers) {
+    registers_down<BM == 128 ? 40 : 32>();
+    if (threadIdx.x < Gemm::kMultipliers + 32 && elect_one()) gemm.load_tiles();
   } else {
-    registers_up<232>();
+    registers_up<BM == 128 ? 232 : 160>();
     float d[BN / 2];
     const int steps = (int)cdiv(t.k, (i64)64);
     float* const buffer = (float*)(cd_gemm_shared + Gemm::kBytes) + threadIdx.x / 32 * (16 * Gemm::kPiece);

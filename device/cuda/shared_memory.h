@@ -46,10 +46,10 @@ CD_CONTRACT gemm_mma_shared(long long size, long long bm, long long bn, long lon
 CD_CONTRACT wgmma_columns(long long bn, bool b_k) { return b_k ? bn : rounded_bytes(bn, 64); }
 // Two barriers a stage; with rows in classes four.
 CD_CONTRACT wgmma_barriers(long long stages, long long classes) { return (classes > 1 ? 32 : 16) * stages; }
-// The stages, what eight warps finish their part of a tile through, the barriers.
-CD_CONTRACT gemm_wgmma_buffers(long long classes) { return classes > 1 ? 8192 : 32768; }
+// The stages, what the warps finish their 16 rows of a tile through (16, 32 or 64 columns at a time), the barriers.
+CD_CONTRACT gemm_wgmma_buffers(long long bm, long long classes) { return bm * 4 * (classes > 1 ? 16 : bm > 128 ? 32 : 64); }
 CD_CONTRACT gemm_wgmma_shared(long long bm, long long columns, long long stages, long long classes) {
-  return stages * (bm + columns) * 128 + gemm_wgmma_buffers(classes) + wgmma_barriers(stages, classes);
+  return stages * (bm + columns) * 128 + gemm_wgmma_buffers(bm, classes) + wgmma_barriers(stages, classes);
 }
 // The stages or the tile in float, then the barriers.
 CD_CONTRACT gemm_wgmma_split_shared(long long bm, long long bn, long long columns, long long stages, long long classes) {

@@ -50,8 +50,9 @@ CudaVariant wgmma_variant(const GemmProblem& p, const TileChoice& c) {
   const std::string clusters = fmt::format("({} * {} * t.batch)", tiles_text("t.m", t.bm * c.down), tiles_text("t.n", t.bn * c.across));
   if (!copies) v.setup = map_setup(p, t.bm, t.bn, c);
   if (t.kind == TileKind::wgmma) {
-    v.name = fmt::format("wgmma_128x{}{}", t.bn, shared);
-    v.call = fmt::format("cd::gemm_wgmma<{}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", p.type(), t.bn, stages, c.down, c.across, p.a_k, p.b_k, classes);
+    v.name = fmt::format("wgmma_{}x{}{}", t.bm, t.bn, shared);
+    v.call =
+        fmt::format("cd::gemm_wgmma<{}, {}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", p.type(), t.bm, t.bn, stages, c.down, c.across, p.a_k, p.b_k, classes);
     // As many as run at once, or one a tile.
     const std::string most = fmt::format("cd::cuda_clusters(call, {})", c.down * c.across);
     v.grid_x = fmt::format("({0} < {1} ? {0} : {1}) * {2}", clusters, most, c.down * c.across);

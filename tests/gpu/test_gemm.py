@@ -132,12 +132,13 @@ def most_turns(bm, bn, classes):
     return 2 if classes > 1 and bm == 64 and bn <= (128 if classes == 8 else 160) else 1
 
 
-def wgmma(dtype, bn, stages, down=1, across=1, a_k=True, b_k=True, classes=1):
+def wgmma(dtype, bn, stages, down=1, across=1, a_k=True, b_k=True, classes=1, bm=128):
     stages = stages if classes == 1 else most_stages(128, bn if b_k else up(bn, 64) * 64, 8192)
-    shared = stages * (128 + (bn if b_k else up(bn, 64) * 64)) * 128 + (8 * 4096 if classes == 1 else 8192) + (16 if classes == 1 else 32) * stages
-    return Instance(f"wgmma_128x{bn}_{down}x{across}_c{classes}", dtype, "cuda/gemm_wgmma.h",
-                    f"cd::gemm_wgmma<{C_TYPES[dtype]}, {bn}, {stages}, {down}, {across}, {flag(a_k)}, {flag(b_k)}, {classes}>(t, epilogue);", 384, shared, down * across, 1, 128, bn,
-                    "wgmma", a_k, b_k, True, classes, down, across)
+    buffers = bm * 4 * (16 if classes > 1 else 32 if bm > 128 else 64)
+    shared = stages * (bm + (bn if b_k else up(bn, 64) * 64)) * 128 + buffers + (16 if classes == 1 else 32) * stages
+    return Instance(f"wgmma_{bm}x{bn}_{down}x{across}_c{classes}", dtype, "cuda/gemm_wgmma.h",
+                    f"cd::gemm_wgmma<{C_TYPES[dtype]}, {bm}, {bn}, {stages}, {down}, {across}, {flag(a_k)}, {flag(b_k)}, {classes}>(t, epilogue);", bm * 2 + 128, shared,
+                    down * across, 1, bm, bn, "wgmma", a_k, b_k, True, classes, down, across)
 
 
 def wgmma_tile(bn):
@@ -183,6 +184,9 @@ def instances():
     for bn in (256, 192, 128, 64):
         found += [wgmma("bf16", *wgmma_tile(bn), 2 if bn == 256 else 1, 1, a_k, b_k) for a_k, b_k in LAYOUTS] + [wgmma("f16", *wgmma_tile(bn))]
         found += [wgmma("bf16", *wgmma_tile(bn), down, across, a_k, b_k) for a_k, b_k in LAYOUTS for down, across in SHARES if (bn == 128 or a_k != b_k) and (bn != 256 or across > 1)]
+        found += [wgmma("bf16", bn, stages, down, across, a_k, b_k, bm=192) for bn, stages in ((192, 4), (160, 4), (128, 5)) for a_k, b_k in LAYOUTS
+                  for down, across in ((1, 1), *SHARES)]
+    found += [wgmma("f16", 192, 4, bm=192)]
     for a_k, b_k in LAYOUTS:
         found += [wgmma_split("bf16", 64, 128, 8, 4, a_k, b_k), wgmma_split("bf16", 128, 64, 8, 1, a_k, b_k), wgmma_split("bf16", 128, 128, 4, 1, a_k, b_k, True),
                   wgmma_split("bf16", 64, 64, 6, 8, a_k, b_k, True)]

@@ -84,6 +84,17 @@ TEST_F(CudaGemmTest, LargeHalfProductsUseWgmmaOnHopperAlone) {
   for (const int sm : {80, 86, 89, 100}) EXPECT_EQ(cuda_gemm_variants(linear(DType::bf16, 4096, 4096, 4096), sm)[0].name, "mma_128x128x32") << sm;
 }
 
+// 32 images of 197 tokens: 33 x 4 tiles of 192 x 192 are one turn of 132 multiprocessors, where 128 x 160 needs two.
+TEST_F(CudaGemmTest, TallTilesServeWhatTheyDivideWell) {
+  const CudaVariant tall = cuda_gemm_variants(linear(DType::bf16, 6304, 768, 3072), 90)[0];
+  EXPECT_EQ(tall.name, "wgmma_192x192");
+  EXPECT_EQ(tall.threads, 512);
+  EXPECT_NE(tall.setup.find("&t.map_a[0], 15, t.a, t.m, t.k, t.a_row * 2, 192, 64, error"), std::string::npos) << tall.setup;
+  EXPECT_EQ(cuda_gemm_variants(linear(DType::bf16, 6304, 384, 1536), 90)[0].name, "wgmma_192x96");
+  const CudaGemmFacts odd = linear(DType::bf16, 6304, 768, 3076);  // pass through registers, of which three warpgroups have too few
+  for (const CudaCandidate& c : cuda_gemm_candidates(odd, 90, [](Expr e) { return e->as_int(); })) EXPECT_NE(c.way.rows, 192);
+}
+
 TEST_F(CudaGemmTest, OperandsThatTmaCannotTakeHaveAnotherKernel) {
   CudaGemmFacts f = linear(DType::bf16, 2048, 4096, 4096);
   f.a_alignment = 2;  // may be aligned at run time
