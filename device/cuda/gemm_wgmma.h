@@ -70,25 +70,60 @@ struct WgmmaGemm : WgmmaPipeline<T, BM, BN, STAGES, A_K, B_K, CLASSES> {
       this->load(share, t, batch * batches.a, batch * batches.b, row0, col0, 0, steps);
     }
   }
-  // A warp's 16 lines of the tile. Where all of its rows are inside and stores are wide, straight from the registers; else kPiece columns at a time through the
-  // warp's own 16 x kPiece floats, in a loop of less code.
+  // Whether a warp's 16 lines of the tile go straight from the registers: all of its rows and columns are inside, and stores are wide.
+  template <class E>
+  __device__ __forceinline__ bool straight(int row0, int col0, const E& epilogue) const {
+    if constexpr (requires { epilogue.straight(); }) {
+      const int first = (int)threadIdx.x / 32 * 16;
+      return epilogue.straight() && row0 + (CLASSES > 1 ? BM : first + 16) <= (int)t.m && col0 + BN <= (int)t.n;
+    } else {
+      return false;
+    }
+  }
+  // Then what the epilogue reads for eight columns comes by cp.async: for so many times eight before the tile is multiplied, for the rest as these are
+  // finished. Each lane copies into its own part of the warp's buffer what it reads itself.
+  template <class E>
+  __device__ static constexpr int ahead() {
+    if constexpr (requires { E::kAhead; }) {
+      constexpr int kFit = kPiece * 2 / E::kAhead;  // of a lane's share of 16 x kPiece floats
+      return kFit < 2 ? 0 : kFit < BN / 16 ? kFit : BN / 16;
+    } else {
+      return 0;
+    }
+  }
+  template <class E>
+  __device__ __forceinline__ void read_ahead(int c, float* buffer, int batch, int row0, int col0, const E& epilogue) const {
+    if (c < BN / 16) epilogue.ahead(shared_address(buffer) + slot<E>(c), batch, row_of(row0, c), col_of(col0, c));
+    copy_commit();
+  }
+  template <class E>
+  __device__ __forceinline__ void begin_ahead(float* buffer, int batch, int row0, int col0, const E& epilogue) const {
+    __syncwarp();  // the tile before may have been finished through the buffer
+#pragma unroll
+    for (int c = 0; c < ahead<E>(); ++c) read_ahead(c, buffer, batch, row0, col0, epilogue);
+  }
+  template <class E>
+  __device__ __forceinline__ void finish_straight(const float (&d)[BN / 2], float* buffer, int batch, int row0, int col0, const E& epilogue) const {
+#pragma unroll
+    for (int c = 0; c < BN / 16; ++c) {
+      float x[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[i] = d[c / 2 * 16 + i / 2 * 4 + c % 2 * 2 + i % 2];
+      transpose_quad(x);
+      if constexpr (ahead<E>() > 0) {
+        copy_wait<ahead<E>() - 1>();
+        epilogue.wide(batch, row_of(row0, c), col_of(col0, c), x, (const unsigned char*)buffer + slot<E>(c));
+        read_ahead(c + ahead<E>(), buffer, batch, row0, col0, epilogue);
+      } else {
+        epilogue.wide(batch, row_of(row0, c), col_of(col0, c), x);
+      }
+    }
+  }
+  // A warp's 16 lines of the tile, kPiece columns at a time through the warp's own 16 x kPiece floats, in a loop of less code.
   template <class E>
   __device__ __forceinline__ void finish(const float (&d)[BN / 2], float* buffer, int batch, int row0, int col0, const E& epilogue) const {
     const int lane = threadIdx.x % 32, first = (int)threadIdx.x / 32 * 16, m = (int)t.m, n = (int)t.n;
     const auto row_of = [&](int line) { return row0 + class_row<BM, CLASSES>(first + line); };
-    if constexpr (requires { epilogue.straight(); }) {
-      if (epilogue.straight() && row0 + (CLASSES > 1 ? BM : first + 16) <= m && col0 + BN <= n) {
-#pragma unroll
-        for (int c = 0; c < BN / 16; ++c) {
-          float x[8];
-#pragma unroll
-          for (int i = 0; i < 8; ++i) x[i] = d[c / 2 * 16 + i / 2 * 4 + c % 2 * 2 + i % 2];
-          transpose_quad(x);
-          epilogue.wide(batch, row_of(lane / 4 + c % 2 * 8), col0 + c / 2 * 32 + lane % 4 * 8, x);
-        }
-        return;
-      }
-    }
 #pragma unroll
     for (int c = 0; c < (BN + kPiece - 1) / kPiece; ++c) {
       constexpr int kLast = BN % kPiece ? BN % kPiece : kPiece;  // columns of the last piece
@@ -135,11 +170,23 @@ struct WgmmaGemm : WgmmaPipeline<T, BM, BN, STAGES, A_K, B_K, CLASSES> {
       }
     }
   }
+
+ private:
+  // The c-th eight columns of a row that a lane finishes.
+  __device__ __forceinline__ static int row_of(int row0, int c) {
+    return row0 + class_row<BM, CLASSES>((int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4 + c % 2 * 8);
+  }
+  __device__ __forceinline__ static int col_of(int col0, int c) { return col0 + c / 2 * 32 + (int)threadIdx.x % 4 * 8; }
+  template <class E>
+  __device__ __forceinline__ static u32 slot(int c) {
+    return (u32)((c % ahead<E>() * 32 + (int)threadIdx.x % 32) * E::kAhead);
+  }
 };
 
 #endif
 
-// An epilogue may have wide(batch, row, col, acc): eight columns in wide accesses, allowed where straight() is true.
+// An epilogue may have wide(batch, row, col, acc): eight columns in wide accesses, allowed where straight() is true. And kAhead: so many bytes (16, 32) it
+// reads for them, ahead(shared address, batch, row, col), which copies them by cp.async, and wide(..., acc, their place), which reads them there.
 // Launch: clusters of DOWN * ACROSS, at most as many as run at once, __launch_bounds__(BM * 2 + 128, 1). Dynamic shared memory: gemm_wgmma_shared.
 template <class T, int BM, int BN, int STAGES, int DOWN, int ACROSS, bool A_K, bool B_K, int CLASSES, class E>
 CD_FN void gemm_wgmma(const CudaGemm& t, const E& epilogue) {
@@ -170,7 +217,17 @@ CD_FN void gemm_wgmma(const CudaGemm& t, const E& epilogue) {
     for (int tile = blockIdx.x / Gemm::kCluster; tile < gemm.tiles; tile += gridDim.x / Gemm::kCluster) {
       int batch, row0, col0;
       gemm.position(tile, batch, row0, col0);
+      const bool straight = gemm.straight(row0, col0, epilogue);
+      if constexpr (Gemm::template ahead<E>() > 0) {
+        if (straight) gemm.begin_ahead(buffer, batch, row0, col0, epilogue);
+      }
       gemm.multiply(gemm.share, t, d, steps);
+      if constexpr (requires { epilogue.straight(); }) {
+        if (straight) {
+          gemm.finish_straight(d, buffer, batch, row0, col0, epilogue);
+          continue;
+        }
+      }
       gemm.finish(d, buffer, batch, row0, col0, epilogue);
     }
   }

@@ -48,6 +48,8 @@ CD_CONTRACT wgmma_columns(long long bn, bool b_k) { return b_k ? bn : rounded_by
 CD_CONTRACT wgmma_barriers(long long stages, long long classes) { return (classes > 1 ? 32 : 16) * stages; }
 // The stages, what the warps finish their 16 rows of a tile through (16, 32 or 64 columns at a time), the barriers.
 CD_CONTRACT gemm_wgmma_buffers(long long bm, long long classes) { return bm * 4 * (classes > 1 ? 16 : bm > 128 ? 32 : 64); }
+// Bytes of eight columns of a row that an epilogue may read ahead, so that a lane's share of a warp's buffer holds two of them at least.
+CD_CONTRACT gemm_wgmma_ahead(long long bm, long long classes) { return gemm_wgmma_buffers(bm, classes) / (bm * 2) / 2; }
 CD_CONTRACT gemm_wgmma_shared(long long bm, long long columns, long long stages, long long classes) {
   return stages * (bm + columns) * 128 + gemm_wgmma_buffers(bm, classes) + wgmma_barriers(stages, classes);
 }

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "device/cuda/shared_memory.h"
 #include "templates/cuda_gemm_model.h"
 
 namespace coil::templates {
@@ -56,6 +57,7 @@ CudaVariant wgmma_variant(const GemmProblem& p, const TileChoice& c) {
     // As many as run at once, or one a tile.
     const std::string most = fmt::format("cd::cuda_clusters(call, {})", c.down * c.across);
     v.grid_x = fmt::format("({0} < {1} ? {0} : {1}) * {2}", clusters, most, c.down * c.across);
+    v.reads_ahead = static_cast<int>(cd::gemm_wgmma_ahead(t.bm, classes));
     return v;
   }
   v.name = fmt::format("wgmma{}_{}x{}{}", copies ? "_copy" : "", t.bm, t.bn, shared);

@@ -24,6 +24,7 @@ struct CudaVariant {
   int min_blocks = 1;        // blocks that should fit a multiprocessor: bounds the registers
   int64_t shared_bytes = 0;  // dynamic shared memory
   int cluster = 1;
+  int reads_ahead = 0;                                   // bytes of an epilogue's eight columns that it copies before their product is there; 0: none
   bool hopper = false;                                   // needs sm_90a: TMA, wgmma
   std::string grid_x = "1", grid_y = "1", grid_z = "1";  // host expressions of t
   std::string condition;                                 // host expression of t: whether the variant can serve the call and is wanted; empty: always.

@@ -42,6 +42,7 @@ class Instance:
     classes: int = 1  # of the rows of a: so many rows are a multiple of 32 bytes apart (8: 16)
     down: int = 1     # neighbouring tiles of a cluster, whose blocks share loads
     across: int = 1
+    ahead: int = 0    # bytes of eight columns that the epilogue adds and reads before the product is there: 16 of bf16, 32 of float
 
     def grid(self, batch, m, n):
         z = min(batch, 65535)
@@ -61,17 +62,35 @@ class Instance:
         check = """
     if (batch < 0 || batch >= a.batch || row < 0 || row >= a.m || col < 0 || col % W || count < 1 || count > W || col + count > a.n) { atomicAdd(a.bad, 1); return; }
     for (int i = 0; i < count; ++i) atomicAdd(a.writes + batch * a.batch_stride + row * a.row_stride + col + i, 1);""" if checked else ""
+        size = 2 if self.ahead == 16 else f"sizeof({out})"
+        more = "cd::bf16" if self.ahead == 16 else "float"
+        place = f"(const {more}*)a.more + batch * a.batch_stride + row * a.row_stride + col"
+        copies = "".join(f" cd::copy_async_16(to + {i}, (const char*)({place}) + {i}, 16);" for i in range(0, self.ahead, 16))
+        ahead = f"""
+  static constexpr int kAhead = {self.ahead};
+  __device__ __forceinline__ void ahead(cd::u32 to, cd::i64 batch, int row, int col) const {{{copies} }}
+  __device__ __forceinline__ void wide(cd::i64 batch, int row, int col, const float (&acc)[8], const unsigned char* from) const {{
+    float x[8];
+    cd::load(x, (const {more}*)from);
+    for (int i = 0; i < 8; ++i) x[i] += acc[i];
+    put(batch, row, col, x, 8, true);
+  }}
+  template <int W> __device__ __forceinline__ void operator()(cd::i64 batch, int row, int col, const float (&acc)[W], int count) const {{
+    float x[W];
+    for (int i = 0; i < W; ++i) x[i] = acc[i] + (i < count ? cd::load1({place} + i) : 0.0f);
+    put(batch, row, col, x, count, false);
+  }}""" if self.ahead else ""
         cluster = f" __cluster_dims__({self.cluster}, 1, 1)" if self.cluster > 1 else ""
         wide = "(*this)(batch, row, col, acc, kWidth);" if checked else f"cd::store<kWidth>(({out}*)a.out + batch * a.batch_stride + row * a.row_stride + col, acc);"
         return f"""#include "cuda/base.h"
 #include "{self.header}"
-struct Args {{ void* out; long long batch, m, n, batch_stride, row_stride; int* writes; int* bad; }};
+struct Args {{ void* out; long long batch, m, n, batch_stride, row_stride; int* writes; int* bad; const void* more; }};
 constexpr int kWidth = cd::kWidth<{C_TYPES[self.dtype]}>;
 struct E {{
   const Args& a;
-  __device__ __forceinline__ bool straight() const {{ return ((cd::u64)a.out | a.row_stride * sizeof({out}) | a.batch_stride * sizeof({out})) % 16 == 0; }}
-  __device__ __forceinline__ void wide(cd::i64 batch, int row, int col, const {acc} (&acc)[kWidth]) const {{ {wide} }}
-  template <int W> __device__ __forceinline__ void operator()(cd::i64 batch, int row, int col, const {acc} (&acc)[W], int count) const {{{check}
+  __device__ __forceinline__ bool straight() const {{ return ((cd::u64)a.out | a.row_stride * {size} | a.batch_stride * {size}) % 16 == 0; }}
+  __device__ __forceinline__ void wide(cd::i64 batch, int row, int col, const {acc} (&acc)[kWidth]) const {{ {wide} }}{ahead}
+  template <int W> __device__ __forceinline__ void {"put" if ahead else "operator()"}(cd::i64 batch, int row, int col, const {acc} (&acc)[W], int count{", bool straight" if ahead else ""}) const {{{check}{" if (straight) atomicAdd(a.writes + a.batch * a.batch_stride, 1);" if ahead and checked else ""}
     {out}* p = ({out}*)a.out + batch * a.batch_stride + row * a.row_stride + col;
     if (count == W && (cd::u64)p % 16 == 0) {{ cd::store<W>(p, acc); }} else {{
 #pragma unroll
@@ -184,9 +203,12 @@ def instances():
     for bn in (256, 192, 128, 64):
         found += [wgmma("bf16", *wgmma_tile(bn), 2 if bn == 256 else 1, 1, a_k, b_k) for a_k, b_k in LAYOUTS] + [wgmma("f16", *wgmma_tile(bn))]
         found += [wgmma("bf16", *wgmma_tile(bn), down, across, a_k, b_k) for a_k, b_k in LAYOUTS for down, across in SHARES if (bn == 128 or a_k != b_k) and (bn != 256 or across > 1)]
-        found += [wgmma("bf16", bn, stages, down, across, a_k, b_k, bm=192) for bn, stages in ((192, 4), (160, 4), (128, 5)) for a_k, b_k in LAYOUTS
+        found += [wgmma("bf16", bn, stages, down, across, a_k, b_k, bm=192) for bn, stages in ((192, 4), (160, 4), (128, 5), (96, 5)) for a_k, b_k in LAYOUTS
                   for down, across in ((1, 1), *SHARES)]
     found += [wgmma("f16", 192, 4, bm=192)]
+    found += [dataclasses.replace(i, name=f"{i.name}_ahead{ahead}", ahead=ahead) for ahead in (16, 32)
+              for i in (wgmma("bf16", 192, 4, bm=192), wgmma("bf16", 96, 5, b_k=False, bm=192), wgmma("bf16", *wgmma_tile(256), 2), wgmma("bf16", *wgmma_tile(64)),
+                        wgmma("f16", *wgmma_tile(160), classes=2), wgmma("bf16", *wgmma_tile(128), classes=8)) if i.classes == 1 or ahead == 16]
     for a_k, b_k in LAYOUTS:
         found += [wgmma_split("bf16", 64, 128, 8, 4, a_k, b_k), wgmma_split("bf16", 128, 64, 8, 1, a_k, b_k), wgmma_split("bf16", 128, 128, 4, 1, a_k, b_k, True),
                   wgmma_split("bf16", 64, 64, 6, 8, a_k, b_k, True)]
@@ -220,7 +242,7 @@ class Params(ctypes.Structure):
 
 class Args(ctypes.Structure):
     _fields_ = [("out", ctypes.c_void_p)] + [(f, ctypes.c_longlong) for f in ("batch", "m", "n", "batch_stride", "row_stride")] + \
-               [("writes", ctypes.c_void_p), ("bad", ctypes.c_void_p)]
+               [(f, ctypes.c_void_p) for f in ("writes", "bad", "more")]
 
 
 @functools.cache
@@ -325,9 +347,11 @@ def run_checked(instance, batch, m, n, k, a_layout, b_layout, special=False):
     kind = torch.float64 if instance.dtype == "f64" else torch.float32
     row = n + 3 + (-(n + 3)) % 4 if n % 2 else n
     out = torch.full((batch, m, row), 7.5, dtype=kind, device="cuda")
-    writes = torch.zeros((batch, m, row), dtype=torch.int32, device="cuda")
+    counts = torch.zeros(batch * m * row + 1, dtype=torch.int32, device="cuda")  # the last: those that were read ahead
+    writes = counts[:-1].view(batch, m, row)
+    more = torch.randn((batch, m, row), generator=gen, device="cuda").to(torch.bfloat16 if instance.ahead == 16 else torch.float32)
     bad = torch.zeros(1, dtype=torch.int32, device="cuda")
-    args = Args(out.data_ptr(), batch, m, n, m * row, row, writes.data_ptr(), bad.data_ptr())
+    args = Args(out.data_ptr(), batch, m, n, m * row, row, writes.data_ptr(), bad.data_ptr(), more.data_ptr())
     launch(instance, True, params(instance, a, b), args)
     torch.cuda.synchronize()
     where = f"{instance.name} {instance.dtype} a_k={instance.a_k} b_k={instance.b_k} batch {batch} {m}x{n}x{k} a:{a_layout} b:{b_layout}"
@@ -335,14 +359,19 @@ def run_checked(instance, batch, m, n, k, a_layout, b_layout, special=False):
     assert bool((writes[:, :, :n] == 1).all()), f"{where}: elements not written once: {(writes[:, :, :n] != 1).sum().item()}"
     assert bool((out[:, :, n:] == 7.5).all()), f"{where}: wrote beyond the row"
     got, want = out[:, :, :n].double(), a.double() @ b.double()
-    if k == 0:
+    if k == 0 and not instance.ahead:
         assert bool((got == 0).all()), where
         return
+    if instance.ahead:
+        want = want + more[:, :, :n].double()
+        assert not (m >= 2 * instance.bm and n >= 2 * instance.bn) or counts[-1].item() > 0, f"{where}: nothing was read ahead"
     finite = torch.isfinite(want)
     assert bool((torch.isfinite(got) == finite).all()), f"{where}: NaN or infinity differs"
     assert bool(torch.equal(torch.isnan(got), torch.isnan(want))), f"{where}: NaN differs"
     scale = a.double().abs() @ b.double().abs()
     limit = {"f64": 1e-14, "f32": 2e-6}.get(instance.dtype, 2e-5)
+    if instance.ahead:
+        scale = scale + more[:, :, :n].double().abs()
     error = ((got - want).abs() / (scale + 1e-30))[finite & torch.isfinite(scale)]
     worst = error.max().item() if error.numel() else 0.0
     assert worst <= limit, f"{where}: error {worst:.3g} of the terms' sum"

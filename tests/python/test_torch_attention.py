@@ -3,6 +3,7 @@ float64. The operators of CUDA have no code in PyTorch for the CPU, but shapes: 
 
 import itertools
 import math
+import operator
 
 import pytest
 import torch
@@ -147,6 +148,25 @@ def test_training_on_cuda_takes_the_kernels_of_pytorch():
     device = torch.device("cuda", 0)
     assert set(torch_nodes(graph, device, of_pytorch=("attention",))) >= set(kernels)
     assert not set(torch_nodes(graph, device)) & set(kernels)
+
+
+def test_gradients_of_biases_lie_as_pytorch_leaves_them():
+    """With gaps between rows of 197: a program that was told of dense ones would have them copied in every call. Where coil computes them they are dense."""
+    from coil.dynamo._results import settle_results
+
+    def backward(grad, q, k, v, bias, y, sums, seed, offset):
+        return aten._scaled_dot_product_efficient_attention_backward(grad, q, k, v, bias, y, sums, seed, offset, 0.0, [True] * 4)[3].sum(0)
+
+    for of_pytorch in ((), ("attention",)):
+        with FakeTensorMode():
+            q = torch.empty(2, 4, 197, 64, dtype=torch.bfloat16, device="cuda")
+            bias = torch.empty(1, 4, 197, 200, dtype=torch.bfloat16, device="cuda")[..., :197].expand(2, 4, 197, 197)
+            seed = torch.empty((), dtype=torch.int64, device="cuda")
+            sums = torch.empty(2, 4, 224, device="cuda")
+            graph = make_fx(backward, tracing_mode="fake")(q, q, q, q, bias, q, sums, seed, seed).graph
+        settle_results(graph, of_pytorch)
+        gradient = next(n.meta["val"] for n in graph.nodes if n.target is operator.getitem and n.args[1] == 3)
+        assert gradient.is_contiguous() != bool(of_pytorch)
 
 
 def test_halves_apart():

@@ -45,9 +45,10 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
     static = static_inputs(gm, kind) if records else []
     settings = dict(settings, target=target_of(device) if device.type in ("cpu", "cuda") else "cpu", name=kind)
     graph_begun(gm, kind)
-    settle_results(gm.graph)
-    draw_masks_first(gm.graph, size_sources(gm.graph))
     own = of_pytorch if fallback == "torch" and kind != "inference" else ()
+    kept = own if device.type == "cuda" else ()
+    settle_results(gm.graph, kept)
+    draw_masks_first(gm.graph, size_sources(gm.graph))
     if kind != "inference":
         _lay_out(gm, example_inputs, own, device, kind)
     moved = write_behind(gm.graph, static) if records else []
@@ -57,7 +58,7 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
         registrations = rewrite_graph(gm.graph, settings["target"], refused=launches)
         settings["kernels"] = [*settings["kernels"], *registrations]
         if registrations:
-            settle_results(gm.graph)
+            settle_results(gm.graph, kept)
     else:
         refuse_on_cpu(gm.graph)
     if kind == "backward":

@@ -7,7 +7,7 @@ that tracing knows is a constant, a size is an expression of the inputs' sizes; 
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, Collection
 
 import sympy
 import torch
@@ -77,12 +77,12 @@ def read_results(node: Node) -> set[int] | None:
     return {user.args[1] for user in node.users if user.users}  # type: ignore[misc]
 
 
-def settle_results(graph: Graph) -> None:
-    """Of the graph, and of those inside of it."""
+def settle_results(graph: Graph, of_pytorch: Collection[str] = ()) -> None:
+    """Of the graph, and of those inside of it. `of_pytorch`: see torch_nodes; results of PyTorch's kernels lie as these leave them."""
     sizes = size_sources(graph)
     for node in list(graph.nodes):
         if attention_kernel(node) and argument(node, "dropout_p") == 0:
-            _without_dropout(graph, node)
+            _without_dropout(graph, node, "attention" in of_pytorch)
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target is operator.getitem:
             whole = node.args[0].meta.get("val")  # type: ignore[union-attr]
@@ -138,12 +138,14 @@ def _computed(graph: Graph, before: Node, expression: sympy.Expr, sizes: dict[sy
     return result
 
 
-def _without_dropout(graph: Graph, node: Node) -> None:
-    """Seeds that no kernel reads are tensors without contents, as PyTorch's kernels leave them; gradients are dense."""
+def _without_dropout(graph: Graph, node: Node, of_pytorch: bool) -> None:
+    """Seeds that no kernel reads are tensors without contents, as PyTorch's kernels leave them; gradients that coil computes are dense."""
     value = node.meta.get("val")
     if not isinstance(value, (list, tuple)):
         return
     if attention_kernel(node) == "backward":
+        if of_pytorch:
+            return
         dense = [item if not isinstance(item, torch.Tensor) or item.is_contiguous() or torch._prims_common.is_non_overlapping_and_dense_or_false(item)
                  else torch.empty_like(item, memory_format=torch.contiguous_format) for item in value]
         node.meta["val"] = tuple(dense)

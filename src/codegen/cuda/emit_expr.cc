@@ -74,6 +74,13 @@ AccessKind access_kind(KernelContext& c, BufferId buffer, Expr offset, int lane_
   return AccessKind::wide;
 }
 
+std::optional<int> ReadAhead::place(int size) {
+  const int room = (size + 15) / 16 * 16;
+  if (size < 8 || bytes + room > most) return std::nullopt;
+  bytes += room;
+  return bytes - room;
+}
+
 bool Emitter::lanes(Expr e) const {
   if (place_.width == 1) return false;
   return any_of(e, [&](Expr n) {
@@ -149,8 +156,19 @@ TempText Emitter::load(Expr e) {
   access_kind(c_, id, offset, place_.lane_axis, place_.width, true);
   const std::string n = "x" + std::to_string(c_.next_name++);
   const std::string at = index(offset, true);
-  *place_.before +=
-      fmt::format("{}{} {}[{}];\n{}{}({}, {} + {});\n", place_.before_indent, register_type(e->dtype), n, place_.width, place_.before_indent, f, n, p, at);
+  std::string source = fmt::format("{}({}, {} + {})", f, n, p, at);
+  const DType stored = c_.plan->buffer(id).info.dtype;
+  const int bytes = byte_size(stored) * place_.width, step = std::min(bytes, 16);
+  // What is the same for all rows, a bias, comes from a cache.
+  const bool own = any_of(offset, [&](Expr n) { return n->kind == ExprKind::var && n->id != place_.lane_axis; });
+  if (const auto ahead = place_.ahead && own && !data ? place_.ahead->place(bytes) : std::nullopt) {
+    for (int from = 0; from < bytes; from += step) {
+      place_.ahead->copies +=
+          fmt::format("{0}cd::copy_async<{1}>(to + {2}, {3} + {4} + {5}, {1});\n", place_.before_indent, step, *ahead + from, p, at, from / byte_size(stored));
+    }
+    source = fmt::format("cd::load({}, (const {}*)(from + {}))", n, memory_type(stored), *ahead);
+  }
+  *place_.before += fmt::format("{}{} {}[{}];\n{}{};\n", place_.before_indent, register_type(e->dtype), n, place_.width, place_.before_indent, source);
   return {n + "[v]", true};
 }
 
@@ -250,7 +268,7 @@ void Emitter::vector_branch(Expr e, const std::string& result, std::string& out,
   // What is named within the loop over the lanes is not there yet.
   std::erase_if(memo_, [](const auto& known) { return known.second.lanes && !known.second.text.ends_with("[v]"); });
   std::string before, body;
-  place_.before = &before, place_.body = &body;
+  place_.before = &before, place_.body = &body, place_.ahead = nullptr;
   place_.before_indent = indent + "  ", place_.body_indent = indent + "    ";
   const TempText inside = value(e);
   place_ = saved_place;

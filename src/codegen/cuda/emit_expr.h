@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -45,6 +46,15 @@ struct TempText {
   bool lanes = false;  // differs from lane to lane: the text uses v
 };
 
+// Wide loads that a template makes before it has the elements: copied by cp.async to `to` and read from `from`, the lane's place in shared memory.
+struct ReadAhead {
+  int most = 0;        // bytes of a lane's columns
+  int bytes = 0;       // taken so far
+  std::string copies;  // statements
+  // Where the next so many bytes lie, or nothing: there is no room, or no such copy.
+  std::optional<int> place(int size);
+};
+
 class Emitter {
  public:
   struct Place {
@@ -53,6 +63,7 @@ class Emitter {
     std::string before_indent, body_indent;
     int lane_axis = -1;
     int width = 1;
+    ReadAhead* ahead = nullptr;
   };
   Emitter(KernelContext& context, const Place& place, std::map<int, TempText>& temps) : c_(context), place_(place), temps_(temps) {}
 

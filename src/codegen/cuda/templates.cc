@@ -33,10 +33,11 @@ std::map<int, TempText> accumulators(size_t products, bool lanes) {
 }
 
 // The fused loops for `width` consecutive columns, or for one.
-std::string epilogue_statements(KernelContext& c, const std::vector<Stmt>& stmts, size_t products, int width, const std::string& indent) {
+std::string epilogue_statements(KernelContext& c, const std::vector<Stmt>& stmts, size_t products, int width, const std::string& indent,
+                                ReadAhead* ahead = nullptr) {
   std::string before, body, after;
   std::map<int, TempText> temps = accumulators(products, width > 1);
-  Emitter emitter(c, {&before, width > 1 ? &body : &before, indent, width > 1 ? indent + "  " : indent, 2, width}, temps);
+  Emitter emitter(c, {&before, width > 1 ? &body : &before, indent, width > 1 ? indent + "  " : indent, 2, width, ahead}, temps);
   for (const Stmt& s : stmts) emitter.store(s.buffer, s.offset, s.value, s.condition, after, indent);
   if (width == 1) return before + after;
   return before + fmt::format("#pragma unroll\n{}for (int v = 0; v < {}; ++v) {{\n", indent, width) + body + indent + "}\n" + after;
@@ -70,9 +71,21 @@ std::vector<Stmt> stored_by(const KernelPlan& plan, const TemplateKernel& k, int
   return {store};
 }
 
+// The members by which a template reads `most` bytes at most before it has the elements; empty: the epilogue reads nothing so.
+std::string ahead_members(KernelContext& c, const std::vector<Stmt>& stmts, const std::vector<BufferId>& written, int width, int most) {
+  ReadAhead ahead{.most = most};
+  const std::string wide = epilogue_statements(c, stmts, 1, width, "    ", &ahead);
+  if (ahead.bytes == 0) return "";
+  const std::string frame = pointers(c, written), place = "[[maybe_unused]] cd::i64 batch, int row, int col";
+  return fmt::format(
+      "  static constexpr int kAhead = {0};\n  __device__ __forceinline__ void ahead(cd::u32 to, {1}) const {{\n{2}{3}  }}\n"
+      "  __device__ __forceinline__ void wide({1}, const float (&acc)[{4}], const unsigned char* from) const {{\n{2}{5}  }}\n",
+      ahead.bytes, place, frame, ahead.copies, width, wide);
+}
+
 }  // namespace
 
-KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k, const TemplateKernel* second) {
+KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k, const TemplateKernel* second, int ahead) {
   ExprPool& pool = *plan.pool;
   KernelContext c(plan);
   const size_t products = second ? 2 : 1;
@@ -105,6 +118,9 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k, const 
   if (narrow > 0) columns = epilogue_statements(c, stmts, products, narrow, "    ");
   c.vars[2] = "(col + v)";
   const std::string single = epilogue_statements(c, stmts, products, 1, "      ");
+  const bool straight = narrow == 0 && std::count(wide.begin(), wide.end(), '\n') <= kStraightLines;
+  c.vars[2] = "col";
+  const std::string early = straight && ahead > 0 ? ahead_members(c, stmts, written, width, ahead) : "";
   KernelText t = finish(c, "");
   const char* type = dtype == DType::f64 ? "double" : "float";
   const std::string frame = pointers(c, written);
@@ -118,7 +134,9 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k, const 
         "  static constexpr int kColumns = {};\n  __device__ __forceinline__ bool takes_columns() const {{ return {}; }}\n"
         "  __device__ __forceinline__ void columns([[maybe_unused]] cd::i64 batch, int row, int col, {}) const {{\n{}{}  }}\n",
         narrow, narrow > 1 ? "a.wide" : "true", elements(narrow), frame, columns);
-  } else if (std::count(wide.begin(), wide.end(), '\n') <= kStraightLines) t.body += "  __device__ __forceinline__ bool straight() const { return a.wide; }\n";
+  } else if (straight) {
+    t.body += "  __device__ __forceinline__ bool straight() const { return a.wide; }\n" + early;
+  }
   t.body += fmt::format("  __device__ __forceinline__ void wide([[maybe_unused]] cd::i64 batch, int row, int col, {}) const {{\n{}{}  }}\n", elements(width),
                         frame, wide);
   t.body += fmt::format(
@@ -137,7 +155,7 @@ KernelText template_text(const KernelPlan& plan, const TemplateKernel& k, const 
     t.body = fmt::format("COIL_KERNEL void {} @NAME@(const __grid_constant__ {} t) {{\n  cd::begin_kernel();\n  {}\n}}\n", bounds, params_type(plan, k),
                          variant.call);
   } else {
-    t = epilogue_text(plan, k);
+    t = epilogue_text(plan, k, nullptr, variant.reads_ahead);
     t.body += fmt::format(
         "COIL_KERNEL void {} @NAME@(const __grid_constant__ {} t, const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n  const @NAME@_epilogue epilogue{{a}};\n  {}\n}}\n",
         bounds, params_type(plan, k), variant.call);
