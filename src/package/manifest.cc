@@ -63,6 +63,7 @@ Json kernels(const TargetContents& t) {
     }
     const std::string& f = t.functions[i];
     rows.push_back({{"name", k.name}, {"kind", kind_name(k)}, {"ops", k.ops}, {"function", f.empty() ? Json(nullptr) : Json(f)}, {"origins", origins}});
+    if (!t.device_files.empty() && !t.device_files[i].empty()) rows.back()["device"] = t.device_files[i];
     if (!t.replaced.empty() && !t.replaced[i].file.empty()) rows.back()["replaced"] = t.replaced[i].file;
     // What the kernel moves and computes, by the sizes: numbers or formulas.
     const KernelWork work = kernel_work(t.plan, k);
