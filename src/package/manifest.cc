@@ -69,6 +69,7 @@ Json kernels(const TargetContents& t) {
     const KernelWork work = kernel_work(t.plan, k);
     if (work.bytes) rows.back()["bytes"] = amount(work.bytes);
     if (work.flops) rows.back()["flops"] = amount(work.flops);
+    if (work.moves) rows.back()["moves"] = true;
     if (!work.reads.empty()) rows.back()["reads"] = numbers(work.reads);
     if (!work.writes.empty()) rows.back()["writes"] = numbers(work.writes);
     if (!k.choices.rows.empty()) rows.back()["choices"] = choices(k);

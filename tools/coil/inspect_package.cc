@@ -80,7 +80,10 @@ std::string interface_text(const Json& m, const Style& style) {
     outputs.add({fmt::format("out_{}", place), out.at("name").get<std::string>(), out.at("dtype").get<std::string>() + shape_text(out.at("shape"))});
   }
   while (std::find(none.begin(), none.end(), place) != none.end()) outputs.add({fmt::format("out_{}", place++), "None", ""});
-  for (const Json& s : m.value("symbols", Json::array())) symbols.add({s.at("name").get<std::string>(), range_text(s.at("min"), s.at("max"))});
+  for (const Json& s : m.value("symbols", Json::array())) {
+    if (s.value("export_name", "").starts_with("coil.")) continue;  // a counter of the program's loops
+    symbols.add({s.at("name").get<std::string>(), range_text(s.at("min"), s.at("max")), s.value("from_data", false) ? "known when the program has run" : ""});
+  }
   std::string text = style.bold("Inputs") + "\n" + inputs.text() + style.bold("Outputs") + "\n" + outputs.text();
   if (!symbols.empty()) text += style.bold("Dynamic dimensions") + "\n" + symbols.text();
   return text;
@@ -130,6 +133,7 @@ Result<std::string> memory_examples(const Json& m, const std::vector<std::string
     TRY(Sizes high, Sizes::read(m));
     bool bounded = true;
     for (const DynamicSize& s : asked.symbols()) {
+      if (s.internal) continue;
       TRY_STATUS(low.set(s.name, s.min));
       bounded = bounded && s.max < (int64_t{1} << 40);
       if (bounded) TRY_STATUS(high.set(s.name, s.max));
@@ -321,6 +325,7 @@ Result<Json> to_json(const ZipReader& zip, const Json& m, const InspectArguments
   TRY_STATUS(apply_shapes(a.shapes, sizes));
   sizes.fill_defaults();
   for (const DynamicSize& s : sizes.symbols()) {
+    if (s.internal) continue;
     TRY(out["memory"]["example"]["sizes"][s.name], sizes.evaluate(Json(s.name)));
   }
   sizes.set_workers(allowed_cpus());
