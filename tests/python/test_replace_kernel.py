@@ -191,3 +191,16 @@ def test_kernels_for_cuda(tmp_path):
     assert len(report["replaced"]) == 1
     bad = edited(tmp_path / "x.pt2", function, tmp_path / "bad.cu", lambda text: text.replace("void* p[", "void* q[", 1))
     assert_refused(coil("compile", DIGITS, "-q", "--target", "cuda:sm_90", "--replace-kernel", f"{function}={bad}", "-o", tmp_path / "z.pt2"), "struct of arguments", code=409)
+
+
+def test_source_of_every_target(tmp_path):
+    """A package of two targets has kernels of one name twice, and functions that only the second one has."""
+    done = coil("compile", DIGITS, "-q", "--target", "cpu,cuda:sm_90", "-o", tmp_path / "two.pt2")
+    if "COIL-E405" in done.stderr:
+        pytest.skip("no NVRTC")
+    assert done.returncode == 0, done.stderr
+    manifest = coil_json("inspect", tmp_path / "two.pt2")
+    second = [k["function"] for t in manifest["targets"] for k in t.get("kernels", []) if k["function"]]
+    assert second and not {k["function"] for k in manifest["kernels"]} & set(second)
+    for function in second:
+        assert coil_ok("inspect", tmp_path / "two.pt2", "--source", function).stdout.startswith("// cuda/kernels_")

@@ -255,7 +255,12 @@ namespace {
 // The kernels that `wanted` names: by their whole names, otherwise by a part of them.
 std::vector<Json> kernels_named(const Json& m, const std::string& wanted) {
   std::vector<Json> whole, part;
-  for (const Json& k : m.at("kernels")) {
+  std::vector<Json> all = m.at("kernels");
+  for (const Json& t : m.value("targets", Json::array())) {  // later targets have kernels of their own
+    if (!t.is_object() || !t.contains("kernels")) continue;
+    for (const Json& k : t["kernels"]) all.push_back(k);
+  }
+  for (const Json& k : all) {
     const std::string function = k.at("function").is_string() ? k["function"].get<std::string>() : "", name = k.at("name").get<std::string>();
     if (function == wanted || name == wanted) whole.push_back(k);
     if (function.find(wanted) != std::string::npos || name.find(wanted) != std::string::npos) part.push_back(k);
