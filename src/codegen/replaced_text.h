@@ -7,9 +7,11 @@
 
 namespace coil {
 
-// A file given for a kernel, by the kernel's name or its function's.
+// A file given for a kernel, by the kernel's name or its function's, or for one of the device library's files.
 struct KernelReplacement {
   std::string kernel, file, text;
+  std::string device;  // "cuda/gemm_wgmma.h" (compiler/device_files.h); empty: `kernel` is a kernel
+  std::string file_name() const { return file.substr(file.find_last_of('/') + 1); }
 };
 
 struct ReplacedText {

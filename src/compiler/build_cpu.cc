@@ -12,6 +12,7 @@
 #include "codegen/constants.h"
 #include "codegen/cpu/cpu_kernels.h"
 #include "compiler/debug_info.h"
+#include "compiler/device_files.h"
 #include "compiler/replace_kernels.h"
 #include "compiler/without.h"
 #include "device/model_abi.h"
@@ -204,6 +205,8 @@ Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOption
   cpu::CpuProgram kernels = std::move(plan.program);
   cpu::drop_configs(kernels, t.plan, host.timed);
   TRY(t.replaced, replace_kernels(kernels, t.plan, options.replace_kernels));
+  t.device_files = template_files(t.plan);
+  mark_edited(options.replace_kernels, t);
   t.num_functions = kernels.functions.size();
   for (const cpu::CpuLaunch& l : kernels.launches) t.functions.push_back(l.function < 0 ? "" : kernels.functions[static_cast<size_t>(l.function)].name);
   t.constants_hash = constants_identity(t.plan);
@@ -235,6 +238,9 @@ Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOption
   }
   requests.push_back(host_request(*host.machine, host_text));
   debug.add_to(requests.back());
+  const size_t generated = requests.size();
+  LibraryRequests edited = edited_library(*host.machine, job.architectures, used_files(options.replace_kernels, t));
+  for (toolchain::CompileRequest& r : edited.requests) requests.push_back(std::move(r));
   for (const GeneratedSource& s : t.sources) dump.text(s.name, [&] { return s.text; }, LogLevel::code);
   const int threads = options.threads > 0 ? options.threads : allowed_cpus();
   TRY(const std::vector<toolchain::Bytes> objects, toolchain::compile_all(
@@ -245,9 +251,12 @@ Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOption
                                                        },
                                                        options.known()));
   std::vector<toolchain::LinkInput> inputs;
-  for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({requests[i].name, objects[i]});
-  const std::vector<toolchain::LinkInput> library = library_of(*host.machine, t.plan, job.architectures, onednn);
-  inputs.insert(inputs.end(), library.begin(), library.end());
+  for (size_t i = 0; i < generated; ++i) inputs.push_back({requests[i].name, objects[i]});
+  for (toolchain::LinkInput& o : library_of(*host.machine, t.plan, job.architectures, onednn)) {
+    const auto at = std::find(edited.names.begin(), edited.names.end(), o.name);
+    if (at != edited.names.end()) o.object = objects[generated + static_cast<size_t>(at - edited.names.begin())];
+    inputs.push_back(std::move(o));
+  }
   std::vector<std::string> exports;
   if (!host.timed.empty()) exports.push_back(COIL_TUNING_SYMBOL);
   if (host.watched) exports.push_back(COIL_WATCH_SYMBOL);
@@ -256,6 +265,7 @@ Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOption
     TRY(const toolchain::CodeMap map, toolchain::code_map(t.code));
     t.code_map = code_map_text(map);
   }
+  add_sources(options.replace_kernels, t);
   done("build");
   return t;
 }

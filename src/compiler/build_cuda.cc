@@ -14,6 +14,7 @@
 #include "codegen/interface/limits.h"
 #include "compiler/cuda_target.h"
 #include "compiler/debug_info.h"
+#include "compiler/device_files.h"
 #include "compiler/replace_kernels.h"
 #include "compiler/without.h"
 #include "device/model_abi.h"
@@ -94,7 +95,16 @@ struct Compilation {
   std::vector<Image> images;
 };
 
-Compilation compilation_of(const cuda::CudaProgram& program, const std::vector<std::string>& architectures) {
+void add_edited(toolchain::CudaRequest& r, const std::set<std::string>& headers, const std::vector<KernelReplacement>& replacements) {
+  const EditedFiles files = edited_files(replacements, std::vector<std::string>(headers.begin(), headers.end()));
+  if (files.empty()) return;
+  for (toolchain::VirtualFile& f : headers_of(files)) r.headers.push_back(std::move(f));
+  if (r.user_kernel.empty()) r.user_kernel = files[0]->device;
+  r.user_hint += (r.user_hint.empty() ? "" : "; ") + edited_hint(files);
+}
+
+Compilation compilation_of(const cuda::CudaProgram& program, const std::vector<std::string>& architectures,
+                           const std::vector<KernelReplacement>& replacements) {
   Compilation c;
   const CudaArchitectures wanted = cuda_architectures(architectures);
   for (const CudaUnit& u : cuda_units(program)) {
@@ -106,6 +116,7 @@ Compilation compilation_of(const cuda::CudaProgram& program, const std::vector<s
       const bool ptx = image.kind == kPtx;
       c.requests.push_back({name, c.sources.back().text, ptx ? fmt::format("compute_{}", image.sm) : arch_name(image.sm), ptx, {}, "", "", false});
       if (u.user) add_user(c.requests.back(), *u.user);
+      add_edited(c.requests.back(), u.headers, replacements);
       c.images.push_back(image);
     }
   }
@@ -247,7 +258,7 @@ Result<TargetContents> build_cuda(const TargetJob& job, const tune::Record* reco
 }
 
 Status build_cubins(const CudaPlan& plan, const TargetJob& job, const toolchain::Nvrtc& nvrtc) {
-  const Compilation compilation = compilation_of(cuda::generate_kernels(plan.plan, plan.settings), job.architectures);
+  const Compilation compilation = compilation_of(cuda::generate_kernels(plan.plan, plan.settings), job.architectures, {});
   const Result<std::vector<toolchain::Bytes>> cubins = compile_all(compilation, job.options, nvrtc);
   if (!cubins.ok()) return cubins.error();
   return ok_status();
@@ -270,6 +281,7 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   plan.settings.joins = !hooks.any();  // who looks at each kernel has each run by itself
   cuda::CudaProgram program = cuda::generate_kernels(t.plan, plan.settings);
   TRY(t.replaced, replace_kernels(program, t.plan, options.replace_kernels));
+  mark_edited(program, options.replace_kernels, t);
   TRY_STATUS(check_counts(cuda::grid_limits(t.plan, program)));
   t.num_functions = program.functions.size();
   for (const std::string& library : program.libraries) t.uses.push_back(library == "libcudnn" ? "libcudnn.so.9" : "libcublasLt.so.13");
@@ -283,7 +295,7 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   t.constants_hash = constants_identity(t.plan);
   done("generate");
 
-  Compilation compilation = compilation_of(program, job.architectures);
+  Compilation compilation = compilation_of(program, job.architectures, options.replace_kernels);
   t.sources = std::move(compilation.sources);
   for (const GeneratedSource& s : t.sources) dump.text(s.name, [&] { return s.text; }, LogLevel::code);
   const DebugInfo debug(options.debug_folder, t.sources);
@@ -321,6 +333,7 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   if (!host.timed.empty()) exports.push_back(COIL_TUNING_SYMBOL);
   if (host.watched) exports.push_back(COIL_WATCH_SYMBOL);
   TRY(t.code, link_model(machine, std::move(inputs), exports));
+  add_sources(options.replace_kernels, t);
   done("build");
   return t;
 }

@@ -189,6 +189,7 @@ Result<CompileReport> compile(std::span<const NamedProgram> programs, ZipWriter&
   CompileReport report;
   Stopwatch watch(report, options.checkpoint);
   const Dump dump(options.dump_folder, options.log);
+  TRY_STATUS(dump.ready());
 
   std::vector<Part> parts;
   for (const NamedProgram& program : programs) {

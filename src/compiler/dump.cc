@@ -9,6 +9,15 @@
 
 namespace coil {
 
+Status Dump::ready() const {
+  if (folder_.empty()) return ok_status();
+  std::error_code wrong;
+  std::filesystem::create_directories(folder_, wrong);
+  if (!wrong && std::filesystem::is_directory(folder_, wrong)) return ok_status();
+  return Error{ErrorCode::file_unwritable, fmt::format("the folder '{}' for the stages cannot be made: {}", shown(folder_), wrong.message()), "",
+               "it is that of COIL_DUMP, of the option dump, or of -o"};
+}
+
 void Dump::text(const std::string& stage, const std::function<std::string()>& make, LogLevel level) const {
   const bool log = log_.enabled(level, stage);
   if (!log && folder_.empty()) return;

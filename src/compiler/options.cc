@@ -9,6 +9,7 @@
 
 #include "base/env.h"
 #include "base/files.h"
+#include "compiler/device_files.h"
 #include "compiler/target.h"
 #include "compiler/without.h"
 #include "frontend/user_kernels.h"
@@ -178,8 +179,9 @@ static Result<std::vector<KernelReplacement>> kernel_replacements(const std::vec
   for (const std::string& item : items) {
     const size_t at = item.find('=');
     if (at == std::string::npos || at == 0 || at + 1 == item.size()) return bad(fmt::format("--replace-kernel '{}' is not of the form NAME=FILE", item));
-    KernelReplacement r{item.substr(0, at), item.substr(at + 1), ""};
-    const auto same = [&](const KernelReplacement& other) { return other.kernel == r.kernel; };
+    KernelReplacement r{item.substr(0, at), item.substr(at + 1), "", ""};
+    TRY(r.device, device_file(r.kernel));
+    const auto same = [&](const KernelReplacement& other) { return other.kernel == r.kernel || (!r.device.empty() && other.device == r.device); };
     if (std::any_of(out.begin(), out.end(), same)) return bad(fmt::format("--replace-kernel names '{}' twice", r.kernel));
     TRY(r.text, read_text_file(r.file, uint64_t{1} << 24));
     out.push_back(std::move(r));

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "base/text.h"
+#include "compiler/device_files.h"
 
 namespace coil {
 namespace {
@@ -14,7 +15,19 @@ namespace {
 // Which function each kernel calls, as numbers that can be changed. One kernel may have several: forms, variants of a template.
 using FunctionsOf = std::vector<std::vector<int*>>;
 
-std::string base_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
+// Why a kernel has no text that could be replaced, and what can be instead.
+Error without_text(const std::string& name, const KernelPlan& plan) {
+  const std::vector<std::string> files = template_files(plan);
+  std::string what, hint;
+  for (size_t i = 0; i < plan.kernels.size(); ++i) {
+    const Kernel& k = plan.kernels[i];
+    if (k.name != name) continue;
+    const bool code = std::holds_alternative<TemplateKernel>(k.def), library = std::holds_alternative<LibraryKernel>(k.def);
+    what = code ? "code of the device library" : library ? "a routine of a library" : "made by the host program";
+    if (code) hint = fmt::format("replace the library's file, which `coil inspect PACKAGE --source {0}` prints: --replace-kernel {0}=FILE", files[i]);
+  }
+  return {ErrorCode::bad_option, fmt::format("kernel '{}' is {}: it has no text that could be replaced", shown(name), what), "", hint};
+}
 
 // The one function that the replacement is of; -1: none in this program.
 template <class Functions>
@@ -33,9 +46,7 @@ Result<int> function_of(const KernelReplacement& r, const Functions& functions, 
   }
   if (found.size() == 1) return *found.begin();
   if (found.empty() && !named) return -1;
-  if (found.empty())
-    return Error{ErrorCode::bad_option, fmt::format("kernel '{}' is code of the device library: it has no text that could be replaced", shown(r.kernel)), "",
-                 ""};
+  if (found.empty()) return without_text(r.kernel, plan);
   std::vector<std::string> names;
   for (const int f : found) names.push_back(functions[static_cast<size_t>(f)].name);
   return Error{ErrorCode::bad_option, fmt::format("'{}' is the name of several functions", shown(r.kernel)), "",
@@ -47,6 +58,7 @@ Result<std::vector<TargetContents::Replaced>> replace(Functions& functions, cons
                                                       const std::vector<KernelReplacement>& replacements) {
   std::vector<TargetContents::Replaced> files;
   for (const KernelReplacement& r : replacements) {
+    if (!r.device.empty()) continue;
     TRY(const int found, function_of(r, functions, uses, plan));
     if (found < 0) continue;
     auto changed = functions[static_cast<size_t>(found)];
@@ -56,7 +68,7 @@ Result<std::vector<TargetContents::Replaced>> replace(Functions& functions, cons
     changed.name = std::move(text.name);
     changed.text = std::move(text.text);
     changed.comment_bytes = 0;
-    changed.replaced = base_name(r.file);
+    changed.replaced = r.file_name();
     files.resize(plan.kernels.size());
     bool used = false;
     for (size_t k = 0; k < uses.size(); ++k) {
@@ -66,7 +78,7 @@ Result<std::vector<TargetContents::Replaced>> replace(Functions& functions, cons
         used = used || !mine;
         if (!mine) continue;
         *f = static_cast<int>(functions.size());
-        files[k] = {r.kernel, changed.replaced};
+        files[k].add(r.kernel, changed.replaced);
       }
     }
     if (used) {
@@ -117,12 +129,16 @@ Result<std::vector<std::string>> check_replacements(const std::vector<const Targ
       const TargetContents& t = *target;
       for (size_t k = 0; k < t.plan.kernels.size(); ++k) {
         if (!t.functions[k].empty() && std::find(all.begin(), all.end(), t.functions[k]) == all.end()) all.push_back(t.functions[k]);
-        if (t.replaced.empty() || t.replaced[k].kernel != r.kernel) continue;
+        if (t.replaced.empty() || std::count(t.replaced[k].names.begin(), t.replaced[k].names.end(), r.kernel) == 0) continue;
         found = true;
-        if (std::find(names.begin(), names.end(), t.functions[k]) == names.end()) names.push_back(t.functions[k]);
+        const std::string& name = t.functions[k].empty() ? t.plan.kernels[k].name : t.functions[k];
+        if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
       }
     }
     if (found) continue;
+    if (!r.device.empty())
+      return Error{ErrorCode::bad_option, fmt::format("--replace-kernel: no kernel of the program has code of '{}'", r.device), "",
+                   "`coil inspect PACKAGE --source KERNEL` says which files a kernel's code is in"};
     if (all.size() > 12) all.resize(12);
     return Error{ErrorCode::bad_option, fmt::format("--replace-kernel: no kernel is called '{}'", shown(r.kernel)), "",
                  fmt::format("see `coil inspect PACKAGE --kernels`; among them are {}", fmt::join(all, ", "))};

@@ -63,11 +63,13 @@ Json kernels(const TargetContents& t) {
     }
     const std::string& f = t.functions[i];
     rows.push_back({{"name", k.name}, {"kind", kind_name(k)}, {"ops", k.ops}, {"function", f.empty() ? Json(nullptr) : Json(f)}, {"origins", origins}});
+    if (!t.device_files.empty() && !t.device_files[i].empty()) rows.back()["device"] = t.device_files[i];
     if (!t.replaced.empty() && !t.replaced[i].file.empty()) rows.back()["replaced"] = t.replaced[i].file;
     // What the kernel moves and computes, by the sizes: numbers or formulas.
     const KernelWork work = kernel_work(t.plan, k);
     if (work.bytes) rows.back()["bytes"] = amount(work.bytes);
     if (work.flops) rows.back()["flops"] = amount(work.flops);
+    if (work.moves) rows.back()["moves"] = true;
     if (!work.reads.empty()) rows.back()["reads"] = numbers(work.reads);
     if (!work.writes.empty()) rows.back()["writes"] = numbers(work.writes);
     if (!k.choices.rows.empty()) rows.back()["choices"] = choices(k);

@@ -29,10 +29,16 @@ struct TargetContents {
   std::string machine;          // of code for processors: as base/host_machine.h calls it; empty for CUDA
   std::string model = "model";  // the folder below data/aotinductor
   KernelPlan plan;
-  std::vector<std::string> functions;  // of each kernel of the plan; empty: none of its own
-  size_t num_functions = 0;            // distinct ones
+  std::vector<std::string> functions;     // of each kernel of the plan; empty: none of its own
+  std::vector<std::string> device_files;  // of each kernel of the plan, the device library's file that it calls: "kernels/gemm.cc"; empty: none
+  size_t num_functions = 0;               // distinct ones
   struct Replaced {
-    std::string kernel, file;  // as --replace-kernel named them, without folders; empty: the kernel is as it was generated
+    std::vector<std::string> names;  // that --replace-kernel gave; none: the kernel is as it was generated
+    std::string file;                // the files, without folders
+    void add(const std::string& name, const std::string& from) {
+      names.push_back(name);
+      file += (file.empty() ? "" : ", ") + from;
+    }
   };
   std::vector<Replaced> replaced;  // of each kernel, or none: nothing is replaced
   std::vector<uint8_t> code;       // the shared object

@@ -32,6 +32,10 @@ std::string text_of(const char* format, double a, const std::string& b) {
   return text;
 }
 
+std::string count_of(const std::vector<int>& kernels, const char* one, const char* several) {
+  return std::to_string(kernels.size()) + " " + (kernels.size() == 1 ? one : several);
+}
+
 class Adviser {
  public:
   explicit Adviser(const Json& report) : report_(report), call_(report.at("call")), us_(call_.value("call_us", 0.0)) {}
@@ -90,8 +94,8 @@ class Adviser {
       return product && roof > 0 && roof < kLowRoof * took ? took - roof / kLowRoof : 0.0;
     });
     if (us < kWorthSaying * us_) return;
-    add(text_of("%.0f products and convolutions stay below 40 %% of what the machine can do; %s of a call lie there. ", static_cast<double>(kernels.size()),
-                time_text(us)) +
+    add(count_of(kernels, "product or convolution stays", "products and convolutions stay") + " below 40 % of what the machine can do; " + time_text(us) +
+            " of a call lie there. " +
             (tuned ? "They were tuned already: look for small or odd sizes (batch, channels) in their shapes."
                    : "Tuning times their variants: coil compile --tune fast."),
         us, kernels);
@@ -107,22 +111,21 @@ class Adviser {
       return alone && took / std::max(k.value("launches", 1.0), 1.0) > 10 * kShortKernel ? took * (1 - 1 / threads) : 0.0;
     });
     if (us < kWorthSaying * us_) return;
-    add(text_of(
-            "%.0f long kernels ran on one of %.0f threads: the machine was busy with something else, another call held the pool, or the work has no axis to divide.",
-            static_cast<double>(kernels.size()), threads),
+    add(count_of(kernels, "long kernel", "long kernels") +
+            text_of(" ran on one of %.0f threads: the machine was busy with something else, another call held the pool, or the work has no axis to divide.",
+                    threads),
         us, kernels);
   }
 
   // Kernels that only move what others have computed.
   void copies() {
     std::vector<int> kernels;
-    const double us = sum(&kernels, [](const Json& k) {
-      return k.contains("flops") && k["flops"].get<double>() == 0 && k.value("bytes", 0.0) > 0 ? k["us"].get<double>() : 0.0;
-    });
+    const double us = sum(&kernels, [](const Json& k) { return k.value("moves", false) && k.value("bytes", 0.0) > 0 ? k["us"].get<double>() : 0.0; });
     if (us < kWorthSaying * us_) return;
-    add(text_of(
-            "%.0f kernels compute nothing and only move data: %s of a call. They are transposes, concatenations, gathers and changes of type that no neighbour could take in.",
-            static_cast<double>(kernels.size()), time_text(us)),
+    add(count_of(kernels, "kernel computes nothing and only moves", "kernels compute nothing and only move") + " data: " + time_text(us) + " of a call. " +
+            (kernels.size() == 1 ? "It is a transpose, concatenation, gather or change of type"
+                                 : "They are transposes, concatenations, gathers and changes of type") +
+            " that no neighbour could take in.",
         us, kernels);
   }
 

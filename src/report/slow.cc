@@ -15,6 +15,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kNearRoof = 0.7, kFarFromRoof = 0.4;  // of what the machine can do
 constexpr double kShortKernel = 5;                     // us a launch: about what starting threads, or a launch, costs
+constexpr double kWorthTelling = 0.001;                // of a call, for what other kernels take
 constexpr double kWorthSaying = 0.01;                  // of a call
 constexpr double kOneThread = 1.15;                    // time of all threads beside that of the kernel
 
@@ -53,8 +54,8 @@ class Explainer {
     }
     std::stable_sort(busiest.begin(), busiest.end(), [](const Json* a, const Json* b) { return (*a)["us"].get<double>() > (*b)["us"].get<double>(); });
     merge_equal(busiest, most);
-    const double covered = shown_us_ / std::max(us_, 1e-9);
-    if (shown_ > 0 && covered < 0.9) say("The other kernels take " + percent(std::max(0.0, call_.value("kernels_us", 0.0) - shown_us_) / us_) + " together.");
+    const double covered = shown_us_ / std::max(us_, 1e-9), rest = call_.value("kernels_us", 0.0) - shown_us_;
+    if (shown_ > 0 && covered < 0.9 && rest > kWorthTelling * us_) say("The other kernels take " + percent(rest / us_) + " together.");
     fusing();
     for (const Json& a : report_.value("advice", Json::array())) say(a.at("text").get<std::string>());
     return std::move(text_);

@@ -56,6 +56,7 @@ void read_into(KernelTable* table, const Model& model) {
     for (JsonValue symbol : symbols.value()) {
       table->symbols.push_back(text_of(symbol, "name"));
       table->sizes_from_data |= symbol.find("from_data").has_value();
+      table->counters.push_back(text_of(symbol, "export_name").starts_with("coil."));
     }
   }
   if (auto kernels = part.get_array("kernels"); kernels.ok()) {

@@ -25,6 +25,7 @@ struct KernelTable {
   std::string model, path, device, isa;
   int32_t threads = 1;
   std::vector<std::string> symbols;  // names of the sizes, in the order of CoilCall::symbols
+  std::vector<bool> counters;        // which of them count the program's own loops: no sizes of anything
   bool sizes_from_data = false;      // some sizes are known only while the program runs: each kernel has its own
   std::vector<KernelRow> kernels;    // row k: kernel number k
 

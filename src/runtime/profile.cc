@@ -23,6 +23,11 @@ Registry& registry() {
 
 }  // namespace
 
+std::span<const int64_t> sizes_of(const CallRecord& call) {
+  const size_t first = !call.table->sizes_from_data || call.kernels.empty() ? 0 : std::min<size_t>(call.kernels.back().sizes, call.sizes.size());
+  return std::span(call.sizes).subspan(first).first(std::min(call.table->symbols.size(), call.sizes.size() - first));
+}
+
 std::atomic<int32_t> watchers{0};
 static std::atomic<int32_t> profiles_under_way{0};
 

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +54,9 @@ struct CallRecord {
   std::shared_ptr<const KernelTable> table;
   std::weak_ptr<const Model> model;
 };
+
+// The call's sizes, those that the program has read from data included: as its last kernel had them.
+std::span<const int64_t> sizes_of(const CallRecord& call);
 
 struct ProfileOptions {
   int64_t calls = 0;      // watched so many, then no more; 0: until it is stopped

@@ -100,7 +100,8 @@ void add_call(ModelSums& m, const CallRecord& c, const TickScale& scale, Amounts
   m.place += ns(c.checked, c.placed);
   m.counted += c.counted;
   m.clock = c.clock;
-  m.sizes.assign(c.sizes.begin(), c.sizes.begin() + static_cast<ptrdiff_t>(std::min(c.sizes.size(), c.table->symbols.size())));
+  const std::span<const int64_t> sizes = sizes_of(c);
+  m.sizes.assign(sizes.begin(), sizes.end());
   const std::vector<double> parts = parts_of_time(c.kernels);
   std::map<int32_t, double> own_ns;
   for (size_t i = 0; i < c.kernels.size(); ++i) {
@@ -171,7 +172,9 @@ std::string model_json(ModelSums& m) {
     out.number("host_us", std::max(0.0, mean - m.kernels / calls) / 1e3);
   }
   JsonMembers sizes;
-  for (size_t i = 0; i < m.sizes.size(); ++i) sizes.integer(t.symbols[i], m.sizes[i]);
+  for (size_t i = 0; i < m.sizes.size(); ++i) {
+    if (!t.counters[i]) sizes.integer(t.symbols[i], m.sizes[i]);
+  }
   out.raw("sizes", sizes.object());
   std::vector<std::pair<int32_t, const KernelSums*>> rows;
   for (const auto& [number, k] : m.rows) rows.emplace_back(number, &k);

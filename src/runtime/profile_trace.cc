@@ -31,7 +31,7 @@ class TraceWriter {
         .text("device", c.table->device)
         .text("isa", c.table->isa)
         .integer("threads", c.table->threads);
-    args.raw("sizes", sizes(*c.table, std::span(c.sizes).first(std::min(c.sizes.size(), c.table->symbols.size()))));
+    args.raw("sizes", sizes(*c.table, sizes_of(c)));
     if (c.failed) args.integer("error", c.failed);
     if (!c.traced) args.text("note", "the package is of an older coil, whose kernels cannot be told apart");
     event("call " + c.table->model, "call", c.thread, c.begin, c.end, args.object());
@@ -81,7 +81,9 @@ class TraceWriter {
 
   static std::string sizes(const KernelTable& table, std::span<const int64_t> values) {
     JsonMembers members;
-    for (size_t i = 0; i < std::min(table.symbols.size(), values.size()); ++i) members.integer(table.symbols[i], values[i]);
+    for (size_t i = 0; i < std::min(table.symbols.size(), values.size()); ++i) {
+      if (!table.counters[i]) members.integer(table.symbols[i], values[i]);
+    }
     return members.object();
   }
 

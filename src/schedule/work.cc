@@ -27,6 +27,26 @@ bool counts(Expr e) {
   }
 }
 
+// A condition on coordinates and sizes: of an element's place, not of the element.
+bool is_of_places(Expr condition) {
+  bool places = true;
+  visit(condition, [&](Expr e) { places = places && e->kind != ExprKind::load; });
+  return places;
+}
+
+// Whether a value is only read, chosen by its place, or converted. Where it is read may be computed.
+bool is_moved(Expr e) {
+  if (e->kind != ExprKind::op) return true;
+  switch (e->op) {
+    case ScalarOp::select:
+    case ScalarOp::masked: return is_of_places(e->args[0]) && is_moved(e->args[1]) && is_moved(e->args[2]);
+    case ScalarOp::cast:
+    case ScalarOp::bits:
+    case ScalarOp::from_bits: return is_moved(e->args[0]);
+    default: return false;
+  }
+}
+
 class Counter {
  public:
   explicit Counter(const KernelPlan& plan) : plan_(plan), flops_(pool().index(0)) {}
@@ -74,7 +94,7 @@ class Counter {
       bytes = bytes + pool().op(ScalarOp::imin, {elements, elements_of(id)}) * byte_size(plan_.buffer(id).info.dtype);
     }
     const auto list = [](const std::set<int32_t>& ids) { return std::vector<BufferId>(ids.begin(), ids.end()); };
-    return {bytes, known ? flops_ : Expr(), list(reads_), list(writes_)};
+    return {bytes, known ? flops_ : Expr(), false, list(reads_), list(writes_)};
   }
   ExprPool& pool() const { return *plan_.pool; }
 
@@ -95,7 +115,11 @@ KernelWork loop_work(Counter c, const LoopKernel& loop) {
   }
   for (const Stmt& s : loop.stmts) c.statement(s, s.inner ? all : outer);
   for (const WorkerScratch& s : loop.scratch) c.scratch(s.buffer);
-  return c.work();
+  KernelWork work = c.work();
+  work.moves = std::all_of(loop.stmts.begin(), loop.stmts.end(), [](const Stmt& s) {
+    return s.kind != Stmt::Kind::reduce && s.kind != Stmt::Kind::scan && is_moved(s.value) && (!s.condition || is_of_places(s.condition));
+  });
+  return work;
 }
 
 KernelWork work_of_template(Counter c, const TemplateKernel& t) {
@@ -166,7 +190,9 @@ KernelWork kernel_work(const KernelPlan& plan, const Kernel& kernel) {
   if (const auto* copy = std::get_if<CopyKernel>(&kernel.def)) {
     const Expr elements = product(c.pool(), plan.buffer(copy->from).info.sizes);
     c.touch(copy->from, elements), c.touch(copy->to, elements, true);
-    return c.work();
+    KernelWork work = c.work();
+    work.moves = true;
+    return work;
   }
   c.touch(std::get<ReadKernel>(kernel.def).source);
   return c.work();

@@ -10,6 +10,7 @@ namespace coil {
 // Null where nobody knows: the routines of libraries, users' kernels.
 struct KernelWork {
   Expr bytes, flops;
+  bool moves = false;                   // nothing is computed, of any type: elements are read, chosen by their places, converted and written
   std::vector<BufferId> reads, writes;  // each once, by number, without constants; what is written includes scratch space
 };
 

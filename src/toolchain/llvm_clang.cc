@@ -82,10 +82,11 @@ llvm::IntrusiveRefCntPtr<llvm::vfs::FileSystem> make_files(const CompileRequest&
     // Borrowed, not copied: the embedded tables end with a zero byte, and so do strings.
     files->addFile(path, 0, llvm::MemoryBuffer::getMemBuffer(llvm::StringRef(text.data(), text.size()), path));
   };
+  // The first file of a name is the one that is read: the request's own come before those that are built in.
+  for (const VirtualFile& file : request.headers) add(fmt::format("{}{}", kRoot, file.path), file.text);
   for (const EmbeddedFile& file : embedded_files()) {
     if (file.path.ends_with(".h")) add(fmt::format("{}{}", kRoot, file.path), file.text());
   }
-  for (const VirtualFile& file : request.headers) add(fmt::format("{}{}", kRoot, file.path), file.text);
   add(fmt::format("{}include/stddef.h", kRoot), kStddef);
   add(fmt::format("{}include/stdint.h", kRoot), kStdint);
   add(path, request.source);

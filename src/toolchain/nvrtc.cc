@@ -108,6 +108,11 @@ Result<std::shared_ptr<const Nvrtc>> Nvrtc::load() {
 Result<Bytes> Nvrtc::compile(const CudaRequest& r) const {
   std::vector<const char*> texts = device_headers().text_pointers, names = device_headers().name_pointers;
   for (const VirtualFile& header : r.headers) {
+    const auto built_in = std::find_if(names.begin(), names.end(), [&](const char* name) { return header.path == name; });
+    if (built_in != names.end()) {
+      texts[static_cast<size_t>(built_in - names.begin())] = header.text.c_str();
+      continue;
+    }
     texts.push_back(header.text.c_str());
     names.push_back(header.path.c_str());
   }

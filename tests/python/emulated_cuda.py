@@ -136,11 +136,24 @@ def kernels_of(package):
     return source, re.findall(r"COIL_KERNEL void (?:__launch_bounds__\([^)]*\) )?(\w+)\(", source)
 
 
-def build_kernels(source, names, library, level="-O0"):
+def edited_headers(package, folder):
+    """A folder of the headers, if the package has edited ones (--replace-kernel cuda/...): None if not."""
+    with zipfile.ZipFile(package) as archive:
+        edited = [n for n in archive.namelist() if re.search(r"data/coil/src/cuda/\w+\.h$", n)]
+        if not edited:
+            return None
+        shutil.copytree(made_tools(), folder, ignore=lambda _, names: [n for n in names if not n.endswith(".h") and n not in ("cuda", "user")])
+        for name in edited:
+            (folder / "cuda" / name.rsplit("/", 1)[1]).write_text(rewrite(archive.read(name).decode()))
+    return folder
+
+
+def build_kernels(source, names, library, level="-O0", headers=None):
     """Kernels' text as a shared object that the fake driver can load. Most take longer to compile than to run: -O1 is for those that compute much."""
     made, text, code = made_tools(), library.with_suffix(".cpp"), library.with_suffix(".o")
     text.write_text(source + "\nEMULATED_KERNELS(" + "\n".join(f"EMULATED_KERNEL({n})" for n in names) + ")\n")
-    command(CLANG, *FLAGS, level, "-include-pch", made / f"all{level}.pch", f"-I{made}", "-c", text, "-o", code)
+    parsed = ["-include", headers / "all.h", f"-I{headers}"] if headers else ["-include-pch", made / f"all{level}.pch", f"-I{made}"]
+    command(CLANG, *FLAGS, level, *parsed, "-c", text, "-o", code)
     command(LINKER, "-shared", code, made / "libemulation.so", "-rpath", made, "-o", library)
 
 
@@ -165,7 +178,7 @@ class Emulated:
             source, self.names = kernels_of(self.package)
             if "wgmma is not emulated" not in source:
                 break
-        build_kernels(source, self.names, self.library, level)
+        build_kernels(source, self.names, self.library, level, edited_headers(self.package, folder / "headers"))
 
     def environment(self):
         return environment(self.library, self.sm)

@@ -74,13 +74,15 @@ def programs():
     }
 
 
-def export(folder):
-    """{name: (program, inputs)}"""
+def export(folder, names=None):
+    """{name: (program, inputs)} of all, or of some."""
     torch.manual_seed(0)
     x = torch.randn(ROWS, 64)
     np.savez(folder / "x.npz", in_0=x.numpy())
     made = {}
     for name, module in programs().items():
+        if names is not None and name not in names:
+            continue
         torch.export.save(torch.export.export(module.eval(), (x,)), folder / f"{name}.pt2")
         made[name] = (folder / f"{name}.pt2", folder / "x.npz")
     return made

@@ -246,6 +246,7 @@ Result<int> bench(const Arguments& a) {
   TRY_STATUS(example_inputs(a.inputs, loaded, sizes, &inputs));
   Json used = Json::object();
   for (const DynamicSize& s : sizes.symbols()) {
+    if (!s.of_inputs()) continue;
     TRY(used[s.name], sizes.evaluate(Json(s.name)));
   }
   runtime::Context context(loaded.model);

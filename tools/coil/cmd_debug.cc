@@ -166,6 +166,8 @@ Result<int> debug(const Arguments& a) {
   const bool folder = std::filesystem::is_directory(a.path, ignored);
   if (folder && (!a.output.empty() || !a.inputs.none() || a.kernels))
     return Error{ErrorCode::bad_option, "-o, -i, --shape and --kernel-programs are for a program; this is a folder", a.path, ""};
+  if (!folder && !std::filesystem::exists(a.path, ignored))
+    return Error{ErrorCode::file_not_found, fmt::format("'{}' does not exist", shown(a.path)), "", "check the path"};
   if (!folder && a.output.empty()) return Error{ErrorCode::bad_option, "where shall the stages go?", "", "give a folder: -o DIR"};
   if (!folder) TRY_STATUS(make(a));
   TRY_STATUS(show(folder ? a.path : a.output, a));

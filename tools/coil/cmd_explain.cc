@@ -51,6 +51,8 @@ Result<std::string> slow_sentences(const Arguments& a) {
 
 // What there is to ask about.
 std::string overview(const Json& m) {
+  if (m.value("not_fused", Json::array()).empty())
+    return count_text(m.at("kernels").size(), "kernel") + ": no two of them compute what one kernel could have computed.\n";
   std::string text = fmt::format("{} with {} between kernels that could have been fused and were not.\n", count_text(m.at("kernels").size(), "kernel"),
                                  count_text(m.value("not_fused", Json::array()).size(), "pair"));
   for (const Json& n : m.value("not_fused", Json::array()))
@@ -100,7 +102,7 @@ Action add_explain(CommandLine& app) {
   app.add_option("model", a->model, "package, or exported program (compiled in memory first)").required().type_name("MODEL");
   app.add_option("--fusion", a->fusion, "why two operators are one kernel, or are not: names of operators, modules or kernels").values(2, 2).type_name("A B");
   app.add_option("--choice", a->choices, "how a kernel is run, and who decided it").one_each().type_name("KERNEL");
-  app.add_option("--size", a->shapes, "what a call of this size needs, and how it is run: batch=64").one_each().type_name("DIM=SIZE");
+  app.add_option("--size,--shape", a->shapes, "what a call of this size needs, and how it is run: batch=64").one_each().type_name("DIM=SIZE");
   app.add_flag("--memory", a->memory, "what the memory of a call holds");
   app.add_option("--require", a->requirements,
                  "what has to hold, such as \"kernels <= 40\", \"fused(attn.q, attn.k)\", \"peak <= 2GB\"; exit code 1 where it does not")

@@ -45,6 +45,7 @@ Action add_inspect(CommandLine& app) {
       "Nothing of the file is executed or loaded as code, whatever it holds.\n");
   return [a, source] {
     a->all_sources = source.given() && a->source.empty();
+    a->device_text = device_text(a->source);
     return inspect(*a);
   };
 }

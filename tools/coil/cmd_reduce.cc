@@ -160,7 +160,9 @@ Result<int> reduce(const Arguments& a) {
   TRY(const bool found, reducer.run());
   if (!found)
     return Error{ErrorCode::bad_option, "the program does not fail as a file of its own: nothing can be left out", a.model,
-                 "does the command of --test end with 0 where the program fails?"};
+                 a.wrong   ? "`coil diff` of it finds no difference; --with gives it options"
+                 : a.crash ? "`coil run` of it is ended by no signal and by no bug in coil; --with gives it options"
+                           : "does the command of --test run, and end with 0 where the program fails?"};
   TRY(NamedTensors given, inputs_of(reducer.part(), values, program.graph, inputs.views));
   RunnablePart part{reducer.part(), std::move(given)};
   r.tests = reducer.tests();

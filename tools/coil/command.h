@@ -41,5 +41,7 @@ struct CommandRow {
 std::span<const CommandRow> commands();
 Result<std::string> clang_inside();           // its version; empty: there is none
 std::vector<std::string> compiled_targets();  // what --target may name
+// The text of a file of the device library's kernels, "cuda/gemm_wgmma.h"; empty: it has no such file.
+std::string device_text(const std::string& name);
 
 }  // namespace coil::tool

@@ -1,6 +1,7 @@
 #include "command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <regex>
 #include <sstream>
 
 namespace coil::tool {
@@ -96,6 +97,15 @@ std::vector<std::string> CommandLine::option_names() const {
 
 bool CommandLine::given() const { return app_->parsed(); }
 
+// "model: At Most 2 required but received 3", as the library says it.
+static std::string in_plain_words(const std::string& message) {
+  static const std::regex kCount(R"(([\w-]+): (?:(At Most|At Least) )?(\d+) required but received (\d+))");
+  std::smatch m;
+  if (!std::regex_match(message, m, kCount)) return message;
+  const std::string bound = m[2] == "At Most" ? "at most " : m[2] == "At Least" ? "at least " : "";
+  return m[1].str() + " takes " + bound + m[3].str() + (m[3] == "1" ? " value" : " values") + ", not " + m[4].str();
+}
+
 int parse_command_line(int argc, char** argv, const char* description, const std::function<void(CommandLine&)>& declare,
                        const std::function<int(CommandLine&, const ParseOutcome&)>& then) {
   CLI::App app{description};
@@ -109,7 +119,7 @@ int parse_command_line(int argc, char** argv, const char* description, const std
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() != 0) {
-      outcome = {ParseOutcome::Kind::wrong, e.what()};
+      outcome = {ParseOutcome::Kind::wrong, in_plain_words(e.what())};
     } else {
       std::ostringstream text;
       app.exit(e, text, text);

@@ -64,6 +64,7 @@ Result<int> debug_loops(const LoopsArguments& a) {
   Progress silent;
   TRY(CompileOptions options, compile_options(a.compile, silent));
   const Dump dump(a.output, options.log);
+  TRY_STATUS(dump.ready());
   TRY(const WatchedBuild build, build_watched(std::move(loops).value(), options, dump));
   CallInputs inputs;
   TRY_STATUS(gather_for_package(a.inputs, build.package, &inputs));

@@ -85,7 +85,7 @@ Result<Sizes> sizes_of(const Json& manifest, const std::vector<std::string>& sha
 }
 
 std::string at_sizes(const Sizes& sizes, const std::vector<std::string>& shapes) {
-  if (sizes.symbols().empty()) return "any call";
+  if (std::all_of(sizes.symbols().begin(), sizes.symbols().end(), [](const DynamicSize& s) { return s.internal; })) return "any call";
   return shapes.empty() ? "a call of typical sizes" : fmt::format("a call with {}", fmt::join(shapes, ", "));
 }
 
@@ -270,7 +270,11 @@ Result<std::optional<std::pair<double, std::string>>> quantity(const Json& manif
   const auto count = [](size_t n, const char* noun) { return Found({static_cast<double>(n), count_text(n, noun)}); };
   const auto bytes = [](int64_t n) { return Found({static_cast<double>(n), bytes_text(static_cast<uint64_t>(n))}); };
   const Json& kernels = manifest.at("kernels");
-  if (word == "kernels") return count(argument.empty() ? kernels.size() : kernels_of(manifest, argument).size(), "kernel");
+  if (word == "kernels") {
+    Found found = count(argument.empty() ? kernels.size() : kernels_of(manifest, argument).size(), "kernel");
+    if (found->first == 0 && !argument.empty()) found->second += fmt::format("; no operator, module or kernel is called '{}'", shown(argument));
+    return found;
+  }
   const auto rows = [&](const auto& is) { return static_cast<size_t>(std::count_if(kernels.begin(), kernels.end(), is)); };
   if (word == "copies" && argument.empty())
     return count(rows([](const Json& k) { return k.at("kind") == "copy" || ops_of(k) == std::vector<std::string>{"copy"}; }), "copy kernel");

@@ -103,6 +103,13 @@ Status example_inputs(const GivenInputs& given, const LoadedModel& loaded, Sizes
 
 Status example_inputs(const GivenInputs& given, const runtime::Manifest& interface, const Json& manifest, Sizes& sizes, CallInputs* inputs) {
   TRY_STATUS(apply_shapes(given.shapes, sizes));
+  for (const std::string& shape : given.shapes) {
+    for (const DynamicSize& s : sizes.symbols()) {
+      if (s.from_data && shape.starts_with(s.name + "="))
+        return Error{ErrorCode::bad_dimension, fmt::format("'{}' follows from the inputs' elements: a call cannot choose it", s.name), "",
+                     "leave it out of --shape, or give inputs with -i"};
+    }
+  }
   if (!given.files.empty()) {
     if (!given.shapes.empty()) return Error{ErrorCode::bad_option, "--shape and --input exclude each other: arrays have sizes", "", ""};
     TRY_STATUS(gather_inputs(given.files, interface, manifest, inputs));

@@ -5,6 +5,7 @@
 
 #include "base/cpu_limits.h"
 #include "base/host_machine.h"
+#include "base/text.h"
 #include "decisions.h"
 #include "inspect.h"
 #include "shapes.h"
@@ -79,7 +80,10 @@ std::string interface_text(const Json& m, const Style& style) {
     outputs.add({fmt::format("out_{}", place), out.at("name").get<std::string>(), out.at("dtype").get<std::string>() + shape_text(out.at("shape"))});
   }
   while (std::find(none.begin(), none.end(), place) != none.end()) outputs.add({fmt::format("out_{}", place++), "None", ""});
-  for (const Json& s : m.value("symbols", Json::array())) symbols.add({s.at("name").get<std::string>(), range_text(s.at("min"), s.at("max"))});
+  for (const Json& s : m.value("symbols", Json::array())) {
+    if (s.value("export_name", "").starts_with("coil.")) continue;  // a counter of the program's loops
+    symbols.add({s.at("name").get<std::string>(), range_text(s.at("min"), s.at("max")), s.value("from_data", false) ? "known when the program has run" : ""});
+  }
   std::string text = style.bold("Inputs") + "\n" + inputs.text() + style.bold("Outputs") + "\n" + outputs.text();
   if (!symbols.empty()) text += style.bold("Dynamic dimensions") + "\n" + symbols.text();
   return text;
@@ -129,6 +133,7 @@ Result<std::string> memory_examples(const Json& m, const std::vector<std::string
     TRY(Sizes high, Sizes::read(m));
     bool bounded = true;
     for (const DynamicSize& s : asked.symbols()) {
+      if (s.internal) continue;
       TRY_STATUS(low.set(s.name, s.min));
       bounded = bounded && s.max < (int64_t{1} << 40);
       if (bounded) TRY_STATUS(high.set(s.name, s.max));
@@ -179,7 +184,7 @@ std::string kernels_text(const Json& m, const Style& style) {
   std::string text = style.bold("Kernels") + ", in the order in which a call runs them\n";
   size_t n = 0;
   for (const Json& k : m.at("kernels")) {
-    const std::string function = k.at("function").is_string() ? k["function"].get<std::string>() : "(copy)";
+    const std::string function = k.at("function").is_string() ? k["function"].get<std::string>() : k.at("name").get<std::string>();
     text += fmt::format("  {:>3}  {}  {}  {}\n", n++, style.bold(function), k.at("kind").get<std::string>(),
                         fmt::join(k.at("ops").get<std::vector<std::string>>(), ", "));
     const std::string choices = choices_of(k);
@@ -245,30 +250,72 @@ std::string function_text(const std::string& text, const std::string& name) {
 
 }  // namespace
 
-Result<std::string> source_text(const ZipReader& zip, const Json& m, const std::string& wanted) {
+namespace {
+
+// The kernels that `wanted` names: by their whole names, otherwise by a part of them.
+std::vector<Json> kernels_named(const Json& m, const std::string& wanted) {
+  std::vector<Json> whole, part;
+  std::vector<Json> all = m.at("kernels");
+  for (const Json& t : m.value("targets", Json::array())) {  // later targets have kernels of their own
+    if (!t.is_object() || !t.contains("kernels")) continue;
+    for (const Json& k : t["kernels"]) all.push_back(k);
+  }
+  for (const Json& k : all) {
+    const std::string function = k.at("function").is_string() ? k["function"].get<std::string>() : "", name = k.at("name").get<std::string>();
+    if (function == wanted || name == wanted) whole.push_back(k);
+    if (function.find(wanted) != std::string::npos || name.find(wanted) != std::string::npos) part.push_back(k);
+  }
+  return whole.empty() ? part : whole;
+}
+
+// Where the code of a kernel is that has no generated text.
+std::string elsewhere(const Json& k) {
+  const std::string kind = k.at("kind").get<std::string>();
+  if (kind == "control") return "control flow of the host program, host.cc";
+  if (kind == "copy") return "a copy, which the host program makes (host.cc)";
+  if (kind == "library") return "a routine of a library; its arguments are in host.cc";
+  return "code of the device library alone; its arguments are in host.cc";
+}
+
+// "; with code of kernels/gemm.cc", on CUDA the files that the text includes beside those that every kernel includes.
+std::string device_files_of(const Json& k, const std::string& source) {
+  std::string names = k.value("device", "");
+  constexpr std::string_view kWord = "#include \"cuda/";
+  for (size_t at = source.find(kWord); at != std::string::npos; at = source.find(kWord, at + 1)) {
+    const size_t begin = at + kWord.size() - 5, end = source.find('"', begin);
+    if (end == std::string::npos) break;
+    names += (names.empty() ? "" : ", ") + source.substr(begin, end - begin);
+  }
+  return names.empty() ? "" : "; includes " + names;
+}
+
+}  // namespace
+
+Result<std::string> source_text(const ZipReader& zip, const Json& m, const std::string& wanted, const std::string& device_text) {
   TRY(const auto sources, read_sources(zip, m));
   std::string text, names;
   for (const auto& [file, content] : sources) {
     names += (names.empty() ? "" : ", ") + file;
+    if (!device_text.empty() && (file == wanted || file.ends_with("/" + wanted))) return content;  // edited
     if (file == wanted || wanted.empty()) text += fmt::format("// {}\n{}\n", file, content);
   }
+  if (!device_text.empty()) return device_text;
   if (!text.empty()) return text;
   std::vector<std::string> done;
-  for (const Json& k : m.at("kernels")) {
-    if (!k.at("function").is_string()) continue;
-    const std::string function = k["function"].get<std::string>();
-    const bool named = function.find(wanted) != std::string::npos || k.at("name").get<std::string>().find(wanted) != std::string::npos;
-    if (!named || std::find(done.begin(), done.end(), function) != done.end()) continue;
+  for (const Json& k : kernels_named(m, wanted)) {
+    const bool has_text = k.at("function").is_string();
+    const std::string function = has_text ? k["function"].get<std::string>() : k.at("name").get<std::string>();
+    if (std::find(done.begin(), done.end(), function) != done.end()) continue;
     done.push_back(function);
+    const size_t before = text.size();
     for (const auto& [file, content] : sources) {
-      if (const std::string code = function_text(content, function); !code.empty()) text += fmt::format("// {}\n{}\n", file, code);
+      if (const std::string code = function_text(content, function); has_text && !code.empty())
+        text += fmt::format("// {}{}\n{}\n", file, device_files_of(k, content), code);
     }
+    if (text.size() == before) text += fmt::format("// {}: {}{}\n", function, elsewhere(k), device_files_of(k, ""));
   }
   if (!text.empty()) return text;
-  if (!done.empty()) {
-    return fmt::format("// {}: code of the device library, with no generated part; its arguments are in host.cc\n", fmt::join(done, ", "));
-  }
-  return Error{ErrorCode::bad_option, fmt::format("--source '{}': no kernel and no generated file has this name", wanted), "",
+  return Error{ErrorCode::bad_option, fmt::format("--source '{}': no kernel and no generated file has this name", shown(wanted)), "",
                "see --kernels for the kernels; the files are " + names};
 }
 
@@ -283,6 +330,7 @@ Result<Json> to_json(const ZipReader& zip, const Json& m, const InspectArguments
   TRY_STATUS(apply_shapes(a.shapes, sizes));
   sizes.fill_defaults();
   for (const DynamicSize& s : sizes.symbols()) {
+    if (s.internal) continue;
     TRY(out["memory"]["example"]["sizes"][s.name], sizes.evaluate(Json(s.name)));
   }
   sizes.set_workers(allowed_cpus());
@@ -298,7 +346,7 @@ Result<Json> to_json(const ZipReader& zip, const Json& m, const InspectArguments
     TRY(out["notice"], licenses_text(zip, m));
   }
   if (a.all_sources || !a.source.empty()) {
-    TRY(out["source"], source_text(zip, m, a.source));
+    TRY(out["source"], source_text(zip, m, a.source, a.device_text));
   }
   return out;
 }
@@ -356,7 +404,7 @@ Result<int> inspect_program_of(const ZipReader& zip, const InspectArguments& a, 
     return code;
   }
   if (a.all_sources || !a.source.empty()) {
-    TRY(const std::string text, source_text(zip, manifest, a.source));
+    TRY(const std::string text, source_text(zip, manifest, a.source, a.device_text));
     put(text);
     return code;
   }

@@ -41,6 +41,8 @@ Result<std::string> clang_inside() { return std::string(); }
 
 std::vector<std::string> compiled_targets() { return {}; }
 
+std::string device_text(const std::string&) { return ""; }
+
 static Error no_compiler(const ZipReader& zip) {
   return Error{ErrorCode::unsupported_archive, "this is a program, not a package, and this coil has no compiler", zip.name(),
                "compile it where coil was built with one: coil compile MODEL --target " + std::string(this_machine().name)};

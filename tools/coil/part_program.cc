@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/files.h"
+#include "command.h"
 #include "inspect.h"
 #include "load_model.h"
 #include "save_difference.h"
@@ -45,6 +46,15 @@ Result<bool> has_function(const std::string& program, const PartSource& from, co
   return false;
 }
 
+// Of a kernel that is code of the device library alone.
+std::string device_file_of(const Json& manifest, const KernelPart& part) {
+  if (!part.function.empty()) return "";
+  for (const Json& k : manifest.at("kernels")) {
+    if (k.at("name") == part.name && k.at("function").is_null() && k.contains("device")) return k["device"].get<std::string>();
+  }
+  return "";
+}
+
 }  // namespace
 
 Status write_part(const PartSource& from, const KernelPart& part, const std::string& folder) {
@@ -55,10 +65,15 @@ Status write_part(const PartSource& from, const KernelPart& part, const std::str
   TRY_STATUS(save_difference(from.zip, from.arguments.program, from.graph, from.build, from.options, what, from.inputs, at));
   const bool cuda = from.build.cuda;
   const std::string file = cuda ? "kernel.cu" : "kernel.cc";
-  std::string edited, replaced, about = "# It is code of the device library as it is: there is no generated text to edit.\n";
-  if (!part.function.empty()) {
-    TRY(const ZipReader package, ZipReader::from_bytes(from.build.package, "the program"));
-    TRY(const Json manifest, read_manifest(package));
+  std::string edited, replaced, about = "# It has no text to edit.\n";
+  TRY(const ZipReader package, ZipReader::from_bytes(from.build.package, "the program"));
+  TRY(const Json manifest, read_manifest(package));
+  if (const std::string device = device_file_of(manifest, part); !device.empty()) {
+    const std::string own = device.substr(device.rfind('/') + 1);
+    TRY_STATUS(write_file(at + "/" + own, std::string_view(device_text(device))));
+    replaced = edited = fmt::format("--replace-kernel {}={}", device, own);
+    about = fmt::format("# {}: code of the device library, to be edited. make package: the model with it.\n", own);
+  } else if (!part.function.empty()) {
     TRY(const std::string text, source_text(package, manifest, part.function));
     TRY_STATUS(write_file(at + "/" + file, std::string_view(text)));
     replaced = fmt::format("--replace-kernel {}={}", part.function, file);

@@ -34,11 +34,11 @@ Result<std::pair<std::string, std::string>> split_assignment(const std::string& 
 
 Status apply_shapes(const std::vector<std::string>& arguments, Sizes& sizes) {
   for (const std::string& text : arguments) {
-    TRY(const auto pair, split_assignment(text, "--shape"));
+    TRY(const auto pair, split_assignment(text, "the size"));
     int64_t value = 0;
     const char* end = pair.second.data() + pair.second.size();
     const auto [stop, error] = std::from_chars(pair.second.data(), end, value);
-    if (error != std::errc() || stop != end) return Error{ErrorCode::bad_option, fmt::format("--shape '{}': '{}' is not a size", text, pair.second), "", ""};
+    if (error != std::errc() || stop != end) return Error{ErrorCode::bad_option, fmt::format("the size '{}': '{}' is not a size", text, pair.second), "", ""};
     TRY_STATUS(sizes.set(pair.first, value));
   }
   return ok_status();

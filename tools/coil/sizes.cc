@@ -35,11 +35,13 @@ Result<Sizes> Sizes::read(const Json& manifest) {
     s.name = row.at("name").get<std::string>();
     if (row.contains("min")) s.min = integer(row["min"]);
     if (row.contains("max") && !row["max"].is_null()) s.max = integer(row["max"]);
+    s.from_data = row.value("from_data", false);
+    s.internal = row.value("export_name", "").starts_with("coil.");
     sizes.pool_->add_symbol({s.name, s.name, s.min, s.max});
     sizes.symbols_.push_back(std::move(s));
   }
   sizes.pool_->add_symbol({"workers", "workers", 1, INT64_MAX});
-  sizes.values_.assign(sizes.symbols_.size(), -1);
+  for (const DynamicSize& s : sizes.symbols_) sizes.values_.push_back(s.internal ? std::max<int64_t>(s.min, 0) : -1);
   return sizes;
 }
 
@@ -52,9 +54,9 @@ int Sizes::index_of(const std::string& name) const {
 
 Status Sizes::set(const std::string& name, int64_t value) {
   const int i = index_of(name);
-  if (i < 0) {
+  if (i < 0 || symbols_[static_cast<size_t>(i)].internal) {
     std::string known;
-    for (const DynamicSize& s : symbols_) known += (known.empty() ? "" : ", ") + s.name;
+    for (const DynamicSize& s : symbols_) known += s.internal ? "" : (known.empty() ? "" : ", ") + s.name;
     return Error{ErrorCode::bad_dimension, fmt::format("the model has no dynamic dimension '{}'", name), "",
                  known.empty() ? "all of its sizes are fixed" : "its dynamic dimensions: " + known};
   }
@@ -79,7 +81,7 @@ std::map<std::string, int64_t> Sizes::fill_defaults() {
   for (size_t i = 0; i < symbols_.size(); ++i) {
     if (values_[i] >= 0) continue;
     values_[i] = std::max(std::min(symbols_[i].max, kTypicalSize), symbols_[i].min);
-    filled[symbols_[i].name] = values_[i];
+    if (symbols_[i].of_inputs()) filled[symbols_[i].name] = values_[i];
   }
   return filled;
 }

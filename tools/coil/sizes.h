@@ -15,6 +15,9 @@ struct DynamicSize {
   std::string name;
   int64_t min = 0;
   int64_t max = INT64_MAX;
+  bool from_data = false;  // read while the program runs: no input has it
+  bool internal = false;   // a counter of the program's own loops: nobody is asked for it or told
+  bool of_inputs() const { return !from_data && !internal; }
 };
 
 class Sizes {
@@ -28,7 +31,7 @@ class Sizes {
   Status set(const std::string& name, int64_t value);
   // Learns symbols from the sizes of an input; sizes that do not fit are left to the runtime to refuse.
   void learn(const Json& shape, const std::vector<int64_t>& sizes);
-  // Symbols that nothing set get min(max, 8), or their minimum if that is larger. Returns them.
+  // Symbols that nothing set get min(max, 8), or their minimum if that is larger. Returns those that a call may choose.
   std::map<std::string, int64_t> fill_defaults();
   void set_workers(int64_t workers) { workers_ = workers; }
 

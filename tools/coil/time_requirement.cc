@@ -90,6 +90,7 @@ Result<Measured> measure(const LoadedModel& loaded, const MeasureArguments& a, c
   TRY_STATUS(example_inputs(all, loaded, sizes, &inputs));
   Measured m;
   for (const DynamicSize& s : sizes.symbols()) {
+    if (!s.of_inputs()) continue;
     TRY(m.sizes[s.name], sizes.evaluate(Json(s.name)));
   }
   runtime::Context context(loaded.model);

@@ -43,6 +43,12 @@ wide = {torch.bfloat16: torch.float32}
 np.savez(sys.argv[3], **{f"out_{i}": t.to(wide.get(t.dtype, t.dtype)).contiguous().numpy() for i, t in enumerate(tensors)})
 )py";
 
+// Of a traceback, what went wrong.
+std::string last_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
 }  // namespace
 
 Result<std::vector<CallResult>> results_of_torch(const std::string& program, const std::string& name, std::span<const CoilTensorView> inputs) {
@@ -55,8 +61,8 @@ Result<std::vector<CallResult>> results_of_torch(const std::string& program, con
   const std::string python = env("COIL_TORCH").value_or("python3");
   TRY(const ChildResult child, run_child({python, "-c", kScript, program, in, out, name}));
   if (child.exit_code != 0)
-    return Error{ErrorCode::bad_option, fmt::format("--torch: {} ended with {}:\n{}", shown(python), child.exit_code, shown(child.output, Lines::keep)), "",
-                 "set COIL_TORCH to a Python that has PyTorch"};
+    return Error{ErrorCode::bad_option, fmt::format("--torch: {} ended with {}: {}", shown(python), child.exit_code, shown(last_line(child.output))), "",
+                 "set COIL_TORCH to a Python that has PyTorch and NumPy"};
   TRY(const NamedArrays found, read_npz(out));
   std::vector<CallResult> results;
   for (const auto& [name, array] : found) {

@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "compile_log.h"
+#include "compiler/device_files.h"
 #include "compiler/options.h"
 #include "compiler/target.h"
 #include "load_model.h"
@@ -67,6 +68,11 @@ std::vector<std::string> compiled_targets() {
     if (target->names.all_levels) all += (all.empty() ? "" : ",") + std::string(target->names.name);
   }
   return target_names(parse_targets(all).value());
+}
+
+std::string device_text(const std::string& name) {
+  const Result<std::string> file = device_file(name);
+  return file.ok() ? device_file_text(file.value()) : "";
 }
 
 Result<std::map<std::string, std::string>> dim_names(const CompileArguments& arguments) {

@@ -269,7 +269,7 @@ function fusionView() {
     g.count++, g.bytes += f.bytes || 0, g.us += f.saves_us || 0;
     groups.set(key, g);
   }
-  const moves = kernelsRun().filter(k => k.flops === 0 && k.bytes > 0), reasonsOf = k => [...new Set(R().not_fused.filter(f => (k.ops || []).includes(f.consumer) || (k.ops || []).includes(f.producer) || k.ops.some(o => f.producer.startsWith(o))).map(f => f.reason))].slice(0, 3).join("; ");
+  const moves = kernelsRun().filter(k => k.moves && k.bytes > 0), reasonsOf = k => [...new Set(R().not_fused.filter(f => (k.ops || []).includes(f.consumer) || (k.ops || []).includes(f.producer) || k.ops.some(o => f.producer.startsWith(o))).map(f => f.reason))].slice(0, 3).join("; ");
   const copies = moves.length ? [el("h2", {}, "Kernels that only move data"), el("table", {}, el("tr", {}, ["kernel", "time", "bytes", "operators", "why it stands alone"].map(x => el("th", {}, x))), moves.map(k => rowOf(k, [el("td", {class: "text"}, k.n + ": " + k.name), el("td", {class: "n"}, time(k.us)), el("td", {class: "n"}, amount(k.bytes, "B")), el("td", {class: "text"}, (k.ops || []).join(", ")), el("td", {class: "text dim"}, reasonsOf(k))])))] : [];
   if (!groups.size) return [el("p", {class: "dim"}, "All neighbours became one kernel."), ...copies];
   return [el("p", {class: "dim"}, "Fusing would spare writing the value and reading it again: an estimate by the bandwidth that was measured."), el("table", {}, el("tr", {}, ["producer", "consumer", "reason", "pairs", "bytes", "would spare"].map(x => el("th", {}, x))),

@@ -25,6 +25,8 @@ std::string host_program_text(const KernelPlan& plan, const cpu::CpuProgram& pro
 
 // Device library objects that the plan's templates need: "gemm", "gemm_bytes", "gemm_f64", "conv2d", "conv2d_f64", "attention".
 std::vector<std::string> device_objects(const KernelPlan& plan);
+std::string device_object(const KernelPlan& plan, const TemplateKernel& t);
+std::vector<std::string> all_device_objects();
 
 // Whether the program asks for oneDNN (device/onednn.h).
 bool uses_onednn(const KernelPlan& plan, const HostOptions& options);

@@ -95,6 +95,8 @@ std::vector<std::string> library_routines(const KernelPlan& plan) {
   return {names.begin(), names.end()};
 }
 
+std::vector<std::string> all_device_objects() { return {std::begin(kDeviceObjects), std::end(kDeviceObjects)}; }
+
 std::vector<std::string> device_objects(const KernelPlan& plan) {
   std::set<std::string> names;
   for (const Kernel& k : plan.kernels) {

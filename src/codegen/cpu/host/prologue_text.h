@@ -11,7 +11,6 @@ namespace coil {
 std::string prologue_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options, int64_t chunk_work, bool tuning);
 
 // The object with a template's code, and the table of its functions, one an instruction set: "gemm_f64", "kGemm_f64".
-std::string device_object(const KernelPlan& plan, const TemplateKernel& t);
 std::string function_table(std::string object);
 // Whether kernel `k` has a place for oneDNN.
 bool asks_onednn(const KernelPlan& plan, const HostOptions& options, size_t k);
