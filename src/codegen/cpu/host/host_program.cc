@@ -119,7 +119,11 @@ class HostWriter {
     for (BufferId id : launch.buffers) text += address(id) + ", ";
     std::string flag = "nullptr";
     if (checks_index(plan_.kernels[k])) flag = fmt::format("&flags[{}]", new_flag(k));
-    return text + "nullptr};\n    coil_args args = {p, s, " + flag + "};\n";
+    text += "nullptr};\n";
+    if (launch.symbols.empty()) return text + "    coil_args args = {p, s, " + flag + "};\n";
+    text += "    const long symbols[] = {";
+    for (const int symbol : launch.symbols) text += fmt::format("s[{}], ", symbol);
+    return text + "};\n    coil_args args = {p, symbols, " + flag + "};\n";
   }
 
   // Calls between two control marks, or outside of all.

@@ -35,7 +35,7 @@ bool plain_template(const KernelPlan& plan, const TemplateKernel& t) {
 }  // namespace
 
 bool LaunchTable::plain_launch(const cpu::CpuLaunch& launch) const {
-  return launch.configs.empty() && launch.buffers.size() <= kMostBuffers &&
+  return launch.configs.empty() && launch.symbols.empty() && launch.buffers.size() <= kMostBuffers &&
          std::all_of(launch.buffers.begin(), launch.buffers.end(), [&](BufferId id) { return fixed_place(plan_, id).has_value(); });
 }
 
