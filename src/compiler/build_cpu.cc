@@ -35,7 +35,8 @@ struct KernelUnit {
 
 bool is_foreign(const cpu::CpuFunction& f) { return f.user || !f.replaced.empty(); }
 
-std::vector<KernelUnit> kernel_units(const cpu::CpuProgram& program) {
+// Takes the functions' texts: those of many kernels are a good part of what a compile holds.
+std::vector<KernelUnit> kernel_units(cpu::CpuProgram& program) {
   std::vector<KernelUnit> units;
   std::set<std::string> headers;
   std::string body;
@@ -49,7 +50,7 @@ std::vector<KernelUnit> kernel_units(const cpu::CpuProgram& program) {
     body.clear();
     bytes = 0;
   };
-  for (const cpu::CpuFunction& f : program.functions) {
+  for (cpu::CpuFunction& f : program.functions) {
     if (is_foreign(f)) continue;
     // A unit holds kernels that need the same headers, as far as it fills up: math headers cost more than most kernels.
     const bool more_headers = std::any_of(f.headers.begin(), f.headers.end(), [&](const std::string& h) { return !headers.contains(h); });
@@ -57,34 +58,55 @@ std::vector<KernelUnit> kernel_units(const cpu::CpuProgram& program) {
     headers.insert(f.headers.begin(), f.headers.end());
     body += f.text + "\n";
     bytes += f.text.size() - f.comment_bytes;
+    std::string().swap(f.text);
   }
   flush();
-  for (const cpu::CpuFunction& f : program.functions) {
+  for (cpu::CpuFunction& f : program.functions) {
     if (!is_foreign(f)) continue;
     headers.insert(f.headers.begin(), f.headers.end());
-    body = f.text;
+    body = std::move(f.text);
     flush();
     units.back().user = &f;
   }
   return units;
 }
 
-toolchain::CompileRequest unit_request(const KernelUnit& unit) {
+toolchain::CompileRequest unit_request(const GeneratedSource& source, const cpu::CpuFunction* user) {
   toolchain::CompileRequest r;
-  r.name = unit.source.name;
-  r.source = unit.source.text;
-  if (!unit.user) return r;
-  if (!unit.user->replaced.empty()) {
-    r.user_kernel = unit.user->name;
-    r.user_hint = "it is the text of --replace-kernel " + unit.user->replaced;
+  r.name = source.name;
+  r.source = source.text;
+  if (!user) return r;
+  if (!user->replaced.empty()) {
+    r.user_kernel = user->name;
+    r.user_hint = "it is the text of --replace-kernel " + user->replaced;
     return r;
   }
-  const UserKernelCode& code = *unit.user->user->cpu;
+  const UserKernelCode& code = *user->user->cpu;
   for (const auto& [file, text] : code.headers) r.headers.push_back({file, text});
   for (const char* file : kUserHeaders) r.headers.push_back({fmt::format("include/{}", file), "#include \"user/math.h\"\n"});
-  r.user_kernel = unit.user->user->name;
-  r.user_hint = "coil calls it as " + unit.user->user_call;
+  r.user_kernel = user->user->name;
+  r.user_hint = "coil calls it as " + user->user_call;
   return r;
+}
+
+// What is compiled: the kernels' units for each architecture, then the host program's files.
+std::vector<toolchain::CompileRequest> compile_requests(const HostMachine& machine, const TargetJob& job, std::vector<KernelUnit> units, HostText host,
+                                                        std::vector<GeneratedSource>& sources) {
+  const size_t before = sources.size();
+  for (KernelUnit& unit : units) sources.push_back(std::move(unit.source));
+  std::vector<toolchain::CompileRequest> requests;
+  for (size_t i = 0; i < units.size(); ++i) {
+    for (const std::string& isa : job.architectures) {
+      toolchain::CompileRequest r = unit_request(sources[before + i], units[i].user);
+      r.cpu = machine.level(isa)->full_name;
+      r.opt_level = job.options.opt_level;
+      requests.push_back(std::move(r));
+    }
+  }
+  sources.push_back({"host.cc", std::move(host.first)});
+  for (size_t i = 0; i < host.further.size(); ++i) sources.push_back({fmt::format("host_{}.cc", i + 1), std::move(host.further[i])});
+  for (size_t i = before + units.size(); i < sources.size(); ++i) requests.push_back(host_request(machine, sources[i].text, sources[i].name));
+  return requests;
 }
 
 toolchain::LinkInput embedded_input(const toolchain::EmbeddedObject& o) {
@@ -116,9 +138,9 @@ std::vector<toolchain::LinkInput> device_library(const HostMachine& machine, std
   return inputs;
 }
 
-toolchain::CompileRequest host_request(const HostMachine& machine, const std::string& text) {
+toolchain::CompileRequest host_request(const HostMachine& machine, const std::string& text, const std::string& name) {
   toolchain::CompileRequest host;
-  host.name = "host.cc";
+  host.name = name;
   host.source = text;
   host.cpu = machine.base.full_name;
   host.opt_level = 1;
@@ -218,26 +240,13 @@ Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOption
   host.libraries = options.libraries;
   const bool onednn = uses_onednn(t.plan, host);
   if (onednn) t.uses.push_back("libdnnl");
-  const std::string host_text = host_program_text(t.plan, kernels, host);
+  HostText host_text = host_program_text(t.plan, kernels, host);
   done("generate");
 
-  const std::vector<KernelUnit> units = kernel_units(kernels);
-  for (const KernelUnit& unit : units) t.sources.push_back(unit.source);
-  t.sources.push_back({"host.cc", host_text});
+  std::vector<toolchain::CompileRequest> requests = compile_requests(*host.machine, job, kernel_units(kernels), std::move(host_text), t.sources);
   const DebugInfo debug(options.debug_folder, t.sources);
   TRY_STATUS(debug.write(t.sources));
-  std::vector<toolchain::CompileRequest> requests;
-  for (const KernelUnit& unit : units) {
-    for (const std::string& isa : job.architectures) {
-      toolchain::CompileRequest r = unit_request(unit);
-      r.cpu = host.machine->level(isa)->full_name;
-      r.opt_level = options.opt_level;
-      debug.add_to(r);
-      requests.push_back(std::move(r));
-    }
-  }
-  requests.push_back(host_request(*host.machine, host_text));
-  debug.add_to(requests.back());
+  for (toolchain::CompileRequest& r : requests) debug.add_to(r);
   const size_t generated = requests.size();
   LibraryRequests edited = edited_library(*host.machine, job.architectures, used_files(options.replace_kernels, t));
   for (toolchain::CompileRequest& r : edited.requests) requests.push_back(std::move(r));

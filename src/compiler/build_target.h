@@ -19,7 +19,7 @@ inline constexpr const char* kUserHeaders[] = {"cmath", "math.h", "cstdint", "cs
 // The device library's objects for `machine` of these sets ("any", "cuda", "v3": EmbeddedObject::isa), in the library's order.
 std::vector<toolchain::LinkInput> device_library(const HostMachine& machine, std::span<const std::string_view> sets);
 // The host program's text as a request for every such machine.
-toolchain::CompileRequest host_request(const HostMachine& machine, const std::string& text);
+toolchain::CompileRequest host_request(const HostMachine& machine, const std::string& text, const std::string& name = "host.cc");
 // One shared object that exports a model's entry points. members: as of link_shared. strip: false keeps what debuggers read.
 Result<std::vector<uint8_t>> link_model(const HostMachine& machine, std::vector<toolchain::LinkInput> inputs, const std::vector<std::string>& more_exports = {},
                                         std::vector<std::string>* members = nullptr, bool strip = true);

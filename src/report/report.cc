@@ -225,7 +225,9 @@ class Reporter {
       if (at == std::string::npos) continue;
       TRY(files[e.name.substr(at + folder.size())], zip.read_text(e, kMaxText));
     }
-    if (files.contains("host.cc")) add_calls(files["host.cc"].get_ref<const std::string&>(), kernels);
+    for (const auto& [name, text] : files.items()) {
+      if (name.starts_with("host")) add_calls(text.get_ref<const std::string&>(), kernels);
+    }
     return functions_of(files);
   }
 
@@ -238,7 +240,8 @@ class Reporter {
     }
   }
 
-  // The functions that kernels name, each from the comment above it to its closing brace; the host's block of each kernel is in host.cc.
+  // The functions that kernels name, each from the comment above it to its closing brace; the host's block of each kernel is in host.cc, or one of the files
+  // after it.
   Json functions_of(const Json& files) const {
     Json functions = Json::object();
     for (const Json& k : part_.at("kernels")) {

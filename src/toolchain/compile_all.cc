@@ -111,9 +111,10 @@ Result<std::vector<Bytes>> compile_all(std::span<const CompileRequest> requests,
   std::vector<Bytes> objects;
   objects.reserve(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
-    const Result<Bytes>& result = *results[place[i]];
+    Result<Bytes>& result = *results[place[i]];
     if (!result.ok()) return result.error();
-    objects.push_back(result.value());
+    const bool last = --uses[place[i]] == 0;
+    objects.push_back(last ? std::move(result).value() : result.value());
   }
   return objects;
 }

@@ -4,7 +4,10 @@
 #include <unordered_map>
 
 #include "base/hash.h"
+#include "codegen/cpu/cpu_kernels.h"
 #include "codegen/kernel_text.h"
+#include "loop/recorder.h"
+#include "schedule/schedule.h"
 
 namespace coil {
 namespace {
@@ -29,6 +32,45 @@ TEST(FunctionNames, EqualDigits) {
   EXPECT_EQ(second, "stack_" + hex(hash64(std::string_view(b))));
   EXPECT_NE(names.add("stack", b), second);  // as if all sixteen were equal
   EXPECT_EQ(names.add("cat", b), "cat_" + first.substr(6));
+}
+
+TEST(FunctionNames, SymbolsOfAFunction) {
+  std::string body = "load(p0 + s[38] * r0 + s[7]); ends[7] = s[38]; b2s[2]; s[i] + s[12";
+  EXPECT_EQ(cpu::number_symbols(body), (std::vector<int>{38, 7}));
+  EXPECT_EQ(body, "load(p0 + s[0] * r0 + s[1]); ends[7] = s[0]; b2s[2]; s[i] + s[12");
+  std::string none = "x[3]";
+  EXPECT_TRUE(cpu::number_symbols(none).empty());
+  EXPECT_EQ(none, "x[3]");
+}
+
+// Sums over as many dynamic sizes: kernels that are alike but for the symbol.
+cpu::CpuProgram sums_of(int symbols) {
+  const auto shared = std::make_shared<ExprPool>();
+  ExprPool& pool = *shared;
+  Recorder rec{shared};
+  for (int i = 0; i < symbols; ++i) {
+    const std::string name = std::to_string(i);
+    const std::vector<Expr> sizes = {pool.symbol(pool.add_symbol({"s" + name, "size" + name, 1, 64})), pool.index(8)};
+    const View x = rec.input("x" + name, DType::f32, sizes, contiguous_strides(pool, sizes));
+    const View sum = rec.reduce("sum", ReduceOp::sum, DType::f32, {sizes[1]}, {sizes[0]},
+                                [&](Coordinates c, Coordinates r) { return rec.at(x, std::vector<Expr>{r[0], c[0]}); });
+    BufferInfo& result = rec.program().buffer(BufferId(sum.body->id));
+    result.strides = contiguous_strides(pool, result.sizes);
+    LoopOutput out;
+    out.source = BufferId(sum.body->id);
+    out.name = "out" + name;
+    rec.program().outputs.push_back(out);
+  }
+  const KernelPlan plan = schedule(rec.take(), cpu::traits()).value();
+  return cpu::generate_kernels(plan);
+}
+
+TEST(FunctionNames, KernelsOfManySymbolsAreOneFunction) {
+  EXPECT_EQ(sums_of(20).functions.size(), 20u) << "few symbols have the program's numbers";
+  const cpu::CpuProgram many = sums_of(100);
+  EXPECT_EQ(many.functions.size(), 1u);
+  ASSERT_EQ(many.launches.size(), 100u);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(many.launches[static_cast<size_t>(i)].symbols, std::vector<int>{i});
 }
 
 }  // namespace

@@ -157,7 +157,7 @@ TEST(Golden, SizesFromData) {
   auto plan = schedule(program, cpu::traits());
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan.value().late_memory.size(), 1u);
-  const std::string host = host_program_text(plan.value(), cpu::generate_kernels(plan.value()), {});
+  const std::string host = host_program_text(plan.value(), cpu::generate_kernels(plan.value()), {}).first;
   for (const char* part : {"if (!", "less than fifty (m.py:3)", "call->allocate(call->owner, 0, 0, s, &made[0], error)", "call->allocate(call->owner, -1, ",
                            "kLateOutputs[] = {1, }"}) {
     EXPECT_NE(host.find(part), std::string::npos) << part << " is not in\n" << host;
@@ -191,7 +191,7 @@ TEST(Golden, Branch) {
   ASSERT_TRUE(verify(program).ok());
   auto plan = schedule(program, cpu::traits());
   ASSERT_TRUE(plan.ok());
-  const std::string host = host_program_text(plan.value(), cpu::generate_kernels(plan.value()), {});
+  const std::string host = host_program_text(plan.value(), cpu::generate_kernels(plan.value()), {}).first;
   for (const char* part : {"  if (*(const unsigned char*)(call->arena + ", "  } else {\n"})
     EXPECT_NE(host.find(part), std::string::npos) << part << " is not in\n" << host;
   expect_golden("branch", std::move(program));
@@ -216,7 +216,7 @@ TEST(Golden, PastKeys) {
   LoopProgram program = b.finish(k);
   auto plan = schedule(program, cpu::traits());
   ASSERT_TRUE(plan.ok());
-  const std::string host = host_program_text(plan.value(), cpu::generate_kernels(plan.value()), {});
+  const std::string host = host_program_text(plan.value(), cpu::generate_kernels(plan.value()), {}).first;
   for (const char* part : {"t.past = s[", "t.k_past = call->inputs[", "t.keep_k_past = 1;", "t.keep_v_past = 0;"})
     EXPECT_NE(host.find(part), std::string::npos) << part << " is not in\n" << host;
   expect_golden("past_keys", std::move(program));

@@ -172,7 +172,7 @@ inline Result<Generated> generated(std::span<const uint8_t> archive, const std::
   TRY(const KernelPlan plan, plan_of(graph, false));
   const cpu::CpuProgram program = cpu::generate_kernels(plan);
   for (const cpu::CpuFunction& f : program.functions) out.kernels.push_back(f.text);
-  out.host = host_program_text(plan, program, {&this_machine(), graph.in_spec, graph.out_spec, {"v3"}, 0, "", {}, true});
+  out.host = host_program_text(plan, program, {&this_machine(), graph.in_spec, graph.out_spec, {"v3"}, 0, "", {}, true}).first;
   const Result<KernelPlan> cuda_plan = plan_of(graph, true);
   if (!cuda_plan.ok()) return out;
   const cuda::CudaProgram cuda_program = cuda::generate_kernels(cuda_plan.value(), {{90}, false, 0, {}, {}});

@@ -12,6 +12,7 @@ import pytest
 import harness
 
 sys.path.insert(0, str(harness.REPO / "bench"))
+import scaling_crowds  # noqa: E402, F401
 import scaling_networks  # noqa: E402, F401
 import scaling_oddities  # noqa: E402, F401
 from scaling_programs import SHAPES, Program, Size, unary  # noqa: E402
@@ -41,7 +42,7 @@ def refused(program, folder, text, *options):
 
 # With most operations of one kernel that each may have: what a program of n nodes becomes is linear, from few nodes on.
 LINEAR = ["relu_chain", "same_choices", "diamonds", "where_nest", "where_diamonds", "coprime_reshapes", "coprime_reshapes_3d", "select_scatters", "slices_and_pads", "cats", "gathers",
-          "constants", "reader_outputs", "writes_in_place", "doubled", "views_of_views", "kept_sizes", "writes_through_views", "places", "while_loops", "lists", "short_lists"]
+          "constants", "reader_outputs", "writes_in_place", "doubled", "views_of_views", "kept_sizes", "writes_through_views", "places", "while_loops", "lists", "short_lists", "small_scans", "own_norms", "own_tables"]
 
 
 @pytest.mark.parametrize("shape", LINEAR)
@@ -59,6 +60,8 @@ def test_work_is_linear(shape, tmp_path):
                                      ("backward_layers", 64), ("recurrent", 60), ("index_chain", 60), ("scatters", 40), ("lists", 120), ("short_lists", 160),
                                      # more calls than one function of the host program has
                                      ("products", 1200), ("scans_and_sorts", 600), ("states", 1300), ("branches", 1000), ("nested_branches", 500), ("assertions", 1000),
+                                     # more than one file of the host program has; symbols that kernels have numbers of their own for
+                                     ("dynamic_scans", 2500), ("late_outputs", 1100), ("masked_sums", 320), ("own_convolutions", 100), ("topks", 100), ("transforms", 90),
                                      # launches that are rows of a table: places of every kind, positions that are checked
                                      ("dense_blocks", 200), ("max_pools", 150), ("inputs_and_outputs", 100), ("inputs_as_outputs", 100), ("diagonals", 300), ("unfolds", 700)])
 def test_results_are_eagers(shape, n, tmp_path):
@@ -69,6 +72,27 @@ def test_results_are_eagers(shape, n, tmp_path):
     np.savez(tmp_path / "in.npz", **{f"x{i}": x for i, x in enumerate(inputs)})
     harness.coil_ok("run", package, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
     harness.compare(harness.load_outputs(tmp_path / "out.npz"), program.replay(inputs), 1e-4, shape)
+
+
+@pytest.mark.parametrize("shape,calls", [("late_outputs", 6), ("masked_sums", 6), ("symbols_with_checks", 1)])
+def test_kernels_of_many_sizes_are_few(shape, calls, tmp_path):
+    """They differed by the number of a symbol: clang compiled each by itself, and held what it wrote."""
+    functions = compiled(shape, 400, tmp_path)["functions"]
+    assert functions <= calls + 2, functions
+
+
+def test_many_sizes_of_several_levels(tmp_path):
+    """Several files of the host program share the table of two instruction sets' kernels."""
+    program = SHAPES["late_outputs"](1100)
+    inputs = program.examples()
+    package = tmp_path / "p.coil.pt2"
+    harness.coil_ok("compile", program.save(tmp_path / "p.pt2"), "-o", package, "-O0")
+    with zipfile.ZipFile(package) as archive:
+        hosts = [name.rsplit("/", 1)[1] for name in archive.namelist() if "/src/host" in name]
+    assert sorted(hosts) == ["host.cc", "host_1.cc", "host_2.cc"], hosts
+    np.savez(tmp_path / "in.npz", **{f"x{i}": x for i, x in enumerate(inputs)})
+    harness.coil_ok("run", package, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
+    harness.compare(harness.load_outputs(tmp_path / "out.npz"), program.replay(inputs), 0, "several files")
 
 
 def test_names_are_short(tmp_path):

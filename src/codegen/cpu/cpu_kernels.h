@@ -30,6 +30,7 @@ struct CpuFunction {
 struct CpuLaunch {
   int function = -1;              // row of CpuProgram::functions; -1: none (a template without epilogue, a copy)
   std::vector<BufferId> buffers;  // args.p
+  std::vector<int> symbols;       // args.s, where a function has numbers of its own for them; empty: all of the program's
   Expr items;                     // parallel_for's count (loop kernels, sorts)
   Expr work;                      // rough cost of one item, in vector operations
   // The same for each configuration of a user's kernel, or for each form of a loop that was asked for; what is above is the first's, the own
@@ -59,6 +60,9 @@ TargetTraits traits(const CpuSettings& settings = {});
 CpuProgram generate_kernels(const KernelPlan& plan, const std::vector<std::vector<Choice>>& timed = {});
 // Drops the functions of users' configurations that no kernel's choices name. timed: kernels of which all are kept.
 void drop_configs(CpuProgram& program, const KernelPlan& plan, const std::vector<bool>& timed);
+
+// Gives the symbols of a function's text, "s[38]", numbers of its own, "s[0]", in the order in which they come. Returns which they were.
+std::vector<int> number_symbols(std::string& body);
 
 // --- parts
 struct KernelText {

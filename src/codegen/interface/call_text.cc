@@ -1,6 +1,7 @@
 #include "codegen/interface/call_text.h"
 
 #include <algorithm>
+#include <string_view>
 #include <unordered_set>
 
 #include <fmt/format.h>
@@ -65,12 +66,26 @@ static std::string arena_address(const Placement& p) {
   return "call->arena + " + (formula.size() <= kShortFormula ? formula : fmt::format("offset_{}(s)", p.index));
 }
 
-std::string offset_functions(const KernelPlan& plan) {
+// The numbers of what a text calls: "offset_12(s)".
+static std::unordered_set<size_t> offsets_in(const std::string& text) {
+  constexpr std::string_view kName = "offset_";
+  std::unordered_set<size_t> numbers;
+  for (size_t at = 0; (at = text.find(kName, at)) != text.npos;) {
+    size_t number = 0;
+    for (at += kName.size(); at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) number = number * 10 + static_cast<size_t>(text[at] - '0');
+    numbers.insert(number);
+  }
+  return numbers;
+}
+
+std::string offset_functions(const KernelPlan& plan, const std::string* calls) {
+  const std::unordered_set<size_t> called = calls ? offsets_in(*calls) : std::unordered_set<size_t>();
   std::string text;
   std::unordered_set<const ExprNode*> seen;
   for (size_t i = 0; i < plan.buffers.size(); ++i) {
     const Placement& p = plan.buffers[i].placement;
     if (p.kind != Placement::Kind::arena || !seen.insert(p.offset.node()).second) continue;
+    if (calls && !called.contains(i)) continue;
     const std::string formula = host_index(p.offset);
     if (formula.size() > kShortFormula) text += fmt::format("__attribute__((noinline)) static int64_t offset_{}(const long* s) {{ return {}; }}\n", i, formula);
   }

@@ -25,6 +25,7 @@ std::string buffer_address(const KernelPlan& plan, BufferId id);
 // That of the operand's first element; vars: how many coordinates its offset has.
 std::string element_address(const KernelPlan& plan, const PlanOperand& operand, int vars);
 // Definitions of what long offsets in the arena are computed by: written once, since clang takes longer for text than for anything else here.
-std::string offset_functions(const KernelPlan& plan);
+// calls: a text; only those that it calls.
+std::string offset_functions(const KernelPlan& plan, const std::string* calls = nullptr);
 
 }  // namespace coil

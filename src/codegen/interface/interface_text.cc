@@ -152,7 +152,7 @@ class InterfaceWriter {
       const std::string amount = limits[i].exact ? fmt::format("(double)({})", host_index(limits[i].amount)) : measure_text(plan_, limits[i].amount);
       cases += fmt::format("    case {}: return {};\n", i, limits[i].condition.empty() ? amount : fmt::format("{} ? {} : 0.0", limits[i].condition, amount));
     }
-    const std::string most = any ? "static inline double most(double a, double b) { return a > b ? a : b; }\n" : "";
+    const std::string most = any ? most_function() : "";
     if (limits.empty()) return most;
     return most + "static const cd::Limit kLimits[] = {\n" + rows + "};\n" + of_cases(limits.size()) +
            "static double measure(int32_t i, const int64_t* s) {\n  (void)s, (void)most;\n  switch (i) {\n" + cases + "  }\n  return 0;\n}\n";

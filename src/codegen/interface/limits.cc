@@ -135,6 +135,8 @@ class Collector {
 
 std::vector<SizeLimit> size_limits(const KernelPlan& plan, bool cuda) { return Collector(plan, cuda).run(); }
 
+std::string most_function() { return "static inline double most(double a, double b) { return a > b ? a : b; }\n"; }
+
 std::string measure_text(const KernelPlan& plan, Expr e) {
   if (e->is_constant()) return fmt::format("{:.17g}", std::abs(static_cast<double>(e->as_int()))) + (e->as_int() < int64_t{1} << 50 ? ".0" : "");
   if (e->kind == ExprKind::symbol) {

@@ -24,5 +24,6 @@ std::vector<SizeLimit> size_limits(const KernelPlan& plan, bool cuda);
 // The amount as C++ text of type double over s[i]: not less than the exact value or any intermediate one. `workers` is counted
 // with its greatest value.
 std::string measure_text(const KernelPlan& plan, Expr amount);
+std::string most_function();  // the definition of what that text calls
 
 }  // namespace coil

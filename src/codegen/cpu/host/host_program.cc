@@ -17,6 +17,7 @@
 #include "codegen/index_text.h"
 #include "codegen/interface/call_text.h"
 #include "codegen/interface/interface_text.h"
+#include "codegen/interface/limits.h"
 #include "codegen/interface/watch_text.h"
 #include "schedule/schedule.h"
 
@@ -25,13 +26,14 @@ namespace {
 
 constexpr int64_t kChunkWork = 8192;       // vector operations of the smallest chunk worth handing to another thread, about 4 us
 constexpr size_t kCallsOfAFunction = 256;  // longer programs are several functions: clang's time grows faster than a function beyond that
+constexpr size_t kFunctionsOfAFile = 8;    // of more, there are several files: clang takes some 50 MB for one
 constexpr size_t kOptimisedCalls = 8;      // programs of more kernels get a `run` that is not optimised
 
 class HostWriter {
  public:
   HostWriter(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options) : plan_(plan), program_(program), options_(options) {}
 
-  std::string run() {
+  HostText run() {
     std::string calls;
     calls += one_thread();
     size_t writes = plan_.kernels.size();
@@ -39,8 +41,14 @@ class HostWriter {
     calls += kernel_calls(0, writes);
     calls += flag_checks();  // before state and inputs are written
     calls += kernel_calls(writes, plan_.kernels.size());
-    return prologue_text(plan_, program_, options_, chunk_work(), tuning()) + (options_.watched ? watch_table() : "") + choices_table() +
-           interface_text(plan_, false) + table_.support() + functions_ + run_function(calls) + model();
+    const bool several = !options_.watched && options_.timed.empty() && num_call_functions_ > kFunctionsOfAFile;
+    HostText text;
+    if (several) text.further = further_files();
+    const HostFile file = several ? HostFile::first : HostFile::alone;
+    const std::string rest = (options_.watched ? watch_table() : "") + choices_table(file) + interface_text(plan_, false) + table_.support(file) +
+                             functions_text(file) + run_function(calls) + model();
+    text.first = prologue_text(plan_, program_, options_, {chunk_work(), tuning(), file, several ? &rest : nullptr}) + rest;
+    return text;
   }
 
  private:
@@ -79,12 +87,13 @@ class HostWriter {
     return fmt::format("    const int32_t* way = kWays[chosen != {} ? 0 : {}];\n", isa - options_.isas.begin(), row);
   }
 
-  std::string choices_table() const {
+  std::string choices_table(HostFile file) const {
     if (!options_.timed.empty()) return "extern \"C\" __attribute__((visibility(\"default\"))) CoilTuning coil_tuning;\nCoilTuning coil_tuning;\n\n";
     if (ways_.size() == 1 && !tuning()) return "";
-    std::string text = "// How kernels are run: numbers that a tuner chose, 0 where the kernel's own rule serves.\nstatic const int32_t kWays[][4] = {";
-    for (const Choice& c : ways_) text += fmt::format("{{{}, {}, {}, {}}}, ", c.values[0], c.values[1], c.values[2], c.values[3]);
-    return text + "};\n\n";
+    std::string rows;
+    for (const Choice& c : ways_) rows += fmt::format("{{{}, {}, {}, {}}}, ", c.values[0], c.values[1], c.values[2], c.values[3]);
+    return "// How kernels are run: numbers that a tuner chose, 0 where the kernel's own rule serves.\n" +
+           shared_text(file, "const int32_t kWays[][4]", " = {" + rows + "};\n\n");
   }
 
   std::string hook(size_t k, bool after) const {
@@ -110,14 +119,24 @@ class HostWriter {
     for (BufferId id : launch.buffers) text += address(id) + ", ";
     std::string flag = "nullptr";
     if (checks_index(plan_.kernels[k])) flag = fmt::format("&flags[{}]", new_flag(k));
-    return text + "nullptr};\n    coil_args args = {p, s, " + flag + "};\n";
+    text += "nullptr};\n";
+    if (launch.symbols.empty()) return text + "    coil_args args = {p, s, " + flag + "};\n";
+    text += "    const long symbols[] = {";
+    for (const int symbol : launch.symbols) text += fmt::format("s[{}], ", symbol);
+    return text + "};\n    coil_args args = {p, symbols, " + flag + "};\n";
   }
 
   // Calls between two control marks, or outside of all.
   struct Level {
-    std::string text;   // what is complete
-    std::string calls;  // since the last function
-    size_t count = 0;   // of those
+    std::string text;         // what is complete
+    std::string calls;        // since the last function
+    size_t count = 0;         // of those
+    std::string definitions;  // that those name
+  };
+
+  // A function of calls, after what only it names. Without a name: what `run` names.
+  struct CallFunction {
+    std::string definitions, name, calls;
   };
 
   void add_call(Level& level, const std::string& text, size_t count = 1) {
@@ -125,20 +144,52 @@ class HostWriter {
     level.count += count;
     if (level.count < kCallsOfAFunction || in_images_) return;
     const std::string name = fmt::format("calls_{}", num_call_functions_++);
-    functions_ += call_function(name, level.calls);
+    functions_.push_back({std::move(level.definitions), name, std::move(level.calls)});
     const auto given = [](bool has, const char* what) { return has ? what : ""; };
     level.text += fmt::format("  if (const int32_t wrong = {}(call, error, host, s, flags{}{})) return wrong;\n", name, given(late_outputs_, ", made"),
                               given(!plan_.late_memory.empty(), ", late"));
+    level.definitions.clear();
     level.calls.clear();
     level.count = 0;
   }
 
-  std::string call_function(const std::string& name, const std::string& calls) const {
+  std::string call_head(const CallFunction& f) const {
     const auto taken = [](bool has, const char* what) { return has ? what : ""; };
-    return fmt::format(
-        "__attribute__((noinline, optnone)) static int32_t {}(const cd::TracedCall* call, CoilError* error, const CoilHost* host, long* s, int* flags{}{}) {{\n  (void)call, (void)error, (void)host, (void)s, (void)flags;\n"
-        "{}{}  return 0;\n}}\n\n",
-        name, taken(late_outputs_, ", void** made"), taken(!plan_.late_memory.empty(), ", uint8_t** late"), one_thread(), calls);
+    return fmt::format("int32_t {}(const cd::TracedCall* call, CoilError* error, const CoilHost* host, long* s, int* flags{}{})", f.name,
+                       taken(late_outputs_, ", void** made"), taken(!plan_.late_memory.empty(), ", uint8_t** late"));
+  }
+
+  std::string call_function(const CallFunction& f, HostFile file) const {
+    const char* kept = file == HostFile::alone ? "static " : "extern \"C\" __attribute__((visibility(\"hidden\"))) ";
+    return f.definitions +
+           fmt::format("__attribute__((noinline, optnone)) {}{} {{\n  (void)call, (void)error, (void)host, (void)s, (void)flags;\n{}{}  return 0;\n}}\n\n",
+                       kept, call_head(f), one_thread(), f.calls);
+  }
+
+  // What the program's only file, or its first, has of them.
+  std::string functions_text(HostFile file) const {
+    std::string text;
+    for (const CallFunction& f : functions_) {
+      if (f.name.empty()) text += f.definitions;
+      else text += file == HostFile::alone ? call_function(f, file) : shared_text(HostFile::further, call_head(f), "");
+    }
+    return text;
+  }
+
+  // The functions, so many a file: by their number, since names and messages have no influence on what is compiled together.
+  std::vector<std::string> further_files() const {
+    std::vector<std::string> files;
+    const std::string tables = choices_table(HostFile::further) + (reads_sizes(plan_) ? most_function() : "") + table_.support(HostFile::further);
+    for (size_t begin = 0; begin < functions_.size();) {
+      std::string text = tables;
+      for (size_t n = 0; begin < functions_.size() && n < kFunctionsOfAFile; ++begin) {
+        if (functions_[begin].name.empty()) continue;
+        text += call_function(functions_[begin], HostFile::further);
+        ++n;
+      }
+      files.push_back(prologue_text(plan_, program_, options_, {chunk_work(), tuning(), HostFile::further, &text}) + text);
+    }
+    return files;
   }
 
   std::string one_thread() const { return tuning() ? "  const CoilHost one_thread = {1, nullptr, nullptr};\n" : ""; }
@@ -161,26 +212,28 @@ class HostWriter {
       } else if (mark->kind == ControlMark::Kind::images) {
         const size_t first = k + 1;
         while (!std::holds_alternative<ControlMark>(plan_.kernels[k + 1].def)) ++k;
-        add_call(open.back(), images(*mark, first, ++k));
+        add_call(open.back(), images(*mark, first, ++k, open.back().definitions));
       } else if (mark->opens()) {
-        open.push_back({control(*mark), "", 0});
+        open.push_back({control(*mark), "", 0, ""});
       } else {
         close();
         open.back().text += control(*mark);
         if (mark->kind != ControlMark::Kind::end) continue;
         const Level inner = std::move(open.back());
         open.pop_back();
+        open.back().definitions += inner.definitions;
         add_call(open.back(), inner.text + (options_.watched && open.size() == 1 ? watch_call(plan_, k) : ""), inner.count + 1);
       }
     }
     CHECK(open.size() == 1, "a control mark is not closed");
     close();
+    if (!open.back().definitions.empty()) functions_.push_back({std::move(open.back().definitions), "", ""});
     return open.back().text;
   }
 
   void add_table(Level& level, size_t begin, size_t end) {
     const LaunchTable::Run run = table_.run(begin, end, [&](size_t k) { return checks_index(plan_.kernels[k]) ? new_flag(k) : -1; });
-    functions_ += run.definitions;
+    level.definitions += run.definitions;
     add_call(level, run.call);
   }
 
@@ -190,10 +243,10 @@ class HostWriter {
   }
 
   // Kernels that run image by image are a function. While kernels are timed, images come one after the other.
-  std::string images(const ControlMark& mark, size_t begin, size_t end) {
+  std::string images(const ControlMark& mark, size_t begin, size_t end, std::string& definitions) {
     const std::string name = fmt::format("images_{}", begin);
     in_images_ = true;
-    functions_ += images_function(plan_, name, kernel_calls(begin, end), not_optimised());
+    definitions += images_function(plan_, name, kernel_calls(begin, end), not_optimised());
     in_images_ = false;
     return images_call(plan_, mark, name, std::none_of(options_.timed.begin(), options_.timed.end(), [](bool t) { return t; }));
   }
@@ -403,7 +456,7 @@ class HostWriter {
   const KernelPlan& plan_;
   const cpu::CpuProgram& program_;
   const HostOptions& options_;
-  std::string functions_;  // of kernels that run image by image
+  std::vector<CallFunction> functions_;
   bool in_images_ = false;
   LaunchTable table_{plan_, program_};
   const bool late_outputs_ = has_late_outputs(plan_);
@@ -416,7 +469,7 @@ class HostWriter {
 
 }  // namespace
 
-std::string host_program_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options) {
+HostText host_program_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options) {
   return HostWriter(plan, program, options).run();
 }
 

@@ -21,7 +21,11 @@ struct HostOptions {
   bool libraries = true;    // kernels that are timed may be computed by a library of the machine
 };
 
-std::string host_program_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options);
+struct HostText {
+  std::string first;                 // "host.cc"
+  std::vector<std::string> further;  // of very many calls: "host_1.cc", "host_2.cc" (host_files.h)
+};
+HostText host_program_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options);
 
 // Device library objects that the plan's templates need: "gemm", "gemm_bytes", "gemm_f64", "conv2d", "conv2d_f64", "attention".
 std::vector<std::string> device_objects(const KernelPlan& plan);

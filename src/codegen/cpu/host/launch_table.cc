@@ -35,7 +35,7 @@ bool plain_template(const KernelPlan& plan, const TemplateKernel& t) {
 }  // namespace
 
 bool LaunchTable::plain_launch(const cpu::CpuLaunch& launch) const {
-  return launch.configs.empty() && launch.buffers.size() <= kMostBuffers &&
+  return launch.configs.empty() && launch.symbols.empty() && launch.buffers.size() <= kMostBuffers &&
          std::all_of(launch.buffers.begin(), launch.buffers.end(), [&](BufferId id) { return fixed_place(plan_, id).has_value(); });
 }
 
@@ -140,21 +140,24 @@ std::string LaunchTable::apply_function() const {
          cases + "  }\n  return place;\n}\n";
 }
 
-std::string LaunchTable::support() const {
+std::string LaunchTable::support(HostFile file) const {
   if (!used_) return "";
-  return "struct Launch {\n  int32_t kind, kernel, function, flag, buffers, form, pointers;\n  int64_t items, work;\n};\n" + placed_function() +
-         apply_function() +
-         fmt::format(
-             "static void launch_all(const cd::TracedCall* call, const CoilHost* host, const long* s, int* flags, const Launch* l, int64_t n, const int64_t* place) {{\n"
-             "  for (const Launch* const end = l + n; l != end; ++l) {{\n"
-             "    COIL_BEGIN(l->kernel, 0);\n"
-             "    void* p[{} + 1];\n"
-             "    for (int32_t i = 0; i < l->buffers; ++i, place += 2) p[i] = placed(call, place);\n"
-             "    p[l->buffers] = nullptr;\n"
-             "    coil_args args = {{p, s, l->flag < 0 ? nullptr : flags + l->flag}};\n"
-             "    place = apply(call, host, l, p, args, place);\n"
-             "    COIL_END(l->kernel, 0);\n  }}\n}}\n\n",
-             kMostBuffers);
+  const std::string row = "struct Launch {\n  int32_t kind, kernel, function, flag, buffers, form, pointers;\n  int64_t items, work;\n};\n";
+  const std::string all =
+      "void launch_all(const cd::TracedCall* call, const CoilHost* host, const long* s, int* flags, const Launch* l, int64_t n, const int64_t* place)";
+  if (file == HostFile::further) return row + shared_text(file, all, "");
+  return row + placed_function() + apply_function() +
+         shared_text(file, all,
+                     fmt::format(" {{\n"
+                                 "  for (const Launch* const end = l + n; l != end; ++l) {{\n"
+                                 "    COIL_BEGIN(l->kernel, 0);\n"
+                                 "    void* p[{} + 1];\n"
+                                 "    for (int32_t i = 0; i < l->buffers; ++i, place += 2) p[i] = placed(call, place);\n"
+                                 "    p[l->buffers] = nullptr;\n"
+                                 "    coil_args args = {{p, s, l->flag < 0 ? nullptr : flags + l->flag}};\n"
+                                 "    place = apply(call, host, l, p, args, place);\n"
+                                 "    COIL_END(l->kernel, 0);\n  }}\n}}\n\n",
+                                 kMostBuffers));
 }
 
 }  // namespace coil

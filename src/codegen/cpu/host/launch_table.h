@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codegen/cpu/cpu_kernels.h"
+#include "codegen/cpu/host/host_files.h"
 #include "codegen/cpu/host/template_text.h"
 
 namespace coil {
@@ -26,8 +27,8 @@ class LaunchTable {
   // flag: the number of the flag of a kernel that checks positions, -1 for others.
   Run run(size_t begin, size_t end, const std::function<int(size_t kernel)>& flag);
 
-  // What the definitions and calls of all runs stand on; after `launch`, once. Empty: there are none.
-  std::string support() const;
+  // What the definitions and calls of all runs stand on; after `launch`, once a file. Empty: there are none.
+  std::string support(HostFile file = HostFile::alone) const;
 
  private:
   // Calls of a template that differ by pointers alone have one form.

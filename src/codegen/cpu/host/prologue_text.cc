@@ -32,52 +32,71 @@ bool asks_onednn(const KernelPlan& plan, const HostOptions& options, size_t k) {
   return cpu::asks_onednn(plan, plan.kernels[k], options.libraries && k < options.timed.size() && options.timed[k]);
 }
 
-std::string prologue_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options, int64_t chunk_work, bool tuning) {
-  std::string text = std::string("#include \"host_support.h\"\n#include \"kernels.h\"\n") +
-                     (options.machine->kernel_levels.empty() ? "" : fmt::format("#include \"{}\"\n", options.machine->kernel_levels)) +
-                     (uses_onednn(plan, options) ? "#include \"onednn.h\"\n" : "") + (library_routines(plan).empty() ? "\n" : "#include \"library.h\"\n\n") +
-                     "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n" + index_functions() + offset_functions(plan) +
-                     "extern \"C\" void* memcpy(void*, const void*, size_t);\n\n";
-  text += fmt::format(
+namespace {
+
+std::string launch_function(const PrologueWay& way) {
+  return fmt::format(
       "// Small work stays on the calling thread; `work` is in vector operations an item.\n"
       "static inline void launch(const CoilHost* host, CoilChunkFn f, int64_t items, int64_t work, void* args{}) {{\n"
       "  if (items <= 0) return;\n  const int64_t grain = {} / (work + 1) + 1;\n"
       "  if (items <= grain || host->num_workers == 1) return f(args, 0, items, 0);\n"
       "  host->parallel_for(host->pool, items, grain, f, args);\n}}\n\n",
-      tuning ? ", int32_t chunk = 0" : "", tuning ? fmt::format("(chunk > 0 ? chunk : {}L)", chunk_work) : fmt::format("{}L", chunk_work));
-  for (const std::string& routine : library_routines(plan)) text += fmt::format("COIL_LIBRARY_ROUTINE({});\n", routine);
-  text += "// The kernels, one row an instruction set.\n";
+      way.tuning ? ", int32_t chunk = 0" : "", way.tuning ? fmt::format("(chunk > 0 ? chunk : {}L)", way.chunk_work) : fmt::format("{}L", way.chunk_work));
+}
+
+constexpr const char* kTemplateTypes =
+    "typedef void (*Gemm)(const CoilGemm*, const CoilHost*);\ntypedef void (*Conv2d)(const CoilConv2d*, const CoilHost*);\n"
+    "typedef void (*Attention)(const CoilAttention*, const CoilHost*);\n";
+
+// The kernels' names, and the table of them: a row an instruction set.
+std::string kernel_tables(const cpu::CpuProgram& program, const HostOptions& options, HostFile file) {
+  const size_t n = std::max<size_t>(program.functions.size(), 1);
+  const std::string table = fmt::format("const CoilChunkFn kFunctions[{}][{}]", options.isas.size(), n);
+  if (file == HostFile::further) return kTemplateTypes + shared_text(file, table, "");
+  std::string text = "// The kernels, one row an instruction set.\n", rows = " = {\n";
   for (const std::string& isa : options.isas) {
     for (const auto& f : program.functions)
       text += fmt::format("extern \"C\" __attribute__((visibility(\"hidden\"))) void {}_{}(void*, int64_t, int64_t, int32_t);\n", f.name, isa);
+    rows += "    {";
+    for (const auto& f : program.functions) rows += fmt::format("{}_{}, ", f.name, isa);
+    rows += program.functions.empty() ? "nullptr},\n" : "},\n";
   }
-  text +=
-      "typedef void (*Gemm)(const CoilGemm*, const CoilHost*);\ntypedef void (*Conv2d)(const CoilConv2d*, const CoilHost*);\n"
-      "typedef void (*Attention)(const CoilAttention*, const CoilHost*);\n";
-  const size_t n = std::max<size_t>(program.functions.size(), 1);
-  text += fmt::format("static const CoilChunkFn kFunctions[{}][{}] = {{\n", options.isas.size(), n);
-  for (const std::string& isa : options.isas) {
-    text += "    {";
-    for (const auto& f : program.functions) text += fmt::format("{}_{}, ", f.name, isa);
-    text += program.functions.empty() ? "nullptr},\n" : "},\n";
-  }
-  text += "};\n";
+  return text + kTemplateTypes + shared_text(file, table, rows + "};\n");
+}
+
+std::string levels_table(const HostOptions& options) {
+  std::string levels;
+  for (const std::string& isa : options.isas) levels += fmt::format("{}, ", options.machine->level(isa)->number);
+  return "static const int32_t kLevels[] = {" + levels + "};\n";
+}
+
+std::string select_function(const HostOptions& options) {
+  return fmt::format(
+      "static int32_t select(const char** name, CoilError* error) {{\n"
+      "  const int32_t row = cd::select_isa(kLevels, {}, name, error);\n"
+      "  if (row >= 0) chosen = row;\n  return row < 0;\n}}\n\n",
+      options.isas.size());
+}
+
+}  // namespace
+
+std::string prologue_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options, const PrologueWay& way) {
+  std::string text = std::string("#include \"host_support.h\"\n#include \"kernels.h\"\n") +
+                     (options.machine->kernel_levels.empty() ? "" : fmt::format("#include \"{}\"\n", options.machine->kernel_levels)) +
+                     (uses_onednn(plan, options) ? "#include \"onednn.h\"\n" : "") + (library_routines(plan).empty() ? "\n" : "#include \"library.h\"\n\n") +
+                     "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n" + index_functions() + offset_functions(plan, way.calls) +
+                     "extern \"C\" void* memcpy(void*, const void*, size_t);\n\n" + launch_function(way);
+  for (const std::string& routine : library_routines(plan)) text += fmt::format("COIL_LIBRARY_ROUTINE({});\n", routine);
+  text += kernel_tables(program, options, way.file);
   for (const std::string& object : device_objects(plan)) {
     const std::string table = function_table(object);
     text += fmt::format("static const {} {}[{}] = {{", table.substr(1, table.find('_') - 1), table, options.isas.size());
     for (const std::string& isa : options.isas) text += fmt::format("coil_{}_{}, ", object, isa);
     text += "};\n";
   }
-  text += "static const int32_t kLevels[] = {";
-  for (const std::string& isa : options.isas) text += fmt::format("{}, ", options.machine->level(isa)->number);
-  text +=
-      "};\nstatic int32_t chosen;\n"
-      "static int32_t select(const char** name, CoilError* error) {\n"
-      "  const int32_t row = cd::select_isa(kLevels, " +
-      std::to_string(options.isas.size()) +
-      ", name, error);\n"
-      "  if (row >= 0) chosen = row;\n  return row < 0;\n}\n\n";
-  return text;
+  if (way.file != HostFile::further) text += levels_table(options);
+  text += shared_text(way.file, "int32_t chosen", ";\n");
+  return way.file == HostFile::further ? text : text + select_function(options);
 }
 
 bool uses_onednn(const KernelPlan& plan, const HostOptions& options) {

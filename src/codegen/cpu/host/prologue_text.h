@@ -3,12 +3,18 @@
 
 #include <string>
 
+#include "codegen/cpu/host/host_files.h"
 #include "codegen/cpu/host/host_program.h"
 
 namespace coil {
 
-// chunk_work: vector operations of the smallest chunk that another thread gets; tuning: kernels have choices.
-std::string prologue_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options, int64_t chunk_work, bool tuning);
+struct PrologueWay {
+  int64_t chunk_work;  // vector operations of the smallest chunk that another thread gets
+  bool tuning;         // kernels have choices
+  HostFile file = HostFile::alone;
+  const std::string* calls = nullptr;  // what follows in a file that is not alone
+};
+std::string prologue_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options, const PrologueWay& way);
 
 // The object with a template's code, and the table of its functions, one an instruction set: "gemm_f64", "kGemm_f64".
 std::string function_table(std::string object);
