@@ -1,0 +1,39 @@
+"""Products of stacks (gradients of q, k and v, of which a joined projection's gradients want rows) read them where they are written, on every target."""
+
+import pytest
+import torch
+
+import coil
+import harness
+
+
+class Stacked(torch.nn.Module):
+    """Once in one loop that selects its pieces, once in pieces of their own, along any axis."""
+
+    def __init__(self, heads, at):
+        super().__init__()
+        self.heads, self.at = heads, at
+
+    def forward(self, q, k, v, w, x):
+        whole = torch.stack([q, k, v], self.at)  # [3, batch, (heads,) tokens, width], the 3 at `at`
+        whole = whole.movedim(self.at, 0)
+        rows = (whole.permute(1, 3, 0, 2, 4) if self.heads else whole.permute(1, 2, 0, 3)).flatten(2).flatten(0, 1)
+        return rows @ w, rows.t() @ x
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
+@pytest.mark.parametrize("heads,at", [(0, 0), (6, 0), (6, 1)])
+def test_nothing_is_copied(heads, at, target, tmp_path):
+    def part():
+        return torch.randn(4, 50, heads, 64).transpose(1, 2) if heads else torch.randn(4, 50, 64)
+
+    columns = 3 * 64 * max(heads, 1)
+    inputs = (part(), part(), part(), torch.randn(columns, 40), torch.randn(200, 40))
+    torch.export.save(torch.export.export(Stacked(heads, at), inputs), tmp_path / "m.pt2")
+    harness.coil_ok("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.coil.pt2", "--target", target)
+    names = [kernel["name"] for kernel in harness.coil_json("inspect", tmp_path / "m.coil.pt2", "--json")["kernels"]]
+    assert not [name for name in names if name.startswith("copy")], names
+    if target == "cpu":
+        model = Stacked(heads, at)
+        for got, want in zip(coil.load(tmp_path / "m.coil.pt2")(*inputs), model(*inputs)):
+            torch.testing.assert_close(got, want, atol=1e-3, rtol=1e-4)
