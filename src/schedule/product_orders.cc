@@ -59,8 +59,7 @@ std::map<BufferId, std::vector<Expr>> product_orders(const LoopProgram& program,
   std::set<BufferId> free;
   for (const Loop& loop : program.loops) {
     const BufferInfo& b = program.buffer(loop.outputs[0]);
-    const bool loops =
-        std::holds_alternative<Pointwise>(loop.def) || std::holds_alternative<Reduction>(loop.def) || std::holds_alternative<Concat>(loop.def);
+    const bool loops = std::holds_alternative<Pointwise>(loop.def) || std::holds_alternative<Reduction>(loop.def) || std::holds_alternative<Concat>(loop.def);
     const bool fits = b.kind == BufferInfo::Kind::computed && b.strides.empty() && b.sizes.size() >= kLeastRank && b.sizes.size() <= kMostRank;
     if (loops && fits && !other.contains(loop.outputs[0])) free.insert(loop.outputs[0]);
   }

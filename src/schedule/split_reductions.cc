@@ -108,15 +108,17 @@ class Splitter {
     int64_t parts;
   };
 
-  // One dimension into enough parts for all units, each with enough to do; or, if it has few, as many of the outermost ones whole and a piece of the next,
-  // so that parts are contiguous in memory.
+  // One dimension into enough parts for all units, each with enough to do; or, if it has few or cannot be cut evenly, as many of the outermost ones whole and
+  // a piece of the next, so that parts are contiguous in memory.
   std::vector<Cut> cuts(const Work& work, const Reduction& r) const {
     const int64_t wanted = std::min({target_.split_parts, target_.parallel_points * 4 / work.units, work.points / (target_.split_points / 16)});
+    const int64_t enough = (target_.parallel_points + work.units - 1) / work.units;  // parts that keep all units busy
     const size_t dimension = dimension_to_cut(r);
-    const Cut one{dimension, even_parts(r.domain[dimension], std::min(wanted, typical(r.domain[dimension])))};
+    const Cut one{dimension, even_parts(r.domain[dimension], std::min(wanted, typical(r.domain[dimension])), enough)};
+    const bool even = !r.domain[dimension]->is_constant() || r.domain[dimension]->as_int() % one.parts == 0;
     std::vector<Cut> several;
     int64_t made = 1;
-    for (size_t d = 0; d < r.domain.size() && one.parts * 2 <= wanted; ++d) {
+    for (size_t d = 0; d < r.domain.size() && (!even || one.parts * 2 <= wanted); ++d) {
       const Expr length = r.domain[d];
       if (!length->is_constant() || made * 2 > wanted) break;
       int64_t parts = std::min(wanted / made, length->as_int());
@@ -125,18 +127,23 @@ class Splitter {
       made *= parts;
       if (parts < length->as_int()) break;
     }
-    return made >= one.parts * 2 ? several : std::vector<Cut>{one};
+    return made >= one.parts * 2 || (!even && made >= enough) ? several : std::vector<Cut>{one};
   }
 
-  // Of a constant length a number that divides it, into whole vectors if it can be, if there is any near.
-  static int64_t even_parts(Expr length, int64_t parts) {
-    if (!length->is_constant()) return parts;
-    for (const int64_t whole : {8, 1}) {
-      for (int64_t p = parts; p > parts / 2; --p) {
-        if (length->as_int() % (p * whole) == 0) return p;
+  // Of a constant length a number that divides it, into whole vectors if it can be, if there is any near, or any that is enough: what an uneven cut leaves
+  // over is asked for at each step. Else as few parts as have that many steps at most.
+  static int64_t even_parts(Expr length, int64_t parts, int64_t enough) {
+    if (!length->is_constant() || parts < 2) return parts;
+    const int64_t size = length->as_int(), near = parts / 2 + 1;
+    for (const int64_t least : {near, std::min(near, enough)}) {
+      for (const int64_t whole : {8, 1}) {
+        for (int64_t p = parts; p >= std::max<int64_t>(least, 2); --p) {
+          if (size % (p * whole) == 0) return p;
+        }
       }
     }
-    return parts;
+    const int64_t steps = (size + parts - 1) / parts;
+    return (size + steps - 1) / steps;
   }
 
   // Turns `loop` into the combination of parts, which are defined before it.

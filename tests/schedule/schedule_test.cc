@@ -501,6 +501,40 @@ TEST_F(ScheduleTest, LongReductionsAreSplit) {
   }
 }
 
+// Gradients of a layer norm's weights, over images and tokens: parts that nothing is left over of, if there are enough of them for the machine, and none that
+// has nothing to do.
+TEST_F(ScheduleTest, PartsOfReductionsAreEven) {
+  TargetTraits target;
+  target.parallel_points = 264;
+  target.split_points = 1024;
+  target.columns_of_a_unit = 32;
+  const auto parts = [&](std::vector<int64_t> domain, int64_t columns) {
+    Recorder r(shared);
+    std::vector<Expr> shape;
+    for (const int64_t d : domain) shape.push_back(pool.index(d));
+    shape.push_back(pool.index(columns));
+    const View x = r.input("x", DType::f32, shape, contiguous_strides(pool, shape));
+    const View out =
+        r.reduce("r", ReduceOp::sum, DType::f32, sizes({columns}), std::vector<Expr>(shape.begin(), shape.end() - 1), [&](Coordinates i, Coordinates k) {
+          std::vector<Expr> at(k.begin(), k.end());
+          at.push_back(i[0]);
+          return r.at(x, at);
+        });
+    add_output(r, out, {pool.index(1)});
+    const LoopProgram split = split_reductions(r.take(), target);
+    EXPECT_TRUE(verify(split).ok());
+    const auto& first = std::get<Reduction>(split.loops[0].def);
+    const bool masked = any_of(first.body, [](Expr e) { return e->is_op(ScalarOp::masked); });
+    const std::vector<Expr>& made = split.buffer(split.loops[0].outputs[0]).sizes;
+    return std::pair(made.size() == 2 ? made[1]->as_int() : 0, masked);
+  };
+  EXPECT_EQ(parts({32, 197}, 768), std::pair(int64_t{32}, false));  // 197 is prime, the images are not
+  EXPECT_EQ(parts({6304}, 384), std::pair(int64_t{32}, false));     // few, but enough with twelve units
+  EXPECT_EQ(parts({32, 196}, 384), std::pair(int64_t{49}, false));
+  EXPECT_EQ(parts({7, 197}, 384), std::pair(int64_t{66}, true));  // 66 of three, not 88, of which 22 would have nothing
+  EXPECT_EQ(parts({65537}, 32), std::pair(int64_t{256}, true));
+}
+
 // Parts give what the whole gives, for lengths that divide into parts and such that do not, along either dimension.
 TEST_F(ScheduleTest, LongScansAreSplit) {
   TargetTraits target;
