@@ -74,9 +74,9 @@ AccessKind access_kind(KernelContext& c, BufferId buffer, Expr offset, int lane_
   return AccessKind::wide;
 }
 
-std::optional<int> ReadAhead::place(int size) {
+std::optional<int> ReadAhead::place(BufferId buffer, int size) {
   const int room = (size + 15) / 16 * 16;
-  if (size < 8 || bytes + room > most) return std::nullopt;
+  if (size < 8 || bytes + room > most || std::find(written.begin(), written.end(), buffer) != written.end()) return std::nullopt;
   bytes += room;
   return bytes - room;
 }
@@ -161,7 +161,7 @@ TempText Emitter::load(Expr e) {
   const int bytes = byte_size(stored) * place_.width, step = std::min(bytes, 16);
   // What is the same for all rows, a bias, comes from a cache.
   const bool own = any_of(offset, [&](Expr n) { return n->kind == ExprKind::var && n->id != place_.lane_axis; });
-  if (const auto ahead = place_.ahead && own && !data ? place_.ahead->place(bytes) : std::nullopt) {
+  if (const auto ahead = place_.ahead && own && !data ? place_.ahead->place(id, bytes) : std::nullopt) {
     for (int from = 0; from < bytes; from += step) {
       place_.ahead->copies +=
           fmt::format("{0}cd::copy_async<{1}>(to + {2}, {3} + {4} + {5}, {1});\n", place_.before_indent, step, *ahead + from, p, at, from / byte_size(stored));

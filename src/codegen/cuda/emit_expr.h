@@ -48,11 +48,12 @@ struct TempText {
 
 // Wide loads that a template makes before it has the elements: copied by cp.async to `to` and read from `from`, the lane's place in shared memory.
 struct ReadAhead {
-  int most = 0;        // bytes of a lane's columns
-  int bytes = 0;       // taken so far
-  std::string copies;  // statements
+  int most = 0;                   // bytes of a lane's columns
+  std::vector<BufferId> written;  // by the epilogue: read when it is their turn
+  int bytes = 0;                  // taken so far
+  std::string copies;             // statements
   // Where the next so many bytes lie, or nothing: there is no room, or no such copy.
-  std::optional<int> place(int size);
+  std::optional<int> place(BufferId buffer, int size);
 };
 
 class Emitter {

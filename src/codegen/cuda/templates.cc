@@ -73,7 +73,7 @@ std::vector<Stmt> stored_by(const KernelPlan& plan, const TemplateKernel& k, int
 
 // The members by which a template reads `most` bytes at most before it has the elements; empty: the epilogue reads nothing so.
 std::string ahead_members(KernelContext& c, const std::vector<Stmt>& stmts, const std::vector<BufferId>& written, int width, int most) {
-  ReadAhead ahead{.most = most};
+  ReadAhead ahead{.most = most, .written = written};
   const std::string wide = epilogue_statements(c, stmts, 1, width, "    ", &ahead);
   if (ahead.bytes == 0) return "";
   const std::string frame = pointers(c, written), place = "[[maybe_unused]] cd::i64 batch, int row, int col";
