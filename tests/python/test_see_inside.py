@@ -97,7 +97,7 @@ def test_messages_name_what_was_asked(models, tmp_path):
     assert_refused(coil("report", package, package, package), "model takes at most 2 values, not 3", code=402)
     assert_refused(coil("reduce", program, "--wrong", "-o", tmp_path / "small"), "`coil diff` of it finds no difference", code=402)
     assert_refused(coil("reduce", program, "--crash", "-o", tmp_path / "small"), "`coil run` of it", code=402)
-    assert_refused(coil("explain", package, "--size", "batch"), "the size 'batch'", code=402)
+    assert_refused(coil("explain", package, "--size", "batch"), "--size 'batch'", code=402)
     (tmp_path / "python").write_text("#!/bin/sh\necho Traceback >&2\necho ModuleNotFoundError: no torch >&2\nexit 1\n")
     (tmp_path / "python").chmod(0o755)
     done = coil("diff", program, "--torch", env=dict(os.environ, COIL_TORCH=str(tmp_path / "python")))

@@ -78,7 +78,7 @@ std::string choices_of(const Json& k) {
 
 Result<Sizes> sizes_of(const Json& manifest, const std::vector<std::string>& shapes) {
   TRY(Sizes sizes, Sizes::read(manifest));
-  TRY_STATUS(apply_shapes(shapes, sizes));
+  TRY_STATUS(apply_shapes(shapes, sizes, "--size"));
   sizes.fill_defaults();
   sizes.set_workers(allowed_cpus());
   return sizes;

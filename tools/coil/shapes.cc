@@ -32,13 +32,13 @@ Result<std::pair<std::string, std::string>> split_assignment(const std::string& 
   return std::pair(text.substr(0, at), text.substr(at + 1));
 }
 
-Status apply_shapes(const std::vector<std::string>& arguments, Sizes& sizes) {
+Status apply_shapes(const std::vector<std::string>& arguments, Sizes& sizes, const char* option) {
   for (const std::string& text : arguments) {
-    TRY(const auto pair, split_assignment(text, "the size"));
+    TRY(const auto pair, split_assignment(text, option));
     int64_t value = 0;
     const char* end = pair.second.data() + pair.second.size();
     const auto [stop, error] = std::from_chars(pair.second.data(), end, value);
-    if (error != std::errc() || stop != end) return Error{ErrorCode::bad_option, fmt::format("the size '{}': '{}' is not a size", text, pair.second), "", ""};
+    if (error != std::errc() || stop != end) return Error{ErrorCode::bad_option, fmt::format("{} '{}': '{}' is not a size", option, text, pair.second), "", ""};
     TRY_STATUS(sizes.set(pair.first, value));
   }
   return ok_status();

@@ -13,8 +13,8 @@ namespace coil::tool {
 // "batch=8" -> {"batch", "8"}; bad_option otherwise.
 Result<std::pair<std::string, std::string>> split_assignment(const std::string& text, const char* option);
 
-// "batch=8" each. bad_option, bad_dimension, input_size.
-Status apply_shapes(const std::vector<std::string>& arguments, Sizes& sizes);
+// "batch=8" each, as they were given to `option`. bad_option, bad_dimension, input_size.
+Status apply_shapes(const std::vector<std::string>& arguments, Sizes& sizes, const char* option = "--shape");
 
 // What a call needs, in bytes, by the package's formulas.
 struct MemoryNeed {
