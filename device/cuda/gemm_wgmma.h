@@ -39,8 +39,8 @@ template <class T, int BM, int BN, int STAGES, int DOWN, int ACROSS, bool A_K, b
 struct WgmmaGemm : WgmmaPipeline<T, BM, BN, STAGES, A_K, B_K, CLASSES> {
   using Pipeline = WgmmaPipeline<T, BM, BN, STAGES, A_K, B_K, CLASSES>;
   static_assert(BM == 128 || (BM == 192 && CLASSES == 1));
-  static constexpr int kCluster = DOWN * ACROSS, kPiece = CLASSES > 1 ? 16 : BM > 128 ? 32 : 64;  // as much as the stages leave room for
-  static constexpr int kMultipliers = BM * 2, kBuffers = BM * kPiece * 4;
+  static constexpr int kCluster = DOWN * ACROSS, kMultipliers = BM * 2;
+  static constexpr int kBuffers = (int)gemm_wgmma_buffers(BM, CLASSES), kPiece = kBuffers / (BM * 4);  // of each line: what the stages leave room for
   const CudaGemm& t;
   const WgmmaBatches<A_K, B_K> batches;
   const WgmmaShare<DOWN, ACROSS> share;

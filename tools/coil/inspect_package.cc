@@ -81,7 +81,7 @@ std::string interface_text(const Json& m, const Style& style) {
   }
   while (std::find(none.begin(), none.end(), place) != none.end()) outputs.add({fmt::format("out_{}", place++), "None", ""});
   for (const Json& s : m.value("symbols", Json::array())) {
-    if (s.value("export_name", "").starts_with("coil.")) continue;  // a counter of the program's loops
+    if (is_internal(s)) continue;
     symbols.add({s.at("name").get<std::string>(), range_text(s.at("min"), s.at("max")), s.value("from_data", false) ? "known when the program has run" : ""});
   }
   std::string text = style.bold("Inputs") + "\n" + inputs.text() + style.bold("Outputs") + "\n" + outputs.text();

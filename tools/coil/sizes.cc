@@ -28,6 +28,8 @@ auto guarded(F f) -> decltype(f()) {
 
 }  // namespace
 
+bool is_internal(const Json& symbol) { return symbol.value("export_name", "").starts_with("coil."); }
+
 Result<Sizes> Sizes::read(const Json& manifest) {
   Sizes sizes;
   for (const Json& row : manifest.value("symbols", Json::array())) {
@@ -36,7 +38,7 @@ Result<Sizes> Sizes::read(const Json& manifest) {
     if (row.contains("min")) s.min = integer(row["min"]);
     if (row.contains("max") && !row["max"].is_null()) s.max = integer(row["max"]);
     s.from_data = row.value("from_data", false);
-    s.internal = row.value("export_name", "").starts_with("coil.");
+    s.internal = is_internal(row);
     sizes.pool_->add_symbol({s.name, s.name, s.min, s.max});
     sizes.symbols_.push_back(std::move(s));
   }

@@ -20,6 +20,9 @@ struct DynamicSize {
   bool of_inputs() const { return !from_data && !internal; }
 };
 
+// Whether a symbol of a manifest is such a counter.
+bool is_internal(const Json& symbol);
+
 class Sizes {
  public:
   // bad_package when the manifest's symbols are malformed.

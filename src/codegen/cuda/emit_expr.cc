@@ -156,20 +156,25 @@ TempText Emitter::load(Expr e) {
   access_kind(c_, id, offset, place_.lane_axis, place_.width, true);
   const std::string n = "x" + std::to_string(c_.next_name++);
   const std::string at = index(offset, true);
-  std::string source = fmt::format("{}({}, {} + {})", f, n, p, at);
-  const DType stored = c_.plan->buffer(id).info.dtype;
-  const int bytes = byte_size(stored) * place_.width, step = std::min(bytes, 16);
-  // What is the same for all rows, a bias, comes from a cache.
-  const bool own = any_of(offset, [&](Expr n) { return n->kind == ExprKind::var && n->id != place_.lane_axis; });
-  if (const auto ahead = place_.ahead && own && !data ? place_.ahead->place(id, bytes) : std::nullopt) {
-    for (int from = 0; from < bytes; from += step) {
-      place_.ahead->copies +=
-          fmt::format("{0}cd::copy_async<{1}>(to + {2}, {3} + {4} + {5}, {1});\n", place_.before_indent, step, *ahead + from, p, at, from / byte_size(stored));
-    }
-    source = fmt::format("cd::load({}, (const {}*)(from + {}))", n, memory_type(stored), *ahead);
-  }
+  const std::string ahead = place_.ahead && !data ? read_ahead(e, at) : "";
+  const std::string source = ahead.empty() ? fmt::format("{}({}, {} + {})", f, n, p, at)
+                                           : fmt::format("cd::load({}, (const {}*)({}))", n, memory_type(c_.plan->buffer(id).info.dtype), ahead);
   *place_.before += fmt::format("{}{} {}[{}];\n{}{};\n", place_.before_indent, register_type(e->dtype), n, place_.width, place_.before_indent, source);
   return {n + "[v]", true};
+}
+
+// What is the same for all rows, a bias, comes from a cache.
+std::string Emitter::read_ahead(Expr load, const std::string& at) {
+  const BufferId id(load->id);
+  const int size = byte_size(c_.plan->buffer(id).info.dtype), bytes = size * place_.width, step = std::min(bytes, 16);
+  const bool own = any_of(load->args[0], [&](Expr n) { return n->kind == ExprKind::var && n->id != place_.lane_axis; });
+  const std::optional<int> place = own ? place_.ahead->place(id, bytes) : std::nullopt;
+  if (!place) return "";
+  for (int done = 0; done < bytes; done += step) {
+    place_.ahead->copies +=
+        fmt::format("{0}cd::copy_async<{1}>(to + {2}, {3} + {4} + {5}, {1});\n", place_.before_indent, step, *place + done, pointer(id), at, done / size);
+  }
+  return fmt::format("from + {}", *place);
 }
 
 // The second operand is evaluated only where the first holds.

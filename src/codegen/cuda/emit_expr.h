@@ -85,6 +85,8 @@ class Emitter {
  private:
   TempText make(Expr e);
   TempText load(Expr e);
+  // Where a wide load that place_.ahead takes is read, and its copies; empty: it is read in its turn. at: the place of its first element.
+  std::string read_ahead(Expr load, const std::string& at);
   TempText masked(Expr e);
   void branch(Expr e, const std::string& result, std::string& out, std::string& indent);
   // The same for whole vectors, where the condition does not change within one: so that loads in it may be wide.
