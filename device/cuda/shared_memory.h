@@ -31,6 +31,8 @@ CD_CONTRACT radix_share(long long n) { return (1 + (n - 1) / (kSortTile * (long 
 enum : int { kJoinSum, kJoinProduct, kJoinLargest, kJoinSmallest };
 enum : int { kJoinOwn, kJoinShared, kJoinChosen, kJoinNumber };
 enum : int { kJoinThreads = 256, kJoinItems = 4, kJoinBlock = kJoinThreads * kJoinItems, kJoinCounts = 4096 };
+// Columns of a part of the rows that a block adds up, at most; bytes of their elements in static shared memory, beside what up to 2,048 rows are for.
+enum : int { kPartColumns = 16, kPartBytes = 32 << 10, kPartRows = 2048 };
 
 // ---- Products ----
 

@@ -3,6 +3,8 @@
 
 #include <charconv>
 
+#include "device/cuda/shared_memory.h"
+
 namespace coil {
 namespace {
 
@@ -25,6 +27,7 @@ class CudaTarget final : public Target {
             .library = false,
             .atomics = true,
             .any_order = !options.deterministic,
+            .part_bytes = cd::kPartBytes,
             .quantised_products = false,
             .nan_rows = false,
             .split_columns = false,

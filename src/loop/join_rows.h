@@ -11,13 +11,22 @@ struct JoinRows {
   bool whole = false;  // the table at first is given, not one element for all of it
   // Which values row k brings: its own, the only ones, those of a row that a vector names, or (not on the CPU) its number k / sizes[3] % sizes[4].
   enum Whose : int64_t { own, shared, chosen, number } whose = own;
+  // Not 0: row k names one of the sizes[3] rows of the table's part k / part, or none, and the table is 0 at first; so each part is summed up by itself.
+  int64_t part = 0;
+  bool turned = false;  // values lie by columns
 
   // nullopt: another routine.
   static std::optional<JoinRows> of(const Library& def) {
-    if (def.routine != "join_rows" || def.options.size() != 3) return std::nullopt;
-    return JoinRows{static_cast<How>(def.options[0]), def.options[1] != 0, static_cast<Whose>(def.options[2])};
+    const std::vector<int64_t>& o = def.options;
+    if (def.routine != "join_rows" || (o.size() != 3 && o.size() != 5)) return std::nullopt;
+    JoinRows join{static_cast<How>(o[0]), o[1] != 0, static_cast<Whose>(o[2])};
+    if (o.size() == 5) join.part = o[3], join.turned = o[4] != 0;
+    return join;
   }
-  std::vector<int64_t> options() const { return {how, whole, whose}; }
+  std::vector<int64_t> options() const {
+    if (part == 0) return {how, whole, whose};
+    return {how, whole, whose, part, turned};
+  }
 };
 
 }  // namespace coil

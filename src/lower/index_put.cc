@@ -158,7 +158,10 @@ class IndexPut {
     const auto [named, rest] = named_and_rest();
     const Expr rows = count(op_.pool, named), n = count(op_.pool, put_.sizes);
     if (!accumulate_ && op_.session.options.atomics) return many_rows(op_, rows, op_.pool.index(1), n, true);
-    return !is_bool(out_.dtype) && many_rows(op_, rows, count(op_.pool, rest), n, joins_atomically(op_, ReduceOp::sum, joined_type(), any_order()));
+    if (is_bool(out_.dtype)) return false;
+    const DType type = joined_type();
+    return many_rows(op_, rows, count(op_.pool, rest), n, joins_atomically(op_, ReduceOp::sum, type, any_order())) ||
+           (accumulate_ && rows_of_part(op_, ReduceOp::sum, type, rows, count(op_.pool, rest), n, any_order()) != 0);
   }
 
   // Whether the rows of the table lie in x as they do in the table.

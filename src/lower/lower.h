@@ -19,6 +19,7 @@ struct LowerOptions {
   bool library = true;     // routines of the library for the CPU where they are quicker; those without which nothing can be computed are called in any case
   bool atomics = false;    // the target joins rows by atomic operations where the order does not matter (row_sums.h)
   bool any_order = false;  // ... nor need it to the last digit, where PyTorch adds up in any order too
+  int64_t part_bytes = 0;  // of the rows that a block of the target sums up in order (row_sums.h); 0: it has no such kernel
   bool quantised_products = false;  // products of quantised matrices as such (find_quantised.h); the target's templates know them
   bool int8_activations = false;    // ... and floats beside quantised weights are quantised too
   bool nan_rows = false;            // the target's attention gives NaN for rows that see nothing where asked to, as a plain softmax does

@@ -42,8 +42,25 @@ class Random {
     for (; first->around; first = &first->around->outer()) {
       if (first->in_loop) fail(ErrorCode::unsupported_feature, op.node.target + ": random numbers inside of a loop", "draw them before the loop");
     }
-    stream_ = first->random_operators++;
+    stream_ = stream(op.session, first->random_operators++);
     find_state(op.session);
+  }
+
+  static TensorData integers(const std::vector<int64_t>& values) {
+    TensorData data;
+    auto held = std::make_shared<std::vector<int64_t>>(values);
+    data.bytes = {reinterpret_cast<const uint8_t*>(held->data()), held->size() * sizeof(int64_t)};
+    data.owner = held;
+    data.dtype = DType::i64;
+    data.sizes = {static_cast<int64_t>(values.size())};
+    data.strides = {1};
+    return data;
+  }
+
+  // The operator's number is read from a constant: the kernels of a program's operators (a model's dropouts) then have the same text, and compile once.
+  static View stream(Session& session, int64_t number) {
+    if (session.around) return session.around->capture(stream(session.around->outer(), number));
+    return session.recorder.constant(fmt::format("coil.random.operator_{}", number), integers({number}));
   }
 
   static void find_state(Session& session) {
@@ -55,21 +72,15 @@ class Random {
       state = session.around->capture(outer.random_state);
       return;
     }
-    TensorData data;
-    auto held = std::make_shared<std::array<int64_t, 2>>(std::array<int64_t, 2>{kSeed, 0});
-    data.bytes = {reinterpret_cast<const uint8_t*>(held->data()), sizeof(*held)};
-    data.owner = held;
-    data.dtype = DType::i64;
-    data.sizes = {2};
-    data.strides = {1};
-    state = session.recorder.state("coil.random", std::move(data));
+    state = session.recorder.state("coil.random", integers({kSeed, 0}));
   }
 
   Words words(Coordinates c, const Sizes& sizes) const {
     ExprPool& p = op_.pool;
-    auto state = [&](int64_t i) { return Val(op_.rec.at(op_.session.random_state, std::vector<Expr>{p.index(i)})); };
-    Val element = p.cast(row_major(p, c, sizes), DType::i64), call = state(1);
-    return philox({low_word(element), right(element, 32), low_word(call), Val(p.constant_int(stream_, DType::i64))}, state(0));
+    auto value = [&](const View& v, int64_t i) { return Val(op_.rec.at(v, std::vector<Expr>{p.index(i)})); };
+    const View& state = op_.session.random_state;
+    Val element = p.cast(row_major(p, c, sizes), DType::i64), call = value(state, 1);
+    return philox({low_word(element), right(element, 32), low_word(call), value(stream_, 0)}, value(state, 0));
   }
 
   // In [0, 1), with as many bits as the type holds.
@@ -104,7 +115,7 @@ class Random {
 
  private:
   Op& op_;
-  int64_t stream_;
+  View stream_;
 };
 
 DType accurate(DType type) { return is_complex(type) ? part_type(type) : is_float(type) ? type : DType::f32; }

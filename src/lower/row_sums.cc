@@ -215,6 +215,39 @@ View by_routine(Op& op, const RowSums& sums, JoinRows::How how) {
   return op.rec.library(sums.name, std::move(call), inputs, {{sums.type, {sums.rows, sums.columns}}})[0];
 }
 
+// The rows' values by columns, if they lie so.
+std::optional<View> values_by_columns(Op& op, const RowSums& sums) {
+  Sizes sizes{sums.columns}, k;
+  for (size_t d = 0; d < sums.domain.size(); ++d) k.push_back(op.pool.var(static_cast<int32_t>(d + 1)));
+  sizes.insert(sizes.end(), sums.domain.begin(), sums.domain.end());
+  const View turned = as_stored(op, {sums.type, sizes, as(sums.value(k, op.pool.var(0)), sums.type)});
+  return turned.body->kind == ExprKind::load && turned.body->args.size() == turned.rank() ? std::optional<View>(turned) : std::nullopt;
+}
+
+// The sums of the parts, [parts, rows, columns], each in order.
+View part_sums(Op& op, const RowSums& sums, int64_t part) {
+  ExprPool& p = op.pool;
+  const Expr n = count(p, sums.domain), parts = ceil_div(n, p.index(part));
+  const View places = op.rec.pointwise(sums.name + ".row", DType::i64, {n}, [&](Coordinates c) {
+    const Val row = sums.row(from_row_major(c[0], sums.domain)), rows = p.cast(sums.rows, DType::i64);
+    const Val first = Val(p.cast(floor_div(c[0], p.index(part)), DType::i64)) * rows;
+    return select(row < rows, first + row, Val(p.cast(parts, DType::i64)) * rows).e;
+  });
+  RowValues values = values_of(op, sums);
+  std::optional<View> turned;
+  if (values.whose == JoinRows::own && !is_const(sums.columns, 1)) turned = values_by_columns(op, sums);
+  Library call;
+  call.routine = "join_rows";
+  call.subject = op.name;
+  call.dtype = sums.type;
+  call.sizes = {parts * sums.rows, sums.columns, n, sums.rows};
+  call.options = JoinRows{JoinRows::sum, false, values.whose, part, turned.has_value()}.options();
+  const View table = op.rec.library(sums.name + ".parts", std::move(call), {places, turned ? *turned : values.values, {sums.type, {}, op.constant(0, sums.type)}},
+                                    {{sums.type, {parts * sums.rows, sums.columns}}})[0];
+  return op.rec.reduce(sums.name, ReduceOp::sum, sums.type, {sums.rows, sums.columns}, {parts},
+                       [&](Coordinates c, Coordinates k) { return op.rec.at(table, std::vector<Expr>{k[0] * sums.rows + c[0], c[1]}); });
+}
+
 // Whether each row of the table may look at all writes, whose number the call decides: a kernel alone takes less time than sorting them first, unless there
 // are very many, and mostly there are far fewer than may be (a decoder's step writes one row of a cache). An empty table would check no position.
 bool each_looks_at_all(const RowSums& sums, Expr writes) {
@@ -273,12 +306,38 @@ bool many_rows(const Op& op, Expr rows, Expr columns, Expr count, bool atomicall
   return *n >= 2 && (looks > kFewLooks || (*r * *c > kFewSums && *r >= 128 && *r * *n >= (1 << 15)));
 }
 
+int64_t rows_of_part(const Op& op, ReduceOp reduce, DType type, Expr rows, Expr columns, Expr count, bool any_order) {
+  const std::optional<int64_t> r = const_int(rows), c = const_int(columns), n = const_int(count);
+  const int64_t held = op.session.options.part_bytes;
+  if (held == 0 || op.session.options.library || reduce != ReduceOp::sum || (type != DType::f32 && type != DType::f64)) return 0;
+  // Fewer rows of the table may as well look at the matrix one after the other, which then needs no memory.
+  constexpr int64_t kFewRows = 16, kFewLooks = 1 << 18;
+  if (!r || !c || !n || *r < kFewRows || *c < 1 || *n < 256) return 0;
+  // An H100 compares 2^34 numbers in a millisecond, and reads and writes 2^20 sums of parts in 3 us.
+  const bool atomically = joins_atomically(op, reduce, type, any_order);
+  const double most_compared = atomically ? 1 << 28 : 1 << 30, most_sums = atomically ? 1 << 13 : 1 << 20;
+  const auto looks = static_cast<double>(*r) * static_cast<double>(*n), elements = static_cast<double>(*r) * static_cast<double>(*c);
+  if (looks > most_compared || elements > most_sums || looks * static_cast<double>(*c) < kFewLooks) return 0;
+  // As many parts as there are multiprocessors, twice over, where that leaves each enough.
+  constexpr int64_t kLeast = 64, kMost = 2048, kParts = 256, kColumns = 16;
+  int64_t part = kLeast;
+  while (part * kParts < *n && part < kMost && 2 * part * std::min(*c, kColumns) * byte_size(type) <= held) part *= 2;
+  return static_cast<double>(1 + (*n - 1) / part) * elements <= 1 << 22 ? part : 0;
+}
+
 View summed_rows(Op& op, const RowSums& sums) {
   if (op.session.options.library && has_routine(sums)) return by_routine(op, sums, how_of(sums.reduce));
   if (const std::optional<View> made = by_looking_at_all(op, sums)) return *made;
-  if (joins_atomically(op, sums.reduce, sums.type, sums.any_order)) return by_routine(op, sums, how_of(sums.reduce));
   ExprPool& p = op.pool;
   const Expr rows_count = count(p, sums.domain);
+  const bool from_zero = !static_cast<bool>(sums.none) || (sums.none->is_constant() && sums.none->as_double() == 0);
+  if (const int64_t part = rows_of_part(op, sums.reduce, sums.type, sums.rows, sums.columns, rows_count, sums.any_order); part != 0 && from_zero) {
+    const View made = part_sums(op, sums, part);
+    if (!sums.before) return made;
+    const View before = reshaped(op, *sums.before, {sums.rows, sums.columns});
+    return op.rec.pointwise(sums.name, sums.type, made.sizes, [&](Coordinates c) { return p.op(ScalarOp::add, {op.rec.at(before, c), op.rec.at(made, c)}); });
+  }
+  if (joins_atomically(op, sums.reduce, sums.type, sums.any_order)) return by_routine(op, sums, how_of(sums.reduce));
   const View keys = op.rec.pointwise(sums.name + ".row", DType::i64, {rows_count}, [&](Coordinates c) { return sums.row(from_row_major(c[0], sums.domain)); });
   const int64_t most = upper_bound(sums.rows).value_or(INT64_MAX);
   const auto [rows, order] = op.rec.sort(sums.name + ".sorted", keys, 0, rows_count, false, most < INT64_MAX ? most + 1 : 0);  // `rows`: for none

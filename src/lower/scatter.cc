@@ -139,7 +139,8 @@ View joined(Op& op, const std::string& name, ReduceOp reduce, DType type, const 
   sums.any_order = true;
   const bool atomically = joins_atomically(op, reduce, type, true);
   if (const auto* slices = std::get_if<SliceWrites>(&w.way);
-      slices && many_rows(op, w.sizes[slices->dim], columns_of(op, w, *slices), w.domain[0], atomically)) {
+      slices && (many_rows(op, w.sizes[slices->dim], columns_of(op, w, *slices), w.domain[0], atomically) ||
+                 rows_of_part(op, reduce, type, w.sizes[slices->dim], columns_of(op, w, *slices), w.domain[0], true) != 0)) {
     return joined_slices(op, sums, w, *slices, [&](Coordinates c) { return as(value(c, c.subspan(slices->dim, 1)), type); });
   }
   if (many_elements(op, w, atomically)) {

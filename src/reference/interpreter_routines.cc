@@ -42,7 +42,8 @@ Status Interpreter::join_rows(const Loop& loop, const Library& def, const JoinRo
       return Error{ErrorCode::input_value, fmt::format("{}: an index is out of range for {} rows", loop.op, n[3]), "", ""};
     for (int64_t c = 0; c < columns; ++c) {
       const auto at = static_cast<size_t>(row * columns + c);
-      const Num value = join.whose == JoinRows::number ? Num{0, k / n[3] % n[4], 0} : values.at(from * columns + c);
+      const int64_t element = join.turned ? c * count + from : from * columns + c;
+      const Num value = join.whose == JoinRows::number ? Num{0, k / n[3] % n[4], 0} : values.at(join.whose == JoinRows::shared ? 0 : element);
       sums[at].add(value);
       out[at] = join.how == JoinRows::last ? value : sums[at].result();
     }

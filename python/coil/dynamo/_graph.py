@@ -20,6 +20,7 @@ from ..triton import refuse_on_cpu, rewrite_graph
 from ._biases import separate_biases
 from ._control import inner_nodes, is_control
 from ._cuda_graphs import CudaGraphs, static_inputs, with_writes_behind, write_behind
+from ._cut import cut
 from ._decompositions import operator_name
 from ._freeze import FrozenGraph, weights_of
 from ._layout import lay_images_channels_last
@@ -73,7 +74,7 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
     stats.operators += len(operators) + sum(1 for n in operators if is_control(n) for inner in inner_nodes(n) if not is_number(inner))
 
     def build(frozen: dict[Node, torch.Tensor]) -> Callable[[list], Any]:
-        programs, split = _compile_programs(gm, settings, device, reasons, frozen)
+        programs, split = _compile_programs(gm, settings, device, reasons, frozen, kind)
         used = {n: reason for n, reason in reasons.items() if n in split.level and reason}
         if used and fallback == "error":
             node, reason = next(iter(used.items()))
@@ -126,11 +127,13 @@ def host_isa() -> str:
 
 
 def _compile_programs(gm: GraphModule, settings: dict, device: torch.device, reasons: dict[Node, str],
-                      frozen: dict[Node, torch.Tensor]) -> tuple[dict[int, Program], Split]:
+                      frozen: dict[Node, torch.Tensor], kind: str) -> tuple[dict[int, Program], Split]:
     """Compiles what coil takes. Nodes that turn out to be refused are added to `reasons`, and the rest is split anew."""
     done: dict[tuple[Node, ...], Program] = {}
     while True:
         split = sink(gm.graph, Split(gm.graph, set(reasons)))
+        if kind == "backward":
+            split = cut(gm.graph, split)
         refused: dict[Node, str] = {}
         new = {level: nodes for level, nodes in split.programs.items() if tuple(nodes) not in done}
         for level, made in build_programs(split, new, settings, device, frozen).items():

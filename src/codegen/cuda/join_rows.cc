@@ -25,6 +25,10 @@ class JoinWriter {
 
   std::vector<KernelStep> run() {
     std::vector<KernelStep> out;
+    if (join_.part != 0) {
+      out.push_back({in_parts(), {}, ""});
+      return out;
+    }
     out.push_back({begins(), {}, ""});
     out.push_back({counts() ? counted() : joined(), {}, ""});
     return out;
@@ -63,6 +67,21 @@ class JoinWriter {
     context_.emplace(plan_);
     KernelText t = finished(fmt::format("  cd::count_rows({}, {}, {}, {}, {});\n", out(), in(0), in(1), size(0), size(2)), writes(), 4 * cd::kJoinBlock);
     t.grid_x = fmt::format("least({}, {})", t.grid_x, most_blocks);
+    return t;
+  }
+
+  // Columns of a block: as few as there are, in powers of two, which the shared memory is laid out for.
+  KernelText in_parts() {
+    context_.emplace(plan_);
+    const int64_t most = upper_bound(k_.def.sizes[1]).value_or(INT64_MAX);
+    int64_t columns = 1;
+    const int64_t row = join_.part * byte_size(k_.def.dtype);
+    CHECK(join_.part % 4 == 0 && join_.part <= cd::kPartRows && row <= cd::kPartBytes, "a part that no block can hold");
+    while (columns < most && columns < cd::kPartColumns && 2 * columns * row <= cd::kPartBytes) columns *= 2;
+    const std::string text = fmt::format("  cd::sum_parts<{}, {}, {}, {}>({}, {}, {}, {}, {}, {});\n", join_.part, columns, join_.turned ? "true" : "false",
+                                         static_cast<int64_t>(join_.whose), out(), in(0), in(1), size(3), size(1), size(2));
+    KernelText t = finished(text, k_.def.sizes[2], join_.part);
+    t.grid_y = fmt::format("cdiv({}, {}L)", host_index(k_.def.sizes[1]), columns);
     return t;
   }
 
