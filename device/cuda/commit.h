@@ -15,11 +15,20 @@ CD_FN bool has_fault(const i32* flag) {
   return fault != 0;
 }
 
-// Any grid of blocks of one dimension. wide: both addresses are multiples of 16.
-CD_FN void commit(void* to, const void* from, i64 bytes, bool wide) {
-  const i64 first = (i64)blockIdx.x * blockDim.x + threadIdx.x, step = (i64)gridDim.x * blockDim.x, chunks = wide ? bytes / 16 : 0;
-  for (i64 i = first; i < chunks; i += step) ((uint4*)to)[i] = ((const uint4*)from)[i];
-  for (i64 i = chunks * 16 + first; i < bytes; i += step) ((u8*)to)[i] = ((const u8*)from)[i];
+// The block's part of this copy, if `part`, of all copies' parts from this one on, is one of its own; else it becomes one of those behind it.
+// wide: both addresses are multiples of 16.
+CD_FN bool commit(i64& part, void* to, const void* from, i64 bytes, bool wide) {
+  const i64 parts = (bytes + kCommitBytes - 1) / kCommitBytes, begin = part * kCommitBytes;
+  if (part >= parts) {
+    part -= parts;
+    return false;
+  }
+  const int count = (int)(bytes - begin < kCommitBytes ? bytes - begin : kCommitBytes), chunks = wide ? count / 16 : 0;
+  u8* out = (u8*)to + begin;
+  const u8* in = (const u8*)from + begin;
+  for (int i = threadIdx.x; i < chunks; i += kCommitThreads) ((uint4*)out)[i] = ((const uint4*)in)[i];
+  for (int i = chunks * 16 + threadIdx.x; i < count; i += kCommitThreads) out[i] = in[i];
+  return true;
 }
 
 }  // namespace cd

@@ -114,13 +114,13 @@ CD_FN void count_rows(T* out, const i64* places, const T* value, i64 rows, i64 t
   }
 }
 
-// Sums in order, of parts of PART rows of the matrix: blocks (part, COLUMNS columns) write the part's own table of `rows` rows. Row k names row `place` of the
-// parts' tables one after the other, in that of its part, or none. A thread owns rows of the table and looks at what all of the part's rows are for.
+// Sums in order, of parts of PART rows of the matrix: blocks (part, COLUMNS columns, 256 rows of the table) write the part's own table of `rows` rows. Row k names row `place` of the
+// parts' tables one after the other, in that of its part, or none. A thread owns a row of the table and looks at what all of the part's rows are for.
 // count: of the matrix's rows. turned: `values` lie by columns.
 template <int PART, int COLUMNS, bool TURNED, int WHOSE, class T>
 CD_FN void sum_parts(T* out, const i64* places, const T* values, i64 rows, i64 columns, i64 count) {
   __shared__ __align__(16) i32 names[PART];
-  __shared__ T held[WHOSE == kJoinShared ? 1 : PART * COLUMNS];
+  __shared__ T held[WHOSE == kJoinShared ? 1 : (PART + 1) * COLUMNS];
   const i64 first = (i64)blockIdx.x * PART, column = (i64)blockIdx.y * COLUMNS;
   const int n = (int)(count - first < PART ? count - first : PART), width = (int)(columns - column < COLUMNS ? columns - column : COLUMNS);
   for (int i = threadIdx.x; i < PART; i += kJoinThreads) {
@@ -130,34 +130,33 @@ CD_FN void sum_parts(T* out, const i64* places, const T* values, i64 rows, i64 c
   if constexpr (WHOSE != kJoinShared) {
     for (int j = threadIdx.x; j < PART * COLUMNS; j += kJoinThreads) {
       const int i = TURNED ? j % PART : j / COLUMNS, c = TURNED ? j / PART : j % COLUMNS;
-      if (i < n && c < width) held[TURNED ? j : c * PART + i] = values[TURNED ? (column + c) * count + first + i : (first + i) * columns + column + c];
+      if (i < n) held[c * (PART + 1) + i] = c >= width ? (T)0 : values[TURNED ? (column + c) * count + first + i : (first + i) * columns + column + c];
     }
   }
   __syncthreads();
-  for (int r = threadIdx.x; r < (int)rows; r += kJoinThreads) {
-    T sums[COLUMNS];
+  const i64 r = (i64)blockIdx.z * kJoinThreads + threadIdx.x;
+  if (r >= rows) return;
+  T sums[COLUMNS];
 #pragma unroll
-    for (int c = 0; c < COLUMNS; ++c) sums[c] = 0;
-    const auto take = [&](int i) {
+  for (int c = 0; c < COLUMNS; ++c) sums[c] = 0;
+#pragma unroll 1
+  for (int i = 0; i < PART; i += 32) {  // first which of 32 rows are for this one, without waiting between
+    u32 own = 0;
 #pragma unroll
-      for (int c = 0; c < COLUMNS; ++c) {
-        if (c < width) sums[c] += WHOSE == kJoinShared ? values[0] : held[WHOSE == kJoinShared ? 0 : c * PART + i];
-      }
-    };
-    for (int i = 0; i < PART; i += 4) {
-      const int4 four = *(const int4*)(names + i);
-      if ((four.x == r) | (four.y == r) | (four.z == r) | (four.w == r)) {
-        if (four.x == r) take(i);
-        if (four.y == r) take(i + 1);
-        if (four.z == r) take(i + 2);
-        if (four.w == r) take(i + 3);
-      }
+    for (int j = 0; j < 32; j += 4) {
+      const int4 four = *(const int4*)(names + i + j);
+      own |= ((u32)(four.x == (i32)r) | (u32)(four.y == (i32)r) << 1 | (u32)(four.z == (i32)r) << 2 | (u32)(four.w == (i32)r) << 3) << j;
     }
-    T* to = out + ((i64)blockIdx.x * rows + r) * columns + column;
+    for (; own; own &= own - 1) {
+      const int at = i + __ffs((int)own) - 1;
 #pragma unroll
-    for (int c = 0; c < COLUMNS; ++c) {
-      if (c < width) to[c] = sums[c];
+      for (int c = 0; c < COLUMNS; ++c) sums[c] += WHOSE == kJoinShared ? values[0] : held[WHOSE == kJoinShared ? 0 : c * (PART + 1) + at];
     }
+  }
+  T* to = out + ((i64)blockIdx.x * rows + r) * columns + column;
+#pragma unroll
+  for (int c = 0; c < COLUMNS; ++c) {
+    if (c < width) to[c] = sums[c];
   }
 }
 

@@ -25,6 +25,11 @@ CD_CONTRACT radix_counts_bytes() { return 4LL * kRadixDigits * kRadixBlocks; }
 // Elements of a block of the sort of n elements: whole tiles.
 CD_CONTRACT radix_share(long long n) { return (1 + (n - 1) / (kSortTile * (long long)kRadixBlocks)) * kSortTile; }
 
+// ---- Copies to states and inputs ----
+
+// A block's threads, and the bytes that it copies.
+enum : int { kCommitThreads = 256, kCommitBytes = 16 << 10 };
+
 // ---- Rows that are joined by those of a table ----
 
 // What device/library/join_rows.cc says of its options; a block's threads, and the elements of each; bins that a block can count in shared memory.

@@ -90,6 +90,34 @@ def test_any_order_is_where_pytorch_has_it(tmp_path):
     assert "cd::join_rows" not in text(put, "--no-deterministic")
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16))
+def test_tables_of_few_rows_are_summed_up_in_parts(dtype, tmp_path):
+    """In order, so that results are the same each time: tables of one column to many, values by rows and by columns, rows that nothing is for, negative
+    positions, more rows of the table than threads, elements of two dimensions, one number for all, what the table held before, and rows that are left out."""
+    n = 5003
+    wide, tall = torch.randn(n, 17).to(dtype), torch.randn(300, n).to(dtype)
+    i, j, k = places(40, n) - 20, places(700, n), places(19, n) % 17
+
+    def sums(wide, tall, i, j, k, x):
+        put = lambda x, at, v: torch.ops.aten.index_put(x, at, v, True)
+        out = [put(x.new_zeros(40, 17), [i], wide), put(x.new_zeros(40), [i], wide[:, 3]), put(x.new_zeros(700, 5), [j], wide[:, :5])]
+        out += [put(x.new_zeros(12, 40), [None, i], tall[:12]), put(x.new_zeros(700, 19), [j, k], wide[:, 0]), put(x, [i], wide * 2)]
+        return (*out, put(x.new_zeros(40), [i], x.new_ones(()).expand(n) * x[0, 0]), torch.ops.aten.embedding_dense_backward(wide, j, 700, 5, False))
+
+    inputs = (wide, tall, i, j, k, torch.randn(40, 17).to(dtype))
+    check(sums, [inputs], tmp_path, tolerance={torch.float32: 2e-5, torch.float64: 1e-13}.get(dtype, 0.1))
+    text = kernels_text(sums, inputs, tmp_path)
+    assert text.count("cd::sum_parts") >= 5 and "cd::radix_move" not in text and "cd::join_rows" not in text
+
+
+def test_many_rows_for_few_are_summed_up_in_parts_where_any_order_would_do(tmp_path):
+    n = 70_001
+    inputs = (torch.randint(-50, 50, (n,)).float(), places(256, n), torch.randint(-50, 50, (256,)).float())
+    package = check(lambda v, i, x: (x.index_add(0, i, v), v.new_zeros(256).scatter_add(0, i, v)), [inputs], tmp_path, options=["--no-deterministic"])
+    assert package
+    assert "cd::sum_parts" in kernels_text(lambda v, i, x: x.index_add(0, i, v), inputs, tmp_path, ["--no-deterministic"])
+
+
 def test_most_for_one_row(tmp_path):
     n = 9000
     i = torch.where(torch.rand(n) < 0.95, 17, places(5000, n))

@@ -16,9 +16,15 @@ from torch.fx import Graph, Node
 from ._sink import _memory, _readers
 from ._split import Split, is_number, tensors_of
 
+aten = torch.ops.aten
+
 _SLACK = 16 << 20  # bytes over eager's peak that are no reason to cut; of large programs a part of the peak:
 _SLACK_PART = 50
-_MOST_PIECES = 12
+_MOST_PIECES = 8
+_AROUND = 16  # operators on both sides of a cut between which nowhere less is handed on
+
+# Beside what PyTorch says is pointwise.
+_FUSED = {aten._to_copy.default, aten.clone.default, aten.expand.default, aten.full_like.default, aten.constant_pad_nd.default, aten.slice_backward.default}
 
 
 def cut(graph: Graph, split: Split) -> Split:
@@ -46,21 +52,25 @@ class _Lives:
             for read in {_memory(n) for n in node.all_input_nodes if not is_number(n)}:
                 last[read] = i
         for node in dict.fromkeys([*last, *nodes]):
-            leaves = any(reader not in place for reader in _readers(node, split))
+            readers = list(_readers(node, split))
+            leaves = any(reader not in place for reader in readers)
             size = _bytes(node)
             if node in place:
-                self.values.append(_Value(place[node], self.steps if leaves else last.get(node, place[node]), size))
+                fused = not leaves and _is_pointwise(node) and all(map(_is_pointwise, readers))
+                self.values.append(_Value(place[node], self.steps if leaves else last.get(node, place[node]), size, 0 if fused else size))
             elif size:  # what somebody else reads too is held, whatever happens here
-                self.values.append(_Value(-1, self.steps if leaves else last[node], size))
+                self.values.append(_Value(-1, self.steps if leaves else last[node], size, size))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Value:
-    """Bytes that are made at one step (-1: before all) and read last at another (the number of steps: by somebody else)."""
+    """Bytes that are made at one step (-1: before all) and read last at another (the number of steps: by somebody else). `stored`: of them in memory within
+    a piece, where a chain of pointwise operators is one kernel."""
 
     made: int
     last: int
     size: int
+    stored: int
 
 
 def pieces(lives: _Lives) -> list[tuple[int, int]]:
@@ -68,28 +78,39 @@ def pieces(lives: _Lives) -> list[tuple[int, int]]:
     steps = lives.steps
     if steps < 2:
         return [(0, steps)]
-    peak = max(_sums(steps, ((v.made, v.last + 1, v.size) for v in lives.values)))
+    peak = max(_sums(steps, ((v.made, v.last + 1, v.stored) for v in lives.values)))
     handed = _sums(steps, ((v.made + 1, v.last + 1, v.size) for v in lives.values if v.made >= 0 and v.last < steps))
+    places = [at for at in range(1, steps) if handed[at] == min(handed[max(1, at - _AROUND):at + _AROUND + 1])]
     allowed = max(_SLACK, peak // _SLACK_PART)
     while True:
-        found = _greedy(lives, peak + allowed, handed)
+        found = _greedy(lives, peak + allowed, handed, places)
         if len(found) <= _MOST_PIECES:
-            return found
+            won = _taken(lives, 0, steps) - max(_taken(lives, begin, end) for begin, end in found)
+            return found if won > 0 else [(0, steps)]
         allowed *= 2
 
 
-def _greedy(lives: _Lives, most: int, handed: list[int]) -> list[tuple[int, int]]:
+def _greedy(lives: _Lives, most: int, handed: list[int], places: list[int]) -> list[tuple[int, int]]:
+    """Pieces that end at some of the places, as long as `most` bytes allow."""
     found: list[tuple[int, int]] = []
     begin = 0
     while begin < lives.steps:
         end = _longest(lives, begin, most)
         if end < lives.steps:
-            # In the later half of what would fit, where the least is handed on; the last such place.
-            first = begin + max(1, (end - begin) // 2)
-            end = min(range(first, max(end, first) + 1), key=lambda at: (handed[at], -at))
+            fitting = [at for at in places if begin < at <= end]
+            later = [at for at in fitting if at >= begin + (end - begin) // 2]
+            end = min(later, key=lambda at: (handed[at], -at)) if later else fitting[-1] if fitting else next((at for at in places if at > end), lives.steps)
         found.append((begin, end))
         begin = end
     return found
+
+
+def _taken(lives: _Lives, begin: int, end: int) -> int:
+    """Bytes at the worst time of a piece."""
+    held = sum(v.size for v in lives.values if v.made < begin <= v.last)
+    results = sum(v.size for v in lives.values if begin <= v.made < end <= v.last)
+    inside = ((v.made - begin, v.last + 1 - begin, v.stored) for v in lives.values if begin <= v.made and v.last < end)
+    return held + results + max(_sums(end - begin, inside), default=0)
 
 
 def _longest(lives: _Lives, begin: int, most: int) -> int:
@@ -107,8 +128,8 @@ def _longest(lives: _Lives, begin: int, most: int) -> int:
             if value.last >= steps:
                 results += value.size
             else:
-                between += value.size
-                ends[value.last] = ends.get(value.last, 0) + value.size
+                between += value.stored
+                ends[value.last] = ends.get(value.last, 0) + value.stored
         largest = max(largest, between)
         if held + results + largest > most:
             return end - 1
@@ -135,3 +156,7 @@ def _bytes(node: Node) -> int:
 def _number(size: int | torch.SymInt) -> int:
     """A size, or what it was at the call that is compiled for."""
     return size if isinstance(size, int) else int(size.node.hint or 0)
+
+
+def _is_pointwise(node: Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and (torch.Tag.pointwise in node.target.tags or node.target in _FUSED)

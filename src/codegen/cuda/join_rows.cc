@@ -76,12 +76,13 @@ class JoinWriter {
     const int64_t most = upper_bound(k_.def.sizes[1]).value_or(INT64_MAX);
     int64_t columns = 1;
     const int64_t row = join_.part * byte_size(k_.def.dtype);
-    CHECK(join_.part % 4 == 0 && join_.part <= cd::kPartRows && row <= cd::kPartBytes, "a part that no block can hold");
+    CHECK(join_.part % 32 == 0 && join_.part <= cd::kPartRows && row <= cd::kPartBytes, "a part that no block can hold");
     while (columns < most && columns < cd::kPartColumns && 2 * columns * row <= cd::kPartBytes) columns *= 2;
     const std::string text = fmt::format("  cd::sum_parts<{}, {}, {}, {}>({}, {}, {}, {}, {}, {});\n", join_.part, columns, join_.turned ? "true" : "false",
                                          static_cast<int64_t>(join_.whose), out(), in(0), in(1), size(3), size(1), size(2));
     KernelText t = finished(text, k_.def.sizes[2], join_.part);
     t.grid_y = fmt::format("cdiv({}, {}L)", host_index(k_.def.sizes[1]), columns);
+    t.grid_z = fmt::format("cdiv({}, {}L)", host_index(k_.def.sizes[3]), int{cd::kJoinThreads});
     return t;
   }
 

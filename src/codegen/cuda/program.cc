@@ -14,30 +14,31 @@
 #include "codegen/index_text.h"
 #include "codegen/kernel_text.h"
 #include "codegen/user_text.h"
+#include "device/cuda/shared_memory.h"
 #include "schedule/join_products.h"
 
 namespace coil::cuda {
 
-// Copies that happen only if no kernel before them has reported a fault, all in one launch: each block asks for that once, in the host's memory.
+// Copies that happen only if no kernel before them has reported a fault, all in one launch: each block asks for that once, in the host's memory. A block
+// works for one of them: one copy after the other would wait for each one's way to memory, of which the statistics of a network's norms make two hundred.
 KernelText commit_text(const KernelPlan& plan, std::span<const CopyKernel* const> copies) {
-  constexpr int threads = 256, bytes_of_thread = 64, most_blocks = 1024;
   KernelContext c(plan);
-  std::string text = "  if (cd::has_fault(a.flag)) return;\n";
+  std::string text = "  if (cd::has_fault(a.flag)) return;\n  cd::i64 part = blockIdx.x;\n";
   std::vector<BufferId> written;
-  Expr total = plan.pool->index(0);
+  Expr parts = plan.pool->index(0);
   for (const CopyKernel* k : copies) {
     const BufferInfo& b = plan.buffer(k->to).info;
     const Expr bytes = product(*plan.pool, b.sizes) * byte_size(b.dtype);
     const std::string to = c.names.pointer(k->to), from = c.names.pointer(k->from);
     c.aligned[k->to.index] = 16, c.aligned[k->from.index] = 16;
-    text += fmt::format("  cd::commit({}, {}, {}, a.wide);\n", to, from, index_text(c, bytes));
+    text += fmt::format("  if (cd::commit(part, {}, {}, {}, a.wide)) return;\n", to, from, index_text(c, bytes));
     written.push_back(k->to);
-    total = total + bytes;
+    parts = parts + ceil_div(bytes, plan.pool->index(cd::kCommitBytes));
   }
-  KernelText t = finish(c, kernel_frame(c, written, fmt::format("__launch_bounds__({})", threads)) + text + "}\n");
+  KernelText t = finish(c, kernel_frame(c, written, fmt::format("__launch_bounds__({})", int{cd::kCommitThreads})) + text + "}\n");
   t.headers = {"cuda/commit.h"};
-  t.threads = threads;
-  t.grid_x = fmt::format("least(cdiv({}, {}), {})", host_index(total), threads * bytes_of_thread, most_blocks);
+  t.threads = cd::kCommitThreads;
+  t.grid_x = host_index(parts);
   return t;
 }
 
