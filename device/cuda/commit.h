@@ -4,6 +4,7 @@
 #define COIL_DEVICE_CUDA_COMMIT_H_
 
 #include "cuda/base.h"
+#include "cuda/shared_memory.h"
 
 namespace cd {
 
