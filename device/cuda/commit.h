@@ -16,7 +16,11 @@ CD_FN bool has_fault(const i32* flag) {
   return fault != 0;
 }
 
-// The block's part of this copy, if `part`, of all copies' parts from this one on, is one of its own; else it becomes one of those behind it.
+// Warps take parts in turn.
+CD_FN i64 commit_first() { return ((i64)blockIdx.x * kCommitThreads + threadIdx.x) / 32; }
+CD_FN i64 commit_step() { return (i64)gridDim.x * (kCommitThreads / 32); }
+
+// A warp's part of this copy, if `part`, of all copies' parts from this one on, is one of its own; else it becomes one of those behind it.
 // wide: both addresses are multiples of 16.
 CD_FN bool commit(i64& part, void* to, const void* from, i64 bytes, bool wide) {
   const i64 parts = (bytes + kCommitBytes - 1) / kCommitBytes, begin = part * kCommitBytes;
@@ -27,8 +31,20 @@ CD_FN bool commit(i64& part, void* to, const void* from, i64 bytes, bool wide) {
   const int count = (int)(bytes - begin < kCommitBytes ? bytes - begin : kCommitBytes), chunks = wide ? count / 16 : 0;
   u8* out = (u8*)to + begin;
   const u8* in = (const u8*)from + begin;
-  for (int i = threadIdx.x; i < chunks; i += kCommitThreads) ((uint4*)out)[i] = ((const uint4*)in)[i];
-  for (int i = chunks * 16 + threadIdx.x; i < count; i += kCommitThreads) out[i] = in[i];
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int j = 0; j < kCommitBytes / 16; j += 128) {
+    uint4 held[4];
+#pragma unroll
+    for (int l = 0; l < 4; ++l) {
+      if (const int i = j + l * 32 + lane; i < chunks) held[l] = ((const uint4*)in)[i];
+    }
+#pragma unroll
+    for (int l = 0; l < 4; ++l) {
+      if (const int i = j + l * 32 + lane; i < chunks) ((uint4*)out)[i] = held[l];
+    }
+  }
+  for (int i = chunks * 16 + lane; i < count; i += 32) out[i] = in[i];
   return true;
 }
 

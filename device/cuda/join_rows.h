@@ -128,6 +128,7 @@ CD_FN void sum_parts(T* out, const i64* places, const T* values, i64 rows, i64 c
     names[i] = (u64)name < (u64)rows ? (i32)name : -1;
   }
   if constexpr (WHOSE != kJoinShared) {
+#pragma unroll 8
     for (int j = threadIdx.x; j < PART * COLUMNS; j += kJoinThreads) {
       const int i = TURNED ? j % PART : j / COLUMNS, c = TURNED ? j / PART : j % COLUMNS;
       if (i < n) held[c * (PART + 1) + i] = c >= width ? (T)0 : values[TURNED ? (column + c) * count + first + i : (first + i) * columns + column + c];

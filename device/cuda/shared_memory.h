@@ -27,8 +27,8 @@ CD_CONTRACT radix_share(long long n) { return (1 + (n - 1) / (kSortTile * (long 
 
 // ---- Copies to states and inputs ----
 
-// A block's threads, and the bytes that it copies.
-enum : int { kCommitThreads = 256, kCommitBytes = 16 << 10 };
+// A block's threads, the bytes that a warp copies at once, and the most blocks: each reads a word of the host's memory, one after the other.
+enum : int { kCommitThreads = 1024, kCommitBytes = 4 << 10, kCommitBlocks = 64 };
 
 // ---- Rows that are joined by those of a table ----
 

@@ -41,6 +41,12 @@ constexpr GemmTile kMmaTiles[] = {
     {TileKind::mma, 64, 64, 64, 32, 32, 4, 1, 128, 1, 400},
     {TileKind::mma, 32, 64, 64, 16, 32, 4, 1, 128, 1, 230},
 };
+// For products of a few steps, which no pipeline makes faster: as little as can be around them, and many blocks on a multiprocessor.
+constexpr GemmTile kShortTiles[] = {
+    {TileKind::mma, 128, 64, 32, 64, 32, 2, 1, 128, 1, 400},
+    {TileKind::mma, 128, 32, 32, 32, 32, 2, 1, 128, 1, 230},
+};
+constexpr int64_t kShort = 96;  // elements along k
 constexpr GemmTile kTf32Tiles[] = {
     {TileKind::mma, 128, 256, 32, 64, 64, 3, 1, 256, 1, 430},
     {TileKind::mma, 128, 128, 16, 64, 64, 4, 1, 128, 1, 420},
@@ -132,8 +138,18 @@ double wgmma_time(const GemmProblem& p, const TileChoice& c) {
   // From memory at least once; few multiprocessors do not draw all that it can give.
   const double memory = p.size() * static_cast<double>((p.m + p.n) * p.k * std::max<int64_t>(p.batch, 1)) / std::min(cuda_machine(p.sm).memory, busy * 40);
   const double compute = turns * steps * step;
+  // Many tiles of one step or two: filling and emptying the pipeline, which is all that there is, takes 1.9 times what it does beside other work.
+  if (p.half() && p.k <= kShort && blocks >= 4 * sms) return 1250 + 1.9 * (std::max(compute, memory + 0.15 * compute) + ends * finish);
   return 1250 + std::max(compute, memory + 0.15 * compute) + ends * finish;
 }
+
+// Nanoseconds of kShortTiles on an H200, fitted to eight products of MobileNetV3's pixels; a block's step, and its tile on the way to memory.
+double short_time(const GemmProblem& p, const GemmTile& t) {
+  const double blocks = static_cast<double>(tiles(p.m, t.bm) * tiles(p.n, t.bn) * std::max<int64_t>(p.batch, 1));
+  return 2500 + std::max(1.0, blocks / multiprocessors(p.sm)) * (450.0 * static_cast<double>(tiles(p.k, t.bk)) + 0.0671 * t.bm * t.bn);
+}
+
+bool is_short(const GemmTile& t) { return t.kind == TileKind::mma && t.stages == 2; }
 
 // Clocks on mma.sync and the CUDA cores: blocks in turn, each at the rate that its tile reaches.
 double plain_time(const GemmProblem& p, const TileChoice& c) {
@@ -251,6 +267,7 @@ int64_t shared_bytes(const GemmProblem& p, const TileChoice& c) {
 }
 
 double time_of(const GemmProblem& p, const TileChoice& c) {
+  if (is_short(*c.tile)) return short_time(p, *c.tile);
   if (c.tile->kind == TileKind::simt || c.tile->kind == TileKind::mma) return plain_time(p, c) / (p.sm == 90 && p.tensor() ? 1.4 : 1.755);
   return wgmma_time(p, c);
 }
@@ -263,6 +280,7 @@ std::vector<const GemmTile*> possible_tiles(const GemmProblem& p, bool tma) {
     }
   };
   add(tiles_of(p, tma));
+  if (p.sm == 90 && p.half() && p.k <= kShort) add(kShortTiles);
   return out;
 }
 
