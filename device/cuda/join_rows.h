@@ -114,50 +114,67 @@ CD_FN void count_rows(T* out, const i64* places, const T* value, i64 rows, i64 t
   }
 }
 
-// Sums in order, of parts of PART rows of the matrix: blocks (part, COLUMNS columns, 256 rows of the table) write the part's own table of `rows` rows. Row k names row `place` of the
-// parts' tables one after the other, in that of its part, or none. A thread owns a row of the table and looks at what all of the part's rows are for.
+// Sums in order, of parts of PART rows of the matrix: blocks (part, COLUMNS columns) write the part's own table of `rows` rows. Row k names row `place` of the
+// parts' tables one after the other, in that of its part, or none. The table is in shared memory. A warp adds a column, 32 rows at once, those that are for
+// the same row of the table one after the other; with few columns GROUPS of warps have tables of their own, for a share of the part each.
 // count: of the matrix's rows. turned: `values` lie by columns.
-template <int PART, int COLUMNS, bool TURNED, int WHOSE, class T>
+template <int PART, int COLUMNS, int GROUPS, bool TURNED, int WHOSE, class T>
 CD_FN void sum_parts(T* out, const i64* places, const T* values, i64 rows, i64 columns, i64 count) {
+  constexpr int kWarps = kJoinThreads / 32, kShare = PART / GROUPS, kTurn = kShare / 32 < 8 ? kShare / 32 : 8;
+  static_assert(kShare % 32 == 0 && kShare / 32 % kTurn == 0 && COLUMNS * GROUPS <= (COLUMNS > kWarps ? COLUMNS : kWarps));
   __shared__ __align__(16) i32 names[PART];
-  __shared__ T held[WHOSE == kJoinShared ? 1 : (PART + 1) * COLUMNS];
+  __shared__ u8 ranks[PART];  // how many before it, of the same 32, are for the same
+  __shared__ T table[kPartBytes / sizeof(T)];
   const i64 first = (i64)blockIdx.x * PART, column = (i64)blockIdx.y * COLUMNS;
   const int n = (int)(count - first < PART ? count - first : PART), width = (int)(columns - column < COLUMNS ? columns - column : COLUMNS);
+  const int lane = threadIdx.x % 32, size = (int)rows * COLUMNS;
   for (int i = threadIdx.x; i < PART; i += kJoinThreads) {
     const i64 name = i < n ? places[first + i] - (i64)blockIdx.x * rows : -1;
     names[i] = (u64)name < (u64)rows ? (i32)name : -1;
   }
-  if constexpr (WHOSE != kJoinShared) {
-#pragma unroll 8
-    for (int j = threadIdx.x; j < PART * COLUMNS; j += kJoinThreads) {
-      const int i = TURNED ? j % PART : j / COLUMNS, c = TURNED ? j / PART : j % COLUMNS;
-      if (i < n) held[c * (PART + 1) + i] = c >= width ? (T)0 : values[TURNED ? (column + c) * count + first + i : (first + i) * columns + column + c];
+  for (int i = threadIdx.x; i < size * GROUPS; i += kJoinThreads) table[i] = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < PART; i += kJoinThreads) {
+    const i32 own = names[i];
+    int rank = 0;
+#pragma unroll
+    for (int j = 0; j < 32; j += 4) {
+      const int4 four = *(const int4*)(names + i / 32 * 32 + j);
+      rank += (j < lane && four.x == own) + (j + 1 < lane && four.y == own) + (j + 2 < lane && four.z == own) + (j + 3 < lane && four.w == own);
+    }
+    ranks[i] = (u8)rank;
+  }
+  __syncthreads();
+  for (int task = threadIdx.x / 32; task < COLUMNS * GROUPS; task += kWarps) {
+    const int c = task % COLUMNS, group = task / COLUMNS;
+    if (c >= width) continue;
+    T* mine = table + group * size + c * (int)rows;
+    for (int begin = group * kShare; begin < (group + 1) * kShare; begin += 32 * kTurn) {
+      T turn[kTurn];  // all loads before the first sum
+#pragma unroll
+      for (int l = 0; l < kTurn; ++l) {
+        const int i = begin + l * 32 + lane;
+        if constexpr (WHOSE == kJoinShared) turn[l] = values[0];
+        else turn[l] = i < n ? values[TURNED ? (column + c) * count + first + i : (first + i) * columns + column + c] : (T)0;
+      }
+#pragma unroll
+      for (int l = 0; l < kTurn; ++l) {
+        const i32 name = names[begin + l * 32 + lane];
+        const int rank = name < 0 ? -1 : ranks[begin + l * 32 + lane];
+        for (int now = 0; __ballot_sync(0xffffffffu, rank >= now); ++now) {
+          if (rank == now) mine[name] += turn[l];
+          __syncwarp();
+        }
+      }
     }
   }
   __syncthreads();
-  const i64 r = (i64)blockIdx.z * kJoinThreads + threadIdx.x;
-  if (r >= rows) return;
-  T sums[COLUMNS];
-#pragma unroll
-  for (int c = 0; c < COLUMNS; ++c) sums[c] = 0;
-#pragma unroll 1
-  for (int i = 0; i < PART; i += 32) {  // first which of 32 rows are for this one, without waiting between
-    u32 own = 0;
-#pragma unroll
-    for (int j = 0; j < 32; j += 4) {
-      const int4 four = *(const int4*)(names + i + j);
-      own |= ((u32)(four.x == (i32)r) | (u32)(four.y == (i32)r) << 1 | (u32)(four.z == (i32)r) << 2 | (u32)(four.w == (i32)r) << 3) << j;
-    }
-    for (; own; own &= own - 1) {
-      const int at = i + __ffs((int)own) - 1;
-#pragma unroll
-      for (int c = 0; c < COLUMNS; ++c) sums[c] += WHOSE == kJoinShared ? values[0] : held[WHOSE == kJoinShared ? 0 : c * (PART + 1) + at];
-    }
-  }
-  T* to = out + ((i64)blockIdx.x * rows + r) * columns + column;
-#pragma unroll
-  for (int c = 0; c < COLUMNS; ++c) {
-    if (c < width) to[c] = sums[c];
+  T* to = out + (i64)blockIdx.x * rows * columns + column;
+  for (int i = threadIdx.x; i < (int)rows * width; i += kJoinThreads) {
+    const int r = i / width, c = i - r * width;
+    T sum = table[c * (int)rows + r];
+    for (int group = 1; group < GROUPS; ++group) sum += table[group * size + c * (int)rows + r];
+    to[r * columns + c] = sum;
   }
 }
 

@@ -36,7 +36,7 @@ enum : int { kCommitThreads = 1024, kCommitBytes = 4 << 10, kCommitBlocks = 64 }
 enum : int { kJoinSum, kJoinProduct, kJoinLargest, kJoinSmallest };
 enum : int { kJoinOwn, kJoinShared, kJoinChosen, kJoinNumber };
 enum : int { kJoinThreads = 256, kJoinItems = 4, kJoinBlock = kJoinThreads * kJoinItems, kJoinCounts = 4096 };
-// Columns of a part of the rows that a block adds up, at most; bytes of their elements in static shared memory, beside what up to 2,048 rows are for.
+// Columns of a part of the rows that a block adds up, at most; bytes of its table in static shared memory, beside what up to 2,048 rows are for.
 enum : int { kPartColumns = 16, kPartBytes = 32 << 10, kPartRows = 2048 };
 
 // ---- Products ----

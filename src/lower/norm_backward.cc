@@ -181,9 +181,8 @@ Views embedding_backward(Op& op) {
   };
   const bool by_rows = many_rows(op, rows, columns, n) || rows_of_part(op, ReduceOp::sum, type, rows, columns, n) != 0;
   View sum = by_rows ? summed_rows(op, {"embedding_backward.rows", type, rows, columns, {n}, row, value})
-                                             : op.rec.reduce("embedding_backward.sum", ReduceOp::sum, type, out.sizes, {n}, [&](Coordinates c, Coordinates k) {
-                                                 return masked(names(c[0], k[0]).e, value(k, c[1]), op.constant(0, type));
-                                               });
+                     : op.rec.reduce("embedding_backward.sum", ReduceOp::sum, type, out.sizes, {n},
+                                     [&](Coordinates c, Coordinates k) { return masked(names(c[0], k[0]).e, value(k, c[1]), op.constant(0, type)); });
   if (!op.flag("scale_grad_by_freq")) return {converted(op, sum, out.dtype)};
   const View met = counts(row);
   return {op.rec.pointwise("embedding_backward", out.dtype, out.sizes, [&](Coordinates c) {

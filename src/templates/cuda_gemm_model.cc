@@ -43,8 +43,10 @@ constexpr GemmTile kMmaTiles[] = {
 };
 // For products of a few steps, which no pipeline makes faster: as little as can be around them, and many blocks on a multiprocessor.
 constexpr GemmTile kShortTiles[] = {
-    {TileKind::mma, 128, 64, 32, 64, 32, 2, 1, 128, 1, 400},
-    {TileKind::mma, 128, 32, 32, 32, 32, 2, 1, 128, 1, 230},
+    {TileKind::mma, 128, 64, 32, 64, 32, 2, 1, 128, 1, 0},
+    {TileKind::mma, 128, 32, 32, 32, 32, 2, 1, 128, 1, 0},
+    {TileKind::mma, 64, 64, 32, 32, 32, 2, 1, 128, 1, 0},
+    {TileKind::mma, 64, 32, 32, 32, 32, 2, 1, 64, 1, 0},
 };
 constexpr int64_t kShort = 96;  // elements along k
 constexpr GemmTile kTf32Tiles[] = {
@@ -143,10 +145,11 @@ double wgmma_time(const GemmProblem& p, const TileChoice& c) {
   return 1250 + std::max(compute, memory + 0.15 * compute) + ends * finish;
 }
 
-// Nanoseconds of kShortTiles on an H200, fitted to eight products of MobileNetV3's pixels; a block's step, and its tile on the way to memory.
+// Nanoseconds of kShortTiles on an H200, fitted to eight products of MobileNetV3's pixels and six of Swin's and LeViT's heads: of a block, its steps, and its
+// tile on the way to memory.
 double short_time(const GemmProblem& p, const GemmTile& t) {
   const double blocks = static_cast<double>(tiles(p.m, t.bm) * tiles(p.n, t.bn) * std::max<int64_t>(p.batch, 1));
-  return 2500 + std::max(1.0, blocks / multiprocessors(p.sm)) * (450.0 * static_cast<double>(tiles(p.k, t.bk)) + 0.0671 * t.bm * t.bn);
+  return 2500 + std::max(1.0, blocks / multiprocessors(p.sm)) * (150 + 1.9 * (t.bm + t.bn) * static_cast<double>(tiles(p.k, t.bk)) + 0.06 * t.bm * t.bn);
 }
 
 bool is_short(const GemmTile& t) { return t.kind == TileKind::mma && t.stages == 2; }

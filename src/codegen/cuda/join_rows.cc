@@ -70,19 +70,20 @@ class JoinWriter {
     return t;
   }
 
-  // Columns of a block: as few as there are, in powers of two, which the shared memory is laid out for.
+  // As many columns, in powers of two, as the block's table has room for, and groups of warps for those that are left.
   KernelText in_parts() {
     context_.emplace(plan_);
-    const int64_t most = upper_bound(k_.def.sizes[1]).value_or(INT64_MAX);
-    int64_t columns = 1;
-    const int64_t row = join_.part * byte_size(k_.def.dtype);
-    CHECK(join_.part % 32 == 0 && join_.part <= cd::kPartRows && row <= cd::kPartBytes, "a part that no block can hold");
-    while (columns < most && columns < cd::kPartColumns && 2 * columns * row <= cd::kPartBytes) columns *= 2;
-    const std::string text = fmt::format("  cd::sum_parts<{}, {}, {}, {}>({}, {}, {}, {}, {}, {});\n", join_.part, columns, join_.turned ? "true" : "false",
-                                         static_cast<int64_t>(join_.whose), out(), in(0), in(1), size(3), size(1), size(2));
+    const Expr rows = k_.def.sizes[3];
+    const int64_t most = upper_bound(k_.def.sizes[1]).value_or(INT64_MAX), sums = cd::kPartBytes / byte_size(k_.def.dtype);
+    const int64_t room = rows->is_constant() && rows->as_int() > 0 ? sums / rows->as_int() : 0;
+    CHECK(join_.part % 32 == 0 && join_.part <= cd::kPartRows && room > 0, "a part that no block can hold");
+    int64_t columns = 1, groups = 1;
+    while (columns < most && 2 * columns <= std::min<int64_t>(room, cd::kPartColumns)) columns *= 2;
+    while (2 * groups * columns <= std::min<int64_t>(room, cd::kJoinThreads / 32) && join_.part / groups >= 64) groups *= 2;
+    const std::string text = fmt::format("  cd::sum_parts<{}, {}, {}, {}, {}>({}, {}, {}, {}, {}, {});\n", join_.part, columns, groups,
+                                         join_.turned ? "true" : "false", static_cast<int64_t>(join_.whose), out(), in(0), in(1), size(3), size(1), size(2));
     KernelText t = finished(text, k_.def.sizes[2], join_.part);
     t.grid_y = fmt::format("cdiv({}, {}L)", host_index(k_.def.sizes[1]), columns);
-    t.grid_z = fmt::format("cdiv({}, {}L)", host_index(k_.def.sizes[3]), int{cd::kJoinThreads});
     return t;
   }
 
