@@ -100,10 +100,29 @@ View converted(Op& op, const View& v, DType dtype) {
   return op.rec.pointwise("to", dtype, v.sizes, [&](Coordinates c) { return as(op.rec.at(v, c), dtype); });
 }
 
-View cheap(Op& op, const View& v) {
+namespace {
+
+// What reading v costs. A stored value's coordinates count as the offset that they come to: rows that are taken apart and put together again, as a batch
+// norm of [images, places, channels] does, have divisions there that cancel.
+int reading_cost(Op& op, const View& v) {
   int work = cost(v.body);
+  visit(v.body, [&](Expr e) {
+    if (e->kind != ExprKind::load) return;
+    const BufferInfo& info = op.rec.program().buffer(BufferId(e->id));
+    if (info.sizes.size() != e->args.size() || info.kind != BufferInfo::Kind::computed) return;
+    int apart = 0;
+    for (Expr arg : e->args) apart += cost(arg);
+    const Sizes sizes(info.sizes.begin(), info.sizes.end());
+    work += std::min(0, cost(simplify_index(row_major(op.pool, e->args, sizes), VarRanges{v.sizes})) - apart);
+  });
+  return work;
+}
+
+}  // namespace
+
+View cheap(Op& op, const View& v) {
   constexpr int kWorthStoring = 12;  // an integer division or two
-  if (work < kWorthStoring) return v;
+  if (cost(v.body) < kWorthStoring || reading_cost(op, v) < kWorthStoring) return v;
   return op.rec.pointwise("copy", v.dtype, v.sizes, [&](Coordinates c) { return op.rec.at(v, c); });
 }
 

@@ -1,6 +1,7 @@
-// The memory plan: one arena a call, cut into slots that buffers with disjoint lifetimes share. A slot's size is an expression of the
-// dynamic sizes, so the peak is a formula.
+// The memory plan: one arena a call. It begins with the buffers whose sizes are numbers; those with disjoint lifetimes overlap (memory_blocks.h). The rest is
+// cut into slots that the others share. A slot's size is an expression of the dynamic sizes, so the peak is a formula.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <queue>
 #include <set>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "expr/written_size.h"
+#include "schedule/memory_blocks.h"
 #include "schedule/read_order.h"
 #include "schedule/schedule.h"
 #include "schedule/shared_states.h"
@@ -21,6 +23,7 @@ constexpr int64_t kAlignment = 64;  // one cache line, and the widest vector
 constexpr int64_t kMaxSlotText = 200;   // nodes of a slot's size
 constexpr size_t kExactSlots = 64;      // of sizes that are no numbers
 constexpr size_t kMostTerms = 1 << 20;  // of the places of all slots
+constexpr size_t kMostBlocks = 1 << 13;  // whose lifetimes are compared with each other
 
 class MemoryPlanner {
  public:
@@ -287,14 +290,47 @@ class MemoryPlanner {
     }
   }
 
-  Status place_arena() {
-    std::vector<std::pair<size_t, size_t>> placed;                                              // buffer, slot
-    std::vector<std::vector<size_t>> begins(plan_.kernels.size()), ends(plan_.kernels.size());  // buffers; rows of `placed`
+  // The buffers that want a place in the arena (or late memory), by the kernel that they begin at.
+  std::vector<std::vector<size_t>> beginning() const {
+    std::vector<std::vector<size_t>> begins(plan_.kernels.size());
     for (size_t b = 0; b < plan_.buffers.size(); ++b) {
       const PlanBuffer& buffer = plan_.buffers[b];
       if (lives_[b].first < 0 || buffer.placement.kind != Placement::Kind::none || buffer.info.kind != BufferInfo::Kind::computed) continue;
       begins[static_cast<size_t>(lives_[b].first)].push_back(b);
     }
+    return begins;
+  }
+
+  // The beginning of the arena, for buffers whose sizes are numbers (memory_blocks.h), unless they are too many.
+  void place_blocks() {
+    std::vector<size_t> buffers;
+    for (const std::vector<size_t>& at : beginning()) {
+      std::copy_if(at.begin(), at.end(), std::back_inserter(buffers), [&](size_t b) { return bytes_of(plan_.buffers[b].info)->is_constant(); });
+    }
+    if (buffers.size() > kMostBlocks) return;
+    std::vector<MemoryBlock> blocks;
+    std::vector<std::pair<size_t, size_t>> placed;  // buffer, block
+    std::vector<std::vector<size_t>> ends(plan_.kernels.size());
+    for (const size_t b : buffers) {
+      const Expr bytes = bytes_of(plan_.buffers[b].info);
+      const auto same = [&](size_t block, int kernel) { return blocks[block].last == kernel && blocks[block].bytes == bytes->as_int(); };
+      const std::optional<size_t> known = in_place(BufferId(b), lives_[b].first, placed, ends[static_cast<size_t>(lives_[b].first)], same);
+      const size_t block = known.value_or(blocks.size());
+      if (!known) blocks.push_back({bytes->as_int(), lives_[b].first, lives_[b].last, 0});
+      blocks[block].last = std::max(blocks[block].last, lives_[b].last);
+      ends[static_cast<size_t>(lives_[b].last)].push_back(placed.size());
+      placed.emplace_back(b, block);
+    }
+    plan_.arena_bytes = pool().index(place_memory_blocks(blocks));
+    for (const auto& [b, block] : placed) plan_.buffers[b].placement = {Placement::Kind::arena, -1, pool().index(blocks[block].offset)};
+  }
+
+  Status place_arena() {
+    plan_.arena_bytes = pool().index(0);
+    place_blocks();
+    const std::vector<std::vector<size_t>> begins = beginning();
+    std::vector<std::pair<size_t, size_t>> placed;                // buffer, slot
+    std::vector<std::vector<size_t>> ends(plan_.kernels.size());  // rows of `placed`
     for (size_t n = 0; n < plan_.kernels.size(); ++n) {
       const int kernel = static_cast<int>(n);
       release(kernel);
@@ -303,7 +339,8 @@ class MemoryPlanner {
         Expr bytes = bound(bytes_of(buffer.info));
         const int late = bytes ? -1 : late_row(buffer.info.sizes);
         if (!bytes) bytes = bytes_of(buffer.info);
-        std::optional<size_t> slot = in_place_slot(BufferId(b), kernel, bytes, placed, ends[n]);
+        const auto same = [&](size_t slot, int last) { return slots_[slot].free_after == last && slots_[slot].bytes == bytes; };
+        std::optional<size_t> slot = in_place(BufferId(b), kernel, placed, ends[n], same);
         if (!slot) slot = choose_slot(bytes, late);
         slots_[*slot].free_after = std::max(slots_[*slot].free_after, lives_[b].last);
         busy_.emplace(slots_[*slot].free_after, *slot);
@@ -328,7 +365,7 @@ class MemoryPlanner {
   Result<std::vector<Expr>> place_slots() {
     std::map<int, Area> areas;
     std::vector<Expr> offsets;
-    areas[-1].end = pool().index(0);
+    areas[-1].end = plan_.arena_bytes;
     size_t terms = 0;
     for (const Slot& s : slots_) {
       Area& area = areas[s.late];
@@ -368,9 +405,10 @@ class MemoryPlanner {
   }
 
   // A pointwise kernel may write its result over an operand that dies there, if both are always at the same offset.
-  // `dying`: the rows of `placed` that this kernel is the last to use.
-  std::optional<size_t> in_place_slot(BufferId out, int kernel, Expr bytes, const std::vector<std::pair<size_t, size_t>>& placed,
-                                      const std::vector<size_t>& dying) {
+  // `placed`: buffers and where they are; `dying`: the rows of it that this kernel is the last to use; same(where, kernel): whether nothing else there is
+  // used from that kernel on, and the room is the result's.
+  std::optional<size_t> in_place(BufferId out, int kernel, const std::vector<std::pair<size_t, size_t>>& placed, const std::vector<size_t>& dying,
+                                 const std::function<bool(size_t, int)>& same) {
     const auto* loop = std::get_if<LoopKernel>(&plan_.kernels[static_cast<size_t>(kernel)].def);
     if (!loop || loop->num_outer != static_cast<int>(loop->axes.size()) || loop->stmts.size() != 1) return std::nullopt;
     const Stmt& store = loop->stmts[0];
@@ -378,7 +416,7 @@ class MemoryPlanner {
     for (const size_t row : dying) {
       const auto [b, slot] = placed[row];
       const BufferId id(b);
-      if (slots_[slot].free_after != kernel || !(slots_[slot].bytes == bytes)) continue;
+      if (!same(slot, kernel)) continue;
       if (byte_size(plan_.buffer(id).info.dtype) != byte_size(store.dtype)) continue;
       bool reads = false, aligned = true;
       visit(store.value, [&](Expr e) {
