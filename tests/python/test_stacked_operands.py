@@ -37,3 +37,23 @@ def test_nothing_is_copied(heads, at, target, tmp_path):
         model = Stacked(heads, at)
         for got, want in zip(coil.load(tmp_path / "m.coil.pt2")(*inputs), model(*inputs)):
             torch.testing.assert_close(got, want, atol=1e-3, rtol=1e-4)
+
+
+class NormOfRows(torch.nn.Module):
+    """A batch norm in training over all places of all images, of what a layer gave for each image and place (LeViT)."""
+
+    def forward(self, x, w):
+        y = (x.flatten(2).transpose(1, 2) @ w).flatten(0, 1)
+        variance, mean = torch.var_mean(y, dim=[0], correction=0, keepdim=True)
+        return ((y - mean) * torch.rsqrt(variance + 1e-5)).view(x.shape[0], -1, w.shape[1])
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
+def test_norms_read_rows_of_images_and_places_in_place(target, tmp_path):
+    inputs = (torch.randn(4, 64, 10, 10).contiguous(memory_format=torch.channels_last), torch.randn(64, 40))
+    torch.export.save(torch.export.export(NormOfRows(), inputs), tmp_path / "m.pt2")
+    harness.coil_ok("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.coil.pt2", "--target", target)
+    names = [kernel["name"] for kernel in harness.coil_json("inspect", tmp_path / "m.coil.pt2", "--json")["kernels"]]
+    assert not [name for name in names if name.startswith("copy")], names
+    if target == "cpu":
+        torch.testing.assert_close(coil.load(tmp_path / "m.coil.pt2")(*inputs), NormOfRows()(*inputs), atol=1e-3, rtol=1e-4)
