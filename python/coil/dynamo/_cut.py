@@ -13,7 +13,7 @@ from typing import Iterator
 import torch
 from torch.fx import Graph, Node
 
-from ._sink import _memory, _readers
+from ._sink import memory_of, readers_behind
 from ._split import Split, is_number, tensors_of
 
 aten = torch.ops.aten
@@ -31,7 +31,7 @@ def cut(graph: Graph, split: Split) -> Split:
     """The split, with programs whose memory is above that of eager cut into pieces."""
     levels: dict[Node, int] = {}
     for nodes in split.programs.values():
-        for piece, (begin, end) in enumerate(pieces(_Lives(graph, split, nodes))):
+        for piece, (begin, end) in enumerate(pieces(_Lives(split, nodes))):
             levels.update(dict.fromkeys(nodes[begin:end], piece))
     if any(levels.values()):
         for node in split.level:
@@ -43,16 +43,16 @@ def cut(graph: Graph, split: Split) -> Split:
 class _Lives:
     """How long the values that a program reads and makes are in memory, in steps: its operators one after the other."""
 
-    def __init__(self, graph: Graph, split: Split, nodes: list[Node]):
+    def __init__(self, split: Split, nodes: list[Node]):
         self.steps = len(nodes)
         place = {node: i for i, node in enumerate(nodes)}
         self.values: list[_Value] = []
         last: dict[Node, int] = {}
         for i, node in enumerate(nodes):
-            for read in {_memory(n) for n in node.all_input_nodes if not is_number(n)}:
+            for read in {memory_of(n) for n in node.all_input_nodes if not is_number(n)}:
                 last[read] = i
         for node in dict.fromkeys([*last, *nodes]):
-            readers = list(_readers(node, split))
+            readers = list(readers_behind(node, split))
             leaves = any(reader not in place for reader in readers)
             size = _bytes(node)
             if node in place:

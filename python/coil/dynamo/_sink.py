@@ -34,7 +34,7 @@ def _first_reader(node: Node, split: Split) -> int | None:
     Python asks for, stay."""
     if not _moves(node, split):
         return None
-    first = min((_needed_at(reader, split) for reader in _readers(node, split)), default=-1)
+    first = min((_needed_at(reader, split) for reader in readers_behind(node, split)), default=-1)
     return first if first > split.level[node] else None
 
 
@@ -54,13 +54,13 @@ def _writes(node: Node) -> bool:
     return not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable
 
 
-def _readers(node: Node, split: Split) -> Iterator[Node]:
+def readers_behind(node: Node, split: Split) -> Iterator[Node]:
     """The operators behind views, elements of lists and numbers, and the graph's output."""
     for user in node.users:
         if user.op == "output" or user in split.level and (split.is_coil(user) or split.is_torch(user) or is_number(user) and split.asks_for_tensor(user)):
             yield user
         elif user in split.level:
-            yield from _readers(user, split)
+            yield from readers_behind(user, split)
 
 
 def _cone(node: Node, later: int, split: Split) -> list[Node]:
@@ -80,7 +80,7 @@ def _cone(node: Node, later: int, split: Split) -> list[Node]:
             if not _moves(member, split) or len(members) + len(joined) == _LARGEST:
                 return False
             joined[member] = None
-            early = [reader for reader in _readers(member, split) if _needed_at(reader, split) < later]
+            early = [reader for reader in readers_behind(member, split) if _needed_at(reader, split) < later]
             if any(reader.op == "output" for reader in early):
                 return False
             joining.extend(early)
@@ -92,10 +92,10 @@ def _cone(node: Node, later: int, split: Split) -> list[Node]:
         return []
     while left:
         member = left.pop()
-        for source in {_memory(n) for n in member.all_input_nodes}:
+        for source in {memory_of(n) for n in member.all_input_nodes}:
             if source in members or source not in split.level or is_number(source):
                 continue
-            readers = [reader for reader in _readers(source, split) if reader not in members]
+            readers = [reader for reader in readers_behind(source, split) if reader not in members]
             if _is_written(readers, later, split):
                 return []
             if any(reader.op == "output" or split.level[reader] >= later for reader in readers):
@@ -111,7 +111,7 @@ def _is_written(readers: list[Node], later: int, split: Split) -> bool:
     return any(split.is_torch(reader) or writes_input(reader) and split.level[reader] < later for reader in written)
 
 
-def _memory(node: Node) -> Node:
+def memory_of(node: Node) -> Node:
     """The operator or the input whose memory a node's value is."""
     while True:
         behind = producer(base_of(node))
