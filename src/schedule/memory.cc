@@ -20,9 +20,9 @@ namespace {
 
 constexpr int64_t kAlignment = 64;  // one cache line, and the widest vector
 // Budgets: formulas stay as long as someone may read them, and all of them linear in the program.
-constexpr int64_t kMaxSlotText = 200;   // nodes of a slot's size
-constexpr size_t kExactSlots = 64;      // of sizes that are no numbers
-constexpr size_t kMostTerms = 1 << 20;  // of the places of all slots
+constexpr int64_t kMaxSlotText = 200;    // nodes of a slot's size
+constexpr size_t kExactSlots = 64;       // of sizes that are no numbers
+constexpr size_t kMostTerms = 1 << 20;   // of the places of all slots
 constexpr size_t kMostBlocks = 1 << 13;  // whose lifetimes are compared with each other
 
 class MemoryPlanner {

@@ -21,7 +21,8 @@ int64_t place_memory_blocks(std::vector<MemoryBlock>& blocks) {
     }
     block.offset = best >= 0 ? best : free;
     end = std::max(end, block.offset + block.bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), &block, [](const MemoryBlock* a, const MemoryBlock* b) { return a->offset < b->offset; }), &block);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), &block, [](const MemoryBlock* a, const MemoryBlock* b) { return a->offset < b->offset; }),
+                  &block);
   }
   return end;
 }
