@@ -20,10 +20,10 @@ namespace {
 
 constexpr int64_t kAlignment = 64;  // one cache line, and the widest vector
 // Budgets: formulas stay as long as someone may read them, and all of them linear in the program.
-constexpr int64_t kMaxSlotText = 200;    // nodes of a slot's size
-constexpr size_t kExactSlots = 64;       // of sizes that are no numbers
-constexpr size_t kMostTerms = 1 << 20;   // of the places of all slots
-constexpr size_t kMostBlocks = 1 << 13;  // whose lifetimes are compared with each other
+constexpr int64_t kMaxSlotText = 200;        // nodes of a slot's size
+constexpr size_t kExactSlots = 64;           // of sizes that are no numbers
+constexpr size_t kMostTerms = 1 << 20;       // of the places of all slots
+constexpr int64_t kMostPlacement = 1 << 27;  // comparisons of buffers of known sizes with those that live long
 
 class MemoryPlanner {
  public:
@@ -307,7 +307,6 @@ class MemoryPlanner {
     for (const std::vector<size_t>& at : beginning()) {
       std::copy_if(at.begin(), at.end(), std::back_inserter(buffers), [&](size_t b) { return bytes_of(plan_.buffers[b].info)->is_constant(); });
     }
-    if (buffers.size() > kMostBlocks) return;
     std::vector<MemoryBlock> blocks;
     std::vector<std::pair<size_t, size_t>> placed;  // buffer, block
     std::vector<std::vector<size_t>> ends(plan_.kernels.size());
@@ -321,6 +320,7 @@ class MemoryPlanner {
       ends[static_cast<size_t>(lives_[b].last)].push_back(placed.size());
       placed.emplace_back(b, block);
     }
+    if (placement_work(blocks) > kMostPlacement) return;
     plan_.arena_bytes = pool().index(place_memory_blocks(blocks));
     for (const auto& [b, block] : placed) plan_.buffers[b].placement = {Placement::Kind::arena, -1, pool().index(blocks[block].offset)};
   }
