@@ -20,17 +20,29 @@ CD_FN bool has_fault(const i32* flag) {
 CD_FN i64 commit_first() { return ((i64)blockIdx.x * kCommitThreads + threadIdx.x) / 32; }
 CD_FN i64 commit_step() { return (i64)gridDim.x * (kCommitThreads / 32); }
 
-// A warp's part of this copy, if `part`, of all copies' parts from this one on, is one of its own; else it becomes one of those behind it.
-// wide: both addresses are multiples of 16.
-CD_FN bool commit(i64& part, void* to, const void* from, i64 bytes, bool wide) {
-  const i64 parts = (bytes + kCommitBytes - 1) / kCommitBytes, begin = part * kCommitBytes;
+struct Commit {
+  u8* to;
+  const u8* from;
+  i64 bytes;
+};
+
+// Whether `part`, of all copies' parts from this one on, is one of its own; else it becomes one of those behind it.
+CD_FN bool is_of(Commit& commit, i64& part, void* to, const void* from, i64 bytes) {
+  const i64 parts = (bytes + kCommitBytes - 1) / kCommitBytes;
   if (part >= parts) {
     part -= parts;
     return false;
   }
-  const int count = (int)(bytes - begin < kCommitBytes ? bytes - begin : kCommitBytes), chunks = wide ? count / 16 : 0;
-  u8* out = (u8*)to + begin;
-  const u8* in = (const u8*)from + begin;
+  commit = {(u8*)to, (const u8*)from, bytes};
+  return true;
+}
+
+// A warp copies a part. wide: both addresses are multiples of 16.
+CD_FN void copy_part(const Commit& commit, i64 part, bool wide) {
+  const i64 begin = part * kCommitBytes;
+  const int count = (int)(commit.bytes - begin < kCommitBytes ? commit.bytes - begin : kCommitBytes), chunks = wide ? count / 16 : 0;
+  u8* out = commit.to + begin;
+  const u8* in = commit.from + begin;
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int j = 0; j < kCommitBytes / 16; j += 128) {
@@ -45,7 +57,6 @@ CD_FN bool commit(i64& part, void* to, const void* from, i64 bytes, bool wide) {
     }
   }
   for (int i = chunks * 16 + lane; i < count; i += 32) out[i] = in[i];
-  return true;
 }
 
 }  // namespace cd
