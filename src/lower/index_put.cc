@@ -160,8 +160,7 @@ class IndexPut {
     if (!accumulate_ && op_.session.options.atomics) return many_rows(op_, rows, op_.pool.index(1), n, true);
     if (is_bool(out_.dtype)) return false;
     const DType type = joined_type();
-    return many_rows(op_, rows, count(op_.pool, rest), n, joins_atomically(op_, ReduceOp::sum, type, any_order())) ||
-           (accumulate_ && rows_of_part(op_, ReduceOp::sum, type, rows, count(op_.pool, rest), n, any_order()) != 0);
+    return many_rows(op_, ReduceOp::sum, type, rows, count(op_.pool, rest), n, any_order());
   }
 
   // Whether the rows of the table lie in x as they do in the table.

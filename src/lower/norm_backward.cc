@@ -179,7 +179,7 @@ Views embedding_backward(Op& op) {
     const auto one = [&](Coordinates, Expr) { return p.constant_int(1, DType::i64); };
     return summed_rows(op, {"embedding_backward.count", DType::i64, rows, p.index(1), {n}, named, one});
   };
-  const bool by_rows = many_rows(op, rows, columns, n) || rows_of_part(op, ReduceOp::sum, type, rows, columns, n) != 0;
+  const bool by_rows = many_rows(op, ReduceOp::sum, type, rows, columns, n);
   View sum = by_rows ? summed_rows(op, {"embedding_backward.rows", type, rows, columns, {n}, row, value})
                      : op.rec.reduce("embedding_backward.sum", ReduceOp::sum, type, out.sizes, {n},
                                      [&](Coordinates c, Coordinates k) { return masked(names(c[0], k[0]).e, value(k, c[1]), op.constant(0, type)); });

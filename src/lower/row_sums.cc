@@ -215,6 +215,27 @@ View by_routine(Op& op, const RowSums& sums, JoinRows::How how) {
   return op.rec.library(sums.name, std::move(call), inputs, {{sums.type, {sums.rows, sums.columns}}})[0];
 }
 
+// Rows of a part, where the target sums up parts of the rows in order and then those sums, which takes less time than what else there is: tables of few
+// elements that many rows are for. 0: elsewhere.
+int64_t rows_of_part(const Op& op, ReduceOp reduce, DType type, Expr rows, Expr columns, Expr count, bool any_order) {
+  const std::optional<int64_t> r = const_int(rows), c = const_int(columns), n = const_int(count);
+  const int64_t held = op.session.options.part_bytes;
+  if (held == 0 || op.session.options.library || reduce != ReduceOp::sum || (type != DType::f32 && type != DType::f64)) return 0;
+  // Fewer rows of the table may as well look at the matrix one after the other, which then needs no memory. A table is in a block's memory, some columns
+  // of it at a time, and those of all parts are read once more: 2^22 sums in some 6 us on an H200.
+  constexpr int64_t kFewRows = 16, kFewLooks = 1 << 18, kMostSums = 1 << 22;
+  if (!r || !c || !n || *r < kFewRows || *c < 1 || *n < 256 || *r * byte_size(type) > held) return 0;
+  const auto elements = static_cast<double>(*r) * static_cast<double>(*c);
+  if (elements * static_cast<double>(*n) < kFewLooks) return 0;
+  // Atomic operations wait for each other where the table is small.
+  if (joins_atomically(op, reduce, type, any_order) && elements > (1 << 13)) return 0;
+  // As many parts as there are multiprocessors, twice over, where that leaves each enough.
+  constexpr int64_t kLeast = 64, kMost = 2048, kParts = 256;
+  int64_t part = kLeast;
+  while (part * kParts < *n && part < kMost) part *= 2;
+  return static_cast<double>(1 + (*n - 1) / part) * elements <= kMostSums ? part : 0;
+}
+
 // The rows' values by columns, if they lie so.
 std::optional<View> values_by_columns(Op& op, const RowSums& sums) {
   Sizes sizes{sums.columns}, k;
@@ -307,23 +328,9 @@ bool many_rows(const Op& op, Expr rows, Expr columns, Expr count, bool atomicall
   return *n >= 2 && (looks > kFewLooks || (*r * *c > kFewSums && *r >= 128 && *r * *n >= (1 << 15)));
 }
 
-int64_t rows_of_part(const Op& op, ReduceOp reduce, DType type, Expr rows, Expr columns, Expr count, bool any_order) {
-  const std::optional<int64_t> r = const_int(rows), c = const_int(columns), n = const_int(count);
-  const int64_t held = op.session.options.part_bytes;
-  if (held == 0 || op.session.options.library || reduce != ReduceOp::sum || (type != DType::f32 && type != DType::f64)) return 0;
-  // Fewer rows of the table may as well look at the matrix one after the other, which then needs no memory. A table is in a block's memory, some columns
-  // of it at a time, and those of all parts are read once more: 2^22 sums in some 6 us on an H200.
-  constexpr int64_t kFewRows = 16, kFewLooks = 1 << 18, kMostSums = 1 << 22;
-  if (!r || !c || !n || *r < kFewRows || *c < 1 || *n < 256 || *r * byte_size(type) > held) return 0;
-  const auto elements = static_cast<double>(*r) * static_cast<double>(*c);
-  if (elements * static_cast<double>(*n) < kFewLooks) return 0;
-  // Atomic operations wait for each other where the table is small.
-  if (joins_atomically(op, reduce, type, any_order) && elements > (1 << 13)) return 0;
-  // As many parts as there are multiprocessors, twice over, where that leaves each enough.
-  constexpr int64_t kLeast = 64, kMost = 2048, kParts = 256;
-  int64_t part = kLeast;
-  while (part * kParts < *n && part < kMost) part *= 2;
-  return static_cast<double>(1 + (*n - 1) / part) * elements <= kMostSums ? part : 0;
+bool many_rows(const Op& op, ReduceOp reduce, DType type, Expr rows, Expr columns, Expr count, bool any_order) {
+  return many_rows(op, rows, columns, count, joins_atomically(op, reduce, type, any_order)) ||
+         rows_of_part(op, reduce, type, rows, columns, count, any_order) != 0;
 }
 
 View summed_rows(Op& op, const RowSums& sums) {

@@ -37,10 +37,8 @@ bool joins_atomically(const Op& op, ReduceOp reduce, DType type, bool any_order)
 bool many_rows(Expr rows, Expr count);
 // The same of a table with so many columns, for this program's target.
 bool many_rows(const Op& op, Expr rows, Expr columns, Expr count, bool atomically = false);
-
-// Rows of a part, where the target sums up parts of the rows in order and then those sums, which takes less time than what else there is: tables of few
-// elements that many rows are for. 0: elsewhere.
-int64_t rows_of_part(const Op& op, ReduceOp reduce, DType type, Expr rows, Expr columns, Expr count, bool any_order = false);
+// The same, joined by this operation: atomically, or in parts, where the target does that.
+bool many_rows(const Op& op, ReduceOp reduce, DType type, Expr rows, Expr columns, Expr count, bool any_order = false);
 
 // The table [rows, columns]: `none` where no row is for it. The order of the additions depends on `row` alone, so that results are the same
 // each time, unless floating-point numbers are joined atomically.

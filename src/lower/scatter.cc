@@ -137,13 +137,11 @@ View joined(Op& op, const std::string& name, ReduceOp reduce, DType type, const 
             const std::function<Expr(Coordinates, Coordinates)>& value, const std::optional<View>& before = {}) {
   RowSums sums{name, type, {}, {}, {}, {}, {}, reduce, none, before};
   sums.any_order = true;
-  const bool atomically = joins_atomically(op, reduce, type, true);
   if (const auto* slices = std::get_if<SliceWrites>(&w.way);
-      slices && (many_rows(op, w.sizes[slices->dim], columns_of(op, w, *slices), w.domain[0], atomically) ||
-                 rows_of_part(op, reduce, type, w.sizes[slices->dim], columns_of(op, w, *slices), w.domain[0], true) != 0)) {
+      slices && many_rows(op, reduce, type, w.sizes[slices->dim], columns_of(op, w, *slices), w.domain[0], true)) {
     return joined_slices(op, sums, w, *slices, [&](Coordinates c) { return as(value(c, c.subspan(slices->dim, 1)), type); });
   }
-  if (many_elements(op, w, atomically)) {
+  if (many_elements(op, w, joins_atomically(op, reduce, type, true))) {
     const auto& elements = std::get<ElementWrites>(w.way);
     const std::function<Expr(Coordinates)> own = [&](Coordinates at) { return as(value(at, at.subspan(elements.dim, 1)), type); };
     return reshaped(op, summed_rows(op, rows_of(op, sums, w, elements, own)), w.sizes);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <queue>
+#include <ranges>
 #include <set>
 #include <unordered_map>
 
@@ -291,8 +292,9 @@ class MemoryPlanner {
   }
 
   // The buffers that want a place in the arena (or late memory), by the kernel that they begin at.
-  std::vector<std::vector<size_t>> beginning() const {
-    std::vector<std::vector<size_t>> begins(plan_.kernels.size());
+  using Beginning = std::vector<std::vector<size_t>>;
+  Beginning beginning() const {
+    Beginning begins(plan_.kernels.size());
     for (size_t b = 0; b < plan_.buffers.size(); ++b) {
       const PlanBuffer& buffer = plan_.buffers[b];
       if (lives_[b].first < 0 || buffer.placement.kind != Placement::Kind::none || buffer.info.kind != BufferInfo::Kind::computed) continue;
@@ -303,15 +305,13 @@ class MemoryPlanner {
 
   // The beginning of the arena, for buffers whose sizes are numbers (memory_blocks.h), unless they are too many.
   void place_blocks() {
-    std::vector<size_t> buffers;
-    for (const std::vector<size_t>& at : beginning()) {
-      std::copy_if(at.begin(), at.end(), std::back_inserter(buffers), [&](size_t b) { return bytes_of(plan_.buffers[b].info)->is_constant(); });
-    }
     std::vector<MemoryBlock> blocks;
     std::vector<std::pair<size_t, size_t>> placed;  // buffer, block
     std::vector<std::vector<size_t>> ends(plan_.kernels.size());
-    for (const size_t b : buffers) {
+    const Beginning begins = beginning();
+    for (const size_t b : begins | std::views::join) {
       const Expr bytes = bytes_of(plan_.buffers[b].info);
+      if (!bytes->is_constant()) continue;
       const auto same = [&](size_t block, int kernel) { return blocks[block].last == kernel && blocks[block].bytes == bytes->as_int(); };
       const std::optional<size_t> known = in_place(BufferId(b), lives_[b].first, placed, ends[static_cast<size_t>(lives_[b].first)], same);
       const size_t block = known.value_or(blocks.size());
@@ -328,7 +328,7 @@ class MemoryPlanner {
   Status place_arena() {
     plan_.arena_bytes = pool().index(0);
     place_blocks();
-    const std::vector<std::vector<size_t>> begins = beginning();
+    const Beginning begins = beginning();
     std::vector<std::pair<size_t, size_t>> placed;                // buffer, slot
     std::vector<std::vector<size_t>> ends(plan_.kernels.size());  // rows of `placed`
     for (size_t n = 0; n < plan_.kernels.size(); ++n) {

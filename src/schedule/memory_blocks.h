@@ -14,8 +14,8 @@ struct MemoryBlock {
 
 // Places the blocks so that no two that are used at the same step overlap; gives the end of the last one. Large ones first, each in the smallest gap
 // between those placed before that are used while it is (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020: greedy by
-// size). Small ones that live long are then no obstacles between large ones. Time: placement_work(), and their
-// number times that of those that are used in the same hundred steps.
+// size). Small ones that live long are then no obstacles between large ones. Time: placement_work(), and for each block the number of those that are used
+// within some hundred steps of it.
 int64_t place_memory_blocks(std::vector<MemoryBlock>& blocks);
 
 // Comparisons with blocks that live long: each of these is compared with all others.

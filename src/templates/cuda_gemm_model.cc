@@ -141,8 +141,8 @@ double wgmma_time(const GemmProblem& p, const TileChoice& c) {
   const double memory = p.size() * static_cast<double>((p.m + p.n) * p.k * std::max<int64_t>(p.batch, 1)) / std::min(cuda_machine(p.sm).memory, busy * 40);
   const double compute = turns * steps * step;
   // Many tiles of one step or two: filling and emptying the pipeline, which is all that there is, takes 1.9 times what it does beside other work.
-  if (p.half() && p.k <= kShort && blocks >= 4 * sms) return 1250 + 1.9 * (std::max(compute, memory + 0.15 * compute) + ends * finish);
-  return 1250 + std::max(compute, memory + 0.15 * compute) + ends * finish;
+  const double alone_in_it = p.half() && p.k <= kShort && blocks >= 4 * sms ? 1.9 : 1.0;
+  return 1250 + alone_in_it * (std::max(compute, memory + 0.15 * compute) + ends * finish);
 }
 
 // Nanoseconds of kShortTiles on an H200, fitted to eight products of MobileNetV3's pixels and six of Swin's and LeViT's heads: of a block, its steps, and its

@@ -136,7 +136,7 @@ def test_saved_tensors_go_between_the_pieces(monkeypatch, dynamic, half):
     assert at_last <= first // 2, f"{at_last} of the {first} tensors that the first piece reads are still there when the last one runs"
 
 
-def test_equal_pieces_compile_once(monkeypatch):
+def test_several_pieces_give_eagers_gradients(monkeypatch):
     monkeypatch.setattr(_cut, "_SLACK", 1 << 16)
     torch._dynamo.reset()
     module, x = Layers(12, 128), torch.randn(300, 128)
