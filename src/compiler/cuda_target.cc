@@ -28,6 +28,7 @@ class CudaTarget final : public Target {
             .atomics = true,
             .any_order = !options.deterministic,
             .part_bytes = cd::kPartBytes,
+            .channel_vector = 8,
             .quantised_products = false,
             .nan_rows = false,
             .split_columns = false,

@@ -7,11 +7,13 @@
 
 #include <fmt/format.h>
 
+#include "lower/convolution_forms.h"
+
 namespace coil::lowering {
 namespace {
 
 // x[n, c, h, w] and weight[oc, ic / groups, kh, kw]
-View by_template(Op& op, const View& x, const View& w, const Geometry& g, const Sizes& out_sizes) {
+View by_template(Op& op, const View& x, const View& w, Geometry g, const Sizes& out_sizes) {
   Conv2d conv;
   conv.x_sizes = x.sizes;
   conv.x = op.rec.operand(x);
@@ -224,7 +226,10 @@ View product(Op& op, const View& x, const View& weight, Geometry g, const Sizes&
   if (is_complex(x.dtype)) return complex_convolution(op, x, w, g, sizes);
   if (g.transposed) return transposed_convolution(op, x, w, g, sizes);
   if (!has_template) return by_window(op, x, w, g, sizes);
-  return g.dims == 2 ? by_template(op, x, w, g, sizes) : g.dims == 1 ? as_lines(op, x, w, g, sizes) : by_images(op, x, w, g, sizes);
+  const std::optional<ConvolutionForm> patches = as_patches(op, x, w, g, sizes);
+  const ConvolutionForm f = patches ? *patches : with_whole_vectors(op, x, w, g);
+  const auto form = g.dims == 2 ? by_template : g.dims == 1 ? as_lines : by_images;
+  return form(op, f.x, f.w, f.geometry, sizes);
 }
 
 Views convolve(Op& op, Geometry g) {

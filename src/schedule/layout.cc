@@ -4,6 +4,7 @@
 #include <set>
 
 #include "loop/templates/template.h"
+#include "schedule/few_last.h"
 #include "schedule/product_orders.h"
 #include "schedule/product_rows.h"
 #include "schedule/schedule.h"
@@ -32,7 +33,9 @@ class LayoutChooser {
     }
     if (target_.convolution_channels_last) find_channels_last();
     rows_ = product_rows(program_, target_);
-    orders_ = product_orders(program_, channels_last_);
+    orders_ = product_orders(program_, channels_last_, target_);
+    change_products(program_, orders_);
+    if (target_.turns_in_tiles) lines_ = lines_of_readers(program_);
     std::vector<Loop> loops = std::move(program_.loops);
     program_.loops.clear();
     for (Loop& loop : loops) {
@@ -118,7 +121,10 @@ class LayoutChooser {
         b.strides = {b.sizes[2] * h * d, d, h * d, pool().index(1)};
         continue;
       }
-      b.strides = orders_.contains(id)                                 ? orders_.at(id)
+      const auto line = lines_.find(id);
+      const bool turned = line != lines_.end() && !channels_last_.contains(id) && reads_along(program_, loop, line->second);
+      b.strides = orders_.strides.contains(id)                         ? orders_.strides.at(id)
+                  : turned                                             ? strides_along(pool(), b.sizes, line->second)
                   : channels_last_.contains(id) && b.sizes.size() >= 3 ? channels_last_strides(pool(), b.sizes)
                   : rows_.padded.contains(id)                          ? padded_strides(pool(), b)
                   : rows_.aligned.contains(id)                         ? aligned_strides(pool(), b, target_)
@@ -401,7 +407,8 @@ class LayoutChooser {
   std::map<std::pair<const ExprNode*, bool>, BufferId> copied_;  // by the value that was copied, and whether channels are last
   std::set<BufferId> channels_last_;
   ProductRows rows_;
-  std::map<BufferId, std::vector<Expr>> orders_;  // strides of what products read in another order than that of its dimensions
+  ProductOrders orders_;
+  std::map<BufferId, size_t> lines_;  // the dimension of results of few last elements that loops walk along
   int copies_ = 0;
 };
 

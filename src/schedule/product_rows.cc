@@ -28,7 +28,7 @@ std::set<BufferId> colliding(const LoopProgram& program, const TargetTraits& tar
 }
 
 std::set<BufferId> beginning_anywhere(const LoopProgram& program) {
-  constexpr int64_t kLongRow = 512;  // bytes: the room is at most a quarter
+  constexpr int64_t kLeastRow = 256;  // bytes
   std::set<BufferId> found, others;
   for (const Loop& loop : program.loops) {
     const bool loops = std::holds_alternative<Pointwise>(loop.def) || std::holds_alternative<Reduction>(loop.def);
@@ -38,7 +38,7 @@ std::set<BufferId> beginning_anywhere(const LoopProgram& program) {
       if (!gemm && !loops) others.insert(id);
       if (!gemm || byte_size(b.dtype) != 2 || b.sizes.size() < 2 || !b.sizes.back()->is_constant()) continue;
       const int64_t bytes = b.sizes.back()->as_int() * byte_size(b.dtype);
-      if (bytes >= kLongRow && bytes % 32 != 0) found.insert(id);
+      if (bytes >= kLeastRow && bytes % 32 != 0) found.insert(id);
     }
     if (!gemm && !loops) others.insert(loop.outputs.begin(), loop.outputs.end());
   }
@@ -62,7 +62,10 @@ std::vector<Expr> padded_strides(ExprPool& pool, const BufferInfo& buffer) {
 }
 
 std::vector<Expr> aligned_strides(ExprPool& pool, const BufferInfo& buffer, const TargetTraits& target) {
-  const int64_t multiple = target.product_row_bytes / byte_size(buffer.dtype);
+  // The room is at most a quarter of a long row, and an eighth of others.
+  constexpr int64_t kLongRow = 512, kSector = 32;
+  const int64_t size = byte_size(buffer.dtype);
+  const int64_t multiple = (buffer.sizes.back()->as_int() * size >= kLongRow ? target.product_row_bytes : kSector) / size;
   std::vector<Expr> sizes = buffer.sizes;
   sizes.back() = pool.index((sizes.back()->as_int() + multiple - 1) / multiple * multiple);
   return contiguous_strides(pool, sizes);

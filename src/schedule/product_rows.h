@@ -15,7 +15,8 @@ ProductRows product_rows(const LoopProgram& program, const TargetTraits& target)
 
 // Dense rows, but for a line of 64 bytes between them.
 std::vector<Expr> padded_strides(ExprPool& pool, const BufferInfo& buffer);
-// Rows that begin at multiples of TargetTraits::product_row_bytes, so that units that load whole boxes can read them; the last size is constant.
+// Rows that begin at multiples of TargetTraits::product_row_bytes (short ones: of 32), so that units that load whole boxes can read them; the last size is
+// constant.
 std::vector<Expr> aligned_strides(ExprPool& pool, const BufferInfo& buffer, const TargetTraits& target);
 
 // Whether an operand's neighbours in memory are rows rather than steps of the sum (variables from `first` and from `k` on): a copy then has them side by

@@ -95,20 +95,22 @@ CudaVariant variant(const CudaConvFacts& facts, const Tile& tile, int split) {
   return v;
 }
 
-// Host expression: whether x is as the kernels that read 16 bytes of channels at a time want it. Empty: surely; nullopt: never.
-std::optional<std::string> channel_vectors(const CudaConvFacts& facts) {
-  const int64_t width = 16 / element_bytes(facts.dtype);
+// Host expression: whether x is as the kernels that read `width` channels at a time want it, and the weight at 16 bytes. Empty: surely; nullopt: never.
+std::optional<std::string> channel_vectors(const CudaConvFacts& facts, int64_t width) {
   const std::optional<int64_t> x_c = known(facts.x_c);
   if (x_c && *x_c != 1) return std::nullopt;
-  bool sure = x_c && facts.x_alignment % 16 == 0 && facts.w_alignment % 16 == 0;
+  const int64_t bytes = width * element_bytes(facts.dtype);
+  bool sure = x_c && facts.x_alignment % bytes == 0 && facts.w_alignment % 16 == 0;
   for (Expr stride : {facts.x_n, facts.x_h, facts.x_w}) {
     const std::optional<int64_t> value = known(stride);
     if (value && *value % width != 0) return std::nullopt;
     sure &= value || known(simplify_index(floor_mod(stride, stride->pool->index(width)), {})) == 0;
   }
   if (sure) return "";
-  return fmt::format("t.x_c == 1 && (t.x_n | t.x_h | t.x_w) % {} == 0 && ((unsigned long long)t.x | (unsigned long long)t.w) % 16 == 0", width);
+  return fmt::format("t.x_c == 1 && (t.x_n | t.x_h | t.x_w) % {} == 0 && (unsigned long long)t.x % {} == 0 && (unsigned long long)t.w % 16 == 0", width, bytes);
 }
+
+std::optional<std::string> channel_vectors(const CudaConvFacts& facts) { return channel_vectors(facts, 16 / element_bytes(facts.dtype)); }
 
 std::string join(const std::string& a, const std::string& b) { return a.empty() ? b : b.empty() ? a : a + " && " + b; }
 
@@ -137,20 +139,22 @@ bool is_regular(const Conv2d& def) {
          def.kernel[0] * def.kernel[1] <= 81;
 }
 
-// Strips of a line where channels come 16 bytes at a time, else pixel by pixel.
+// Strips of a line where channels lie side by side, as many of a thread as their number and place allow; else pixel by pixel.
 std::vector<CudaVariant> depthwise_variants(const CudaConvFacts& facts, const Machine& machine, int64_t channels) {
   const Conv2d& def = facts.def;
-  const int64_t width = 16 / element_bytes(facts.dtype), groups = channels / width, taps = def.kernel[0] * def.kernel[1];
-  const std::optional<std::string> fit = channel_vectors(facts);
-  if (!fit || !is_regular(def) || channels % width != 0) return {depthwise(facts)};
+  int64_t width = 16 / element_bytes(facts.dtype);
+  while (width > 1 && (channels % width != 0 || !channel_vectors(facts, width))) width /= 2;
+  const int64_t groups = channels / width, taps = def.kernel[0] * def.kernel[1];
+  const std::optional<std::string> fit = channel_vectors(facts, width);
+  if (!fit || !is_regular(def)) return {depthwise(facts)};
   int cg = 1;
   while (cg < 32 && cg < groups) cg *= 2;
   const int strip = strip_length(facts, machine, groups);
   CudaVariant v;
   v.name = fmt::format("conv_depthwise_{}x{}_strip{}", def.kernel[0], def.kernel[1], strip);
   v.header = "cuda/conv_depthwise_strip.h";
-  v.call = fmt::format("cd::conv_depthwise_strip<{}, {}, {}, {}, {}, {}>(t, epilogue);", info(facts.dtype).c_name, def.kernel[0], def.kernel[1], def.stride[0],
-                       strip, cg);
+  v.call = fmt::format("cd::conv_depthwise_strip<{}, {}, {}, {}, {}, {}, {}>(t, epilogue);", info(facts.dtype).c_name, def.kernel[0], def.kernel[1],
+                       def.stride[0], strip, cg, width);
   v.min_blocks = 2;
   v.shared_bytes = cd::conv_depthwise_strip_shared(taps, cg);
   v.grid_x = fmt::format("((t.n * t.oh * ((t.ow + {}) / {}) + {}) / {}) * {}", strip - 1, strip, 256 / cg - 1, 256 / cg, ceil_div(groups, cg));

@@ -82,7 +82,7 @@ class Variant:
             strip, cg = self.tile
             header, threads, shared, bounds = "depthwise_strip", 256, conv.kh * conv.kw * cg * 16, "256, 2"
             blocks = math.ceil(conv.n * conv.oh * math.ceil(conv.ow / strip) / (256 // cg)) * math.ceil(conv.oc // width / cg)
-            call = f"cd::conv_depthwise_strip<{name}, {conv.kh}, {conv.kw}, {conv.stride_h}, {strip}, {cg}>(t, epilogue);"
+            call = f"cd::conv_depthwise_strip<{name}, {conv.kh}, {conv.kw}, {conv.stride_h}, {strip}, {cg}, {width}>(t, epilogue);"
         elif self.template == "groups":
             strip, cg = self.tile
             ic_g, oc_g = conv.ic // conv.groups, conv.oc // conv.groups

@@ -34,16 +34,20 @@ std::optional<CudaGemmFacts> as_product(const TemplateUse& use, const Conv2d& c)
   ExprPool& pool = use.pool();
   const CudaConvFacts f = facts(use, c);
   const Expr ic = c.x_sizes[1];
-  const auto is_one = [&](Expr size) { return size == pool.index(1); };  // then its stride does not count
-  const bool rows = is_one(f.x_c) && (is_one(c.x_sizes[2]) || f.x_h == f.x_w * c.x_sizes[3]) &&
-                    (is_one(c.x_sizes[0]) || f.x_n == f.x_w * c.x_sizes[3] * c.x_sizes[2]) && !is_one(c.x_sizes[3]);
-  if (!rows) return std::nullopt;
+  if (!(c.x_sizes[1] == pool.index(1)) && !(f.x_c == pool.index(1))) return std::nullopt;
+  Expr row, next;  // strides of pixels, and of what comes after those seen so far; those of dimensions of one element do not count
+  for (const auto& [size, stride] : {std::pair(c.x_sizes[3], f.x_w), {c.x_sizes[2], f.x_h}, {c.x_sizes[0], f.x_n}}) {
+    if (size == pool.index(1)) continue;
+    if (!row) row = next = stride;
+    if (!(stride == next)) return std::nullopt;
+    next = next * size;
+  }
   CudaGemmFacts g;
   g.dtype = f.dtype;
   g.tf32 = f.tf32;
   g.batch = pool.index(1);
   g.m = f.result_sizes[0] * f.result_sizes[2] * f.result_sizes[3], g.n = f.result_sizes[1], g.k = ic;
-  g.a_batch = pool.index(0), g.a_row = f.x_w, g.a_col = pool.index(1);
+  g.a_batch = pool.index(0), g.a_row = row ? row : ic, g.a_col = pool.index(1);
   g.b_batch = pool.index(0), g.b_row = pool.index(1), g.b_col = ic;
   g.a_alignment = f.x_alignment;
   g.b_alignment = kPlacedAlignment;
