@@ -19,8 +19,7 @@ CD_FN void finish_channels(const E& epilogue, int pixel, int channel, const reg_
     if constexpr (kColumns > 0 && V % kColumns == 0) {
       if (epilogue.takes_columns()) {
 #pragma unroll
-        for (int c = 0; c < V; c += kColumns)
-          finish_columns<kColumns, W, reg_t<T>>(epilogue, 0, pixel, channel + c, V - c, [&](int i) { return acc[c + i]; });
+        for (int c = 0; c < V; c += kColumns) finish_columns<kColumns, W, reg_t<T>>(epilogue, 0, pixel, channel + c, V - c, [&](int i) { return acc[c + i]; });
         return;
       }
     }

@@ -15,11 +15,11 @@ namespace coil {
 // Requires a verified functional graph; shares its expression pool. Errors: unsupported_op, unsupported_dtype,
 // unsupported_feature and bad_program, each with the node's source line.
 struct LowerOptions {
-  bool regions = true;     // control flow by the host; without it what can be written out in one line is, the rest is refused
-  bool library = true;     // routines of the library for the CPU where they are quicker; those without which nothing can be computed are called in any case
-  bool atomics = false;    // the target joins rows by atomic operations where the order does not matter (row_sums.h)
-  bool any_order = false;  // ... nor need it to the last digit, where PyTorch adds up in any order too
-  int64_t part_bytes = 0;  // of the rows that a block of the target sums up in order (row_sums.h); 0: it has no such kernel
+  bool regions = true;         // control flow by the host; without it what can be written out in one line is, the rest is refused
+  bool library = true;         // routines of the library for the CPU where they are quicker; those without which nothing can be computed are called in any case
+  bool atomics = false;        // the target joins rows by atomic operations where the order does not matter (row_sums.h)
+  bool any_order = false;      // ... nor need it to the last digit, where PyTorch adds up in any order too
+  int64_t part_bytes = 0;      // of the rows that a block of the target sums up in order (row_sums.h); 0: it has no such kernel
   int64_t channel_vector = 0;  // 16-bit channels that the target's convolutions load at once (convolution_forms.h); 0: any number is the same to it
   bool quantised_products = false;  // products of quantised matrices as such (find_quantised.h); the target's templates know them
   bool int8_activations = false;    // ... and floats beside quantised weights are quantised too

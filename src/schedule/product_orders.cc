@@ -61,7 +61,8 @@ std::vector<Expr> best_order(const LoopProgram& program, const std::vector<Expr>
   return best;
 }
 
-// Of a loop that turns one buffer and reads nothing else point by point: the order of its dimensions in which they follow one another there. Empty: it does not.
+// Of a loop that turns one buffer and reads nothing else point by point: the order of its dimensions in which they follow one another there. Empty: it does
+// not.
 std::vector<size_t> source_order(const LoopProgram& program, const Loop& loop) {
   const size_t rank = program.buffer(loop.outputs[0]).sizes.size();
   std::vector<size_t> order;

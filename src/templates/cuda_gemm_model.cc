@@ -57,6 +57,7 @@ constexpr GemmTile kTf32Tiles[] = {
 };
 constexpr GemmTile kF32Tiles[] = {
     {TileKind::simt, 128, 128, 8, 8, 8, 4, 1, 256, 2, 100},
+    {TileKind::simt, 128, 64, 16, 8, 8, 3, 1, 128, 4, 92},
     {TileKind::simt, 64, 64, 32, 8, 8, 3, 4, 256, 2, 88},
     {TileKind::simt, 32, 64, 32, 8, 8, 3, 4, 128, 1, 80},
 };

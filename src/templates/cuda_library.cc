@@ -1,11 +1,15 @@
-// Which problems go to cuBLASLt or cuDNN: float32 alone; of bf16 and f16 our own kernels are as fast or faster. The tables are
-// ranges around what was measured on an H200, in CUDA graphs: the library with the second pass over its result (products) or in
-// torch (convolutions).
+// Which problems go to cuBLASLt: products in float32 that are worth its second pass; of bf16 and f16 our own kernels are as fast or faster. Convolutions go to
+// cuDNN where a tuner has timed that alone: which kernel it takes differs so much with its version (12.5 ms of one and 3.7 of ours for 32 images of VGG's 64
+// channels at 224 x 224) that no rule holds.
 #include "templates/cuda_library.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
 
 #include <fmt/format.h>
 
-#include <string_view>
+#include "templates/cuda_machine.h"
 
 namespace coil::templates {
 namespace {
@@ -13,24 +17,21 @@ namespace {
 struct Range {
   int64_t least, most;
 };
-struct GemmRow {
-  Range m, n, k;
-};
-// Measured, own kernels and the library in us: 2048 x 2048 x 2048 432 and 349, 4096 x 4096 x 4096 3397 and 2735,
-// 1537 x 1541 x 1539 257 and 207. With few rows it is the other way round: 98 x 512 x 4608 33 and 59.
-constexpr GemmRow kGemmRows[] = {
-    {{1536, 4096}, {1536, 4096}, {1536, 4096}},
-};
 
-struct ConvRow {
-  Range pixels, channels, k;  // k: input channels * taps
-};
-// Measured, own kernels and the library in us: batch 32, 128 channels of 28 x 28 to 128, 3 x 3: 229 and 155. With small batches
-// it is the other way round: 2 of 64 channels, 56 x 56, 23.6 and 38; 4 of 64, 28 x 28, 15 and 27. The upper ends keep the
-// scratch memory below 300 MB.
-constexpr ConvRow kConvRows[] = {
-    {{16384, 131072}, {64, 512}, {512, 8192}},
-};
+// The rows of a product with so many columns and steps that cuBLASLt gains on, by a model in nanoseconds: own kernels reach kReached of the CUDA cores' peak,
+// of which the library saves kSaved, and then reads and writes the result once more in a launch of its own. On an H200, us, own kernels and the library with
+// its pass: 4096 x 3072 x 768 489 and 421, 4096 x 768 x 3072 532 and 424, 6304 x 2304 x 768 576 and 549, 4096 x 768 x 768 141 and 142. Few rows or columns (98
+// x 512 x 4608: 33 and 59) stay. The results keep the scratch memory below 300 MB.
+std::optional<Range> rows_to_gain_on(int sm, int64_t n, int64_t k) {
+  constexpr double kReached = 0.7, kSaved = 0.16, kClock = 1.755, kLaunch = 5000, kLeastGain = 8000;  // kClock: GHz of an H200 under load
+  constexpr int64_t kFew = 512, kMostElements = int64_t{1} << 26;
+  const CudaMachine& machine = cuda_machine(sm);
+  const double saved = kSaved * static_cast<double>(k) / (machine.multiprocessors * machine.f32 * kClock * kReached), pass = 8 / machine.memory;
+  if (n < kFew || saved <= pass) return std::nullopt;
+  const double rows = (kLaunch + kLeastGain) / (static_cast<double>(n) * (saved - pass));
+  const Range range{std::max(kFew, static_cast<int64_t>(std::ceil(rows))), kMostElements / n};
+  return range.least <= range.most ? std::optional(range) : std::nullopt;
+}
 
 // Adds what the host must ask so that `e`, the host's `text`, is in the range; false: it never is.
 bool within(std::string& condition, Expr e, std::string_view text, const Range& range) {
@@ -68,38 +69,24 @@ std::optional<CudaVariant> cuda_gemm_library(const CudaGemmFacts& f, int sm, boo
     v.scratch_bytes = f.m * f.n * 4 + kLibraryScratchBytes;
     return v;
   }
-  for (const GemmRow& row : kGemmRows) {
-    std::string condition;
-    if (!within(condition, f.m, "t.m", row.m) || !within(condition, f.n, "t.n", row.n) || !within(condition, f.k, "t.k", row.k)) continue;
-    CudaVariant v = library_variant("cublas", "libcublasLt", std::move(condition), "cublas_gemm", "t.m", "t.n");
-    v.scratch_bytes = reaches(f.m, row.m) * reaches(f.n, row.n) * (at_most(f.m, row.m) * at_most(f.n, row.n) * 4 + kLibraryScratchBytes);
-    return v;
-  }
-  return std::nullopt;
+  const std::optional<int64_t> n = known(f.n), k = known(f.k);
+  const std::optional<Range> rows = n && k ? rows_to_gain_on(sm, *n, *k) : std::nullopt;
+  std::string condition;
+  if (!rows || !within(condition, f.m, "t.m", *rows)) return std::nullopt;
+  CudaVariant v = library_variant("cublas", "libcublasLt", std::move(condition), "cublas_gemm", "t.m", "t.n");
+  v.scratch_bytes = reaches(f.m, *rows) * (at_most(f.m, *rows) * (4 * *n) + kLibraryScratchBytes);
+  return v;
 }
 
-std::optional<CudaVariant> cuda_conv_library(const CudaConvFacts& f, int sm, bool anywhere) {
+std::optional<CudaVariant> cuda_conv_library(const CudaConvFacts& f) {
   const Conv2d& def = f.def;
   const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(f.result_sizes[1]);
-  if (((sm != 90 || f.tf32) && !anywhere) || f.dtype != DType::f32 || def.groups != 1 || !ic || !oc) return std::nullopt;
+  if (f.dtype != DType::f32 || def.groups != 1 || !ic || !oc) return std::nullopt;
   // 16 bytes of channels at a time.
   if (*ic % 4 != 0 || *oc % 4 != 0 || known(f.x_c) != 1 || f.w_alignment % 16 != 0) return std::nullopt;
-  const Expr pixels = f.result_sizes[0] * f.result_sizes[2] * f.result_sizes[3];
-  const int64_t k = *ic * def.kernel[0] * def.kernel[1];
-  if (anywhere) {
-    CudaVariant v = library_variant("cudnn", "libcudnn", "", "cudnn_conv", "t.n * t.oh * t.ow", "t.oc");
-    v.scratch_bytes = pixels * (4 * *oc) + kLibraryScratchBytes;
-    return v;
-  }
-  for (const ConvRow& row : kConvRows) {
-    std::string condition;
-    if (*oc < row.channels.least || *oc > row.channels.most || k < row.k.least || k > row.k.most) continue;
-    if (!within(condition, pixels, "t.n * t.oh * t.ow", row.pixels)) continue;
-    CudaVariant v = library_variant("cudnn", "libcudnn", std::move(condition), "cudnn_conv", "t.n * t.oh * t.ow", "t.oc");
-    v.scratch_bytes = reaches(pixels, row.pixels) * (at_most(pixels, row.pixels) * (4 * *oc) + kLibraryScratchBytes);
-    return v;
-  }
-  return std::nullopt;
+  CudaVariant v = library_variant("cudnn", "libcudnn", "", "cudnn_conv", "t.n * t.oh * t.ow", "t.oc");
+  v.scratch_bytes = f.result_sizes[0] * f.result_sizes[2] * f.result_sizes[3] * (4 * *oc) + kLibraryScratchBytes;
+  return v;
 }
 
 }  // namespace coil::templates

@@ -176,14 +176,14 @@ def wgmma_split(dtype, bm, bn, stages, split=1, a_k=True, b_k=True, copy=False, 
 MMA_TILES = [(128, 128, 32, 64, 64, 4), (64, 64, 64, 32, 32, 4), (32, 64, 64, 16, 32, 4)]
 TF32_TILES = [(128, 256, 32, 64, 64, 3), (128, 128, 16, 64, 64, 4), (64, 64, 64, 32, 32, 3), (32, 64, 64, 16, 32, 3)]
 TF32_WGMMA = [(128, 256, 4), (128, 192, 5), (128, 160, 5), (128, 128, 6), (128, 96, 6), (128, 64, 8), (64, 192, 6), (64, 128, 8), (64, 64, 6)]
-F32_TILES = [(128, 128, 8, 8, 8, 4, 1), (128, 256, 8, 8, 16, 4, 1), (64, 64, 32, 8, 8, 3, 4), (32, 64, 32, 8, 8, 3, 4)]
+F32_TILES = [(128, 128, 8, 8, 8, 4, 1), (128, 64, 16, 8, 8, 3, 1), (128, 256, 8, 8, 16, 4, 1), (64, 64, 32, 8, 8, 3, 4), (32, 64, 32, 8, 8, 3, 4)]
 F64_TILES = [(64, 64, 16, 4, 4, 3, 1), (32, 32, 16, 4, 4, 3, 2)]
 SHARES = [(2, 1), (1, 2), (2, 2)]
 LAYOUTS = [(True, True), (True, False), (False, True), (False, False)]
 
 
 def f32_blocks(tile):
-    return 2 if tile[4] * tile[3] == 64 and tile[0] * tile[1] >= 4096 else 1
+    return 4 if tile[:3] == (128, 64, 16) else 2 if tile[4] * tile[3] == 64 and tile[0] * tile[1] >= 4096 else 1
 
 
 def instances():
@@ -192,7 +192,7 @@ def instances():
         found += [simt("f32", *t, a_k, b_k, 1, f32_blocks(t)) for t in F32_TILES] + [simt("f64", *t, a_k, b_k) for t in F64_TILES]
         found += [mma("bf16", *t, a_k, b_k) for t in MMA_TILES] + [mma("f16", *MMA_TILES[1], a_k, b_k)]
         found += [mma("tf32", *t, a_k, b_k) for t in TF32_TILES]
-    found += [simt("f32", *F32_TILES[2], True, True, 8, 2), simt("f32", *F32_TILES[0], True, False, 2, 2), simt("f64", *F64_TILES[1], False, True, 4)]
+    found += [simt("f32", *F32_TILES[3], True, True, 8, 2), simt("f32", *F32_TILES[0], True, False, 2, 2), simt("f64", *F64_TILES[1], False, True, 4)]
     found += [mma("bf16", *MMA_TILES[0], True, True, 2), mma("f16", *MMA_TILES[1], True, False, 8), mma("bf16", *MMA_TILES[2], True, True, 4)]
     found += [mma("tf32", *TF32_TILES[1], True, False, 2), mma("tf32", *TF32_TILES[2], True, True, 8), mma("tf32", *TF32_TILES[3], False, True, 4)]
     found += [wgmma_split("tf32", *t) for t in TF32_WGMMA] + [wgmma_split("tf32", 64, 128, 8, 4), wgmma_split("tf32", 128, 128, 6, 2, down=2, across=1), wgmma_split("tf32", 128, 64, 8, 1, down=2, across=2)]
@@ -428,7 +428,7 @@ try:
     def test_repeats_are_equal(compiled):
         """Split products sum in a fixed order."""
         import torch
-        i = simt("f32", *F32_TILES[2], True, True, 8, 2)
+        i = simt("f32", *F32_TILES[3], True, True, 8, 2)
         if not usable(i):
             pytest.skip("needs an sm_90 GPU")
         a, w = torch.randn(1, 98, 4608, device="cuda"), torch.randn(1, 512, 4608, device="cuda")

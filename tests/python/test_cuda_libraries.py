@@ -12,8 +12,9 @@ import pytest
 import emulated_cuda
 import harness
 
-# Problems of the tables in src/templates/cuda_library.cc, small ones.
+# Small problems that src/templates/cuda_library.cc sends to cuBLASLt, a convolution for which a record asks for cuDNN as a tuner would, and what stays.
 PROGRAMS = ["linear", "linear_dynamic", "conv", "small", "linear_bf16"]
+LIBRARY = 8  # kLibraryCall of src/templates/cuda_variants.h
 USES = {"linear": ["libcublasLt.so.13"], "linear_dynamic": ["libcublasLt.so.13"], "conv": ["libcudnn.so.9"], "small": [], "linear_bf16": []}
 
 
@@ -56,7 +57,21 @@ class Programs:
         path = self.folder / ("_".join([name, target.replace(",", "_"), *options]) + ".coil.pt2")
         if not path.exists():
             env = {**os.environ, "COIL_NVRTC": str(emulated_cuda.made_tools() / "libnvrtc.so")}
+            if name == "conv" and target == "cuda:sm_90" and "--no-libraries" not in options:
+                options = (*options, "--replay", self.record(env))
             harness.coil_ok("compile", self.exported(name), "--target", target, "-o", path, "--threads", 1, *options, env=env)
+        return path
+
+    def record(self, env):
+        """Of a tuner that found cuDNN the fastest for the convolution."""
+        path = self.folder / "record.json"
+        harness.coil_ok("compile", self.exported("conv"), "--target", "cuda:sm_90", "-o", self.folder / "own.coil.pt2", "--tune", "max", "--record", path, env=env)
+        record = json.loads(path.read_text())
+        record.pop("untimed")
+        problem, = record["problems"]
+        library, = (choice for choice in problem.pop("to_time") if choice == {"kind": LIBRARY})
+        problem["rows"] = [{"up_to": None, "choice": library, "text": ""}]
+        path.write_text(json.dumps(record))
         return path
 
     def run(self, name, x, libraries):
@@ -109,8 +124,12 @@ def test_package_without_libraries(programs, name):
 
 
 def test_only_measured_architectures(programs):
-    assert [t.get("uses", []) for t in targets(programs.package("conv", target="cpu,cuda:sm_90,cuda:sm_80"))] == [[], ["libcudnn.so.9"]]
-    assert "uses" not in targets(programs.package("conv", target="cuda:sm_80"))[0]
+    assert [t.get("uses", []) for t in targets(programs.package("linear", target="cpu,cuda:sm_90,cuda:sm_80"))] == [[], ["libcublasLt.so.13"]]
+    assert "uses" not in targets(programs.package("linear", target="cuda:sm_80"))[0]
+
+
+def test_convolutions_are_cudnns_only_where_that_was_timed(programs):
+    assert "uses" not in targets(programs.package("conv", target="cpu,cuda:sm_90"))[1]
 
 
 def check(name, x, got):

@@ -73,17 +73,13 @@ Expr key(const TemplateUse& use, const Conv2d& def) {
 
 std::vector<CudaVariant> variants(const TemplateUse& use, const Conv2d& def, int sm, bool libraries) {
   if (const auto product = as_product(use, def)) return product_variants(*product, sm, libraries);
-  const CudaConvFacts f = facts(use, def);
-  std::vector<CudaVariant> found = templates::cuda_conv_variants(f, sm);
-  std::optional<CudaVariant> library = libraries ? templates::cuda_conv_library(f, sm) : std::nullopt;
-  if (library) found.insert(found.begin(), std::move(*library));
-  return found;
+  return templates::cuda_conv_variants(facts(use, def), sm);
 }
 
 std::optional<CudaVariant> variant(const TemplateUse& use, const Conv2d& def, int sm, const CudaWay& way) {
   if (const auto product = as_product(use, def)) return product_variant(*product, sm, way);
   const CudaConvFacts f = facts(use, def);
-  return way == CudaWay{.kind = templates::kLibraryCall} ? templates::cuda_conv_library(f, sm, true) : templates::cuda_conv_variant(f, sm, way);
+  return way == CudaWay{.kind = templates::kLibraryCall} ? templates::cuda_conv_library(f) : templates::cuda_conv_variant(f, sm, way);
 }
 
 std::vector<CudaCandidate> ranked(const TemplateUse& use, const Conv2d& def, int sm, const SizeOf& sizes) {
