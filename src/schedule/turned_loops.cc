@@ -15,6 +15,15 @@ Expr along(const BufferInfo& b, std::span<const Expr> coordinates) {
   return {};
 }
 
+// The variable that a coordinate follows one by one, from wherever it begins (a half of a buffer that was split); null: another form.
+Expr variable_of(Expr coordinate, size_t variables) {
+  for (size_t v = 0; v < variables; ++v) {
+    const Expr var = coordinate->pool->var(static_cast<int32_t>(v));
+    if (depends_on_var(coordinate, static_cast<int32_t>(v))) return coordinate == var || (coordinate - var)->is_constant() ? var : Expr();
+  }
+  return {};
+}
+
 int64_t known_or(Expr size, int64_t otherwise) { return size->is_constant() ? size->as_int() : otherwise; }
 
 }  // namespace
@@ -38,9 +47,9 @@ bool stores_turned(const LoopProgram& program, const Loop& loop) {
     if (e->kind != ExprKind::load || turned) return;
     const BufferInfo& in = program.buffer(BufferId(e->id));
     if (in.pairs || in.sizes.size() < 2) return;
-    const Expr read = along(in, e->args);
+    const Expr at = along(in, e->args), read = at ? variable_of(at, out.sizes.size()) : at;
     // Along another axis, while the lane's is somewhere else in the same buffer.
-    if (!read || read->kind != ExprKind::var || read == lane || !depends_on_var(e, lane->id)) return;
+    if (!read || read == lane || !depends_on_var(e, lane->id)) return;
     turned = known_or(out.sizes[static_cast<size_t>(read->id)], kLeastSide) >= kLeastSide;
   });
   return turned;

@@ -56,5 +56,15 @@ TEST_F(TurnedLoopsTest, ByStrides) {
   EXPECT_FALSE(stores_turned(program, program.loops[1]));
 }
 
+TEST_F(TurnedLoopsTest, OfAPieceOfWhatLiesSideBySide) {
+  const std::vector<Expr> halves = {pool.index(300), pool.index(800)}, sizes = {pool.index(400), pool.index(300)};
+  const View x = rec.input("x", DType::f32, halves, contiguous_strides(pool, halves));
+  rec.pointwise("turned", DType::f32, sizes, [&](Coordinates c) { return rec.at(x, std::vector<Expr>{c[1], c[0] + 400}); });
+  rec.pointwise("every_other", DType::f32, sizes, [&](Coordinates c) { return rec.at(x, std::vector<Expr>{c[1], c[0] * 2}); });
+  const LoopProgram program = rec.take();
+  EXPECT_TRUE(stores_turned(program, program.loops[0]));
+  EXPECT_FALSE(stores_turned(program, program.loops[1]));
+}
+
 }  // namespace
 }  // namespace coil
