@@ -10,7 +10,7 @@ namespace coil {
 namespace {
 
 Graph parse(std::string_view text) {
-  Result<Graph> g = parse_graph(text);
+  Result<Graph> g = testing::graph_of(text);
   EXPECT_TRUE(g.ok()) << (g.ok() ? "" : g.error().to_string());
   return std::move(g).value();
 }
