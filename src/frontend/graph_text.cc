@@ -13,9 +13,17 @@
 namespace coil {
 namespace {
 
+// Of a functional form that only the pass `functionalize` has ("aten.fill_diagonal.default") it is that of the form in place.
+std::optional<Schema> schema_of(std::string_view target) {
+  std::optional<Schema> schema = find_schema(target);
+  const size_t overload = target.rfind('.');
+  if (schema || overload == std::string_view::npos) return schema;
+  return find_schema(std::string(target.substr(0, overload)) + "_" + std::string(target.substr(overload)));
+}
+
 std::vector<std::string> arguments_of(std::string_view target) {
   std::vector<std::string> names;
-  if (const std::optional<Schema> schema = find_schema(target)) {
+  if (const std::optional<Schema> schema = schema_of(target)) {
     for (const SchemaArg& a : schema->args) names.emplace_back(a.name);
   }
   return names;
@@ -27,7 +35,7 @@ bool is_taken(const SchemaArg& schema, const Argument& argument) {
 }
 
 Status check_node(ExprPool& pool, Node& node, LeftOut left_out) {
-  const std::optional<Schema> schema = find_schema(node.target);
+  const std::optional<Schema> schema = schema_of(node.target);
   if (!schema) return ok_status();
   for (size_t i = 0; i < node.args.size(); ++i) {
     const auto known = std::find_if(schema->args.begin(), schema->args.end(), [&](const SchemaArg& a) { return a.name == node.arg_names[i]; });
