@@ -26,7 +26,6 @@ bool is_graph_text(std::string_view text);
 // - Of source lines only the places behind '#' are there; modules' names are not.
 // - Weights of more than kShownElements elements get numbers that follow from their names (expr/constant_text.h). Those that are the same elements of the same
 //   memory stay so; others that overlap do not.
-// - Strides of dimensions of size 1, which mean nothing, are those of a row-major tensor.
 // - The version of the export's schema. Values that nothing defines. Values that have the same name get different ones.
 // The graph is verified. Errors: bad_program, with the line and column and what was expected there; a user's kernel is one, for its code is not in the text.
 Result<Graph> parse_graph(std::string_view text, const OperatorSchemas& schemas);

@@ -53,21 +53,21 @@ bool is_contiguous(const TensorType& t) {
   return true;
 }
 
-// Whether the weight lies in memory as its type says, as far as that means something.
+// Whether the weight lies in memory as its type says.
 bool is_stored_so(const TensorData& data, const TensorType& type) {
-  if (data.strides.size() != type.strides.size() || data.sizes.size() != data.strides.size()) return true;
-  for (size_t d = 0; d < data.sizes.size(); ++d) {
-    if (data.sizes[d] == 0) return true;
-  }
-  for (size_t d = 0; d < data.sizes.size(); ++d) {
-    const Expr stride = type.strides[d];
-    if (data.sizes[d] > 1 && stride && !(stride->is_constant() && stride->as_int() == data.strides[d])) return false;
-  }
-  return true;
+  const auto same = [](int64_t stride, Expr e) { return e && e->is_constant() && e->as_int() == stride; };
+  return std::equal(data.strides.begin(), data.strides.end(), type.strides.begin(), type.strides.end(), same);
 }
 
 bool is_tied(const TensorData& a, const TensorData& b) {
   return !a.bytes.empty() && a.bytes.data() == b.bytes.data() && a.dtype == b.dtype && a.sizes == b.sizes && a.strides == b.strides && a.offset == b.offset;
+}
+
+std::string type_text(const TensorType& type, bool row_major) {
+  std::string text = std::string(name(type.dtype)) + bracketed(type.sizes, plain_text);
+  if (!row_major) text += " strides " + bracketed(type.strides, plain_text);
+  if (type.device != DeviceType::cpu) text += fmt::format(" on {}", kDeviceWords[static_cast<size_t>(type.device)]);
+  return text;
 }
 
 // A single line's worth of it, for the reader of a text.
@@ -161,9 +161,15 @@ class Printer {
     return "%" + name_text(plain_name(id));
   }
 
+  // Also where a dimension has size 1: what eager returns has its strides, and so has what the lowering makes.
+  bool is_row_major(const TensorType& t) const {
+    if (t.strides.size() != t.sizes.size() || std::find(t.sizes.begin(), t.sizes.end(), Expr()) != t.sizes.end()) return true;
+    return contiguous_strides(*graph_.pool, t.sizes) == t.strides;
+  }
+
   std::string typed(ValueId id) const {
     if (!in_range(id)) return value_name(id);
-    return std::visit(overload{[&](const TensorType& t) { return value_name(id) + ": " + to_string(graph_, t); },
+    return std::visit(overload{[&](const TensorType& t) { return value_name(id) + ": " + type_text(t, is_row_major(t)); },
                                [&](const Expr& e) { return value_name(id) + ": " + size_text(e); }, [&](std::monostate) { return value_name(id) + ": None"; }},
                       graph_.value(id).type);
   }
@@ -299,12 +305,7 @@ std::string dim_text(const Symbol& s) {
 
 }  // namespace
 
-std::string to_string(const Graph&, const TensorType& type) {
-  std::string text = std::string(name(type.dtype)) + bracketed(type.sizes, plain_text);
-  if (!is_contiguous(type)) text += " strides " + bracketed(type.strides, plain_text);
-  if (type.device != DeviceType::cpu) text += fmt::format(" on {}", kDeviceWords[static_cast<size_t>(type.device)]);
-  return text;
-}
+std::string to_string(const Graph&, const TensorType& type) { return type_text(type, is_contiguous(type)); }
 
 std::string to_string(const Graph& graph) {
   std::string text = graph.functional ? "functional program" : "program";

@@ -193,9 +193,11 @@ def test_an_edited_graph_and_a_wrong_kernel(tmp_path):
     kernels = next((tmp_path / "edited").glob("*_kernels_0.cc")).read_text()
     assert "2.5f" in kernels and "1.25f" not in kernels
     # The reference knows what a kernel should do.
-    name = next(k["name"] for k in coil_json("debug", graph)["kernels"] if "2.5f" in kernels[kernels.index(f"COIL_NAME({k['name']}"):])
-    function = re.search(rf"COIL_NAME\(({name}\w*)\)", kernels).group(1)
-    alone = kernels[:kernels.index('extern "C"', kernels.index(f"COIL_NAME({function})"))] if kernels.count('extern "C"') > 1 else kernels
+    head, *functions = kernels.split('extern "C"')
+    text = next(f for f in functions if "2.5f" in f)
+    function = re.search(r"COIL_NAME\((\w+)\)", text).group(1)
+    name = max((k["name"] for k in coil_json("debug", graph)["kernels"] if function.startswith(k["name"])), key=len)
+    alone = f'{head}extern "C"{text}'
     (tmp_path / "bad.cc").write_text(alone.replace("2.5f", "3.5f"))
     found = coil("debug", graph, "--shape", "rows=7", "--replace-kernel", f"{function}={tmp_path / 'bad.cc'}")
     assert found.returncode == 1 and name in found.stdout and "right" not in found.stdout, found.stdout + found.stderr
