@@ -18,14 +18,13 @@ using namespace coil;
 // What is drawn for large weights takes longer than an input may, and shows nothing that small ones do not.
 bool has_large_weights(std::string_view text) {
   for (std::string_view line : lines_of(text)) {
-    const size_t begin = line.find("input ");
     double product = 1;
-    for (size_t at = begin; at < line.size(); ++at) {
+    for (size_t at = line.find("input "); at < line.size(); ++at) {
+      if (line[at] < '0' || line[at] > '9') continue;
       double number = 0;
       const auto [end, wrong] = std::from_chars(line.data() + at, line.data() + line.size(), number);
-      if (wrong != std::errc()) continue;
-      at += static_cast<size_t>(end - line.data()) - at - 1;
-      product *= std::max(number, 1.0);
+      product *= wrong == std::errc() ? std::max(number, 1.0) : 1e7;
+      at = static_cast<size_t>(end - line.data()) - 1;
     }
     if (!(product < 1e7)) return true;
   }
