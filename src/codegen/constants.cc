@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/hash.h"
-#include "loop/memory.h"
+#include "ops/memory.h"
 #include "schedule/shared_states.h"
 #include "templates/packing.h"
 

@@ -231,11 +231,17 @@ Status check_programs(std::span<const NamedProgram> programs, const CompileOptio
 
 }  // namespace
 
-Result<Graph> simplified(const Graph& graph, const CompileOptions& options) { return simplify(graph, options, Dump("", options.log)); }
+Result<Graph> simplified(const Graph& graph, const CompileOptions& options, const Dump& dump) { return simplify(graph, options, dump); }
+
+Result<Graph> simplified(const Graph& graph, const CompileOptions& options) { return simplified(graph, options, Dump("", options.log)); }
+
+Result<LoopProgram> loops_of(const Graph& simplified, const Target& target, const CompileOptions& options, const Dump& dump) {
+  const TargetChoice choice{&target, {}};
+  return loops_for({choice, ""}, simplified, options, dump, [](const std::string&) {});
+}
 
 Result<LoopProgram> loops_of(const Graph& simplified, const Target& target, const CompileOptions& options) {
-  const TargetChoice choice{&target, {}};
-  return loops_for({choice, ""}, simplified, options, Dump("", options.log), [](const std::string&) {});
+  return loops_of(simplified, target, options, Dump("", options.log));
 }
 
 Result<LoopProgram> loops_after_passes(LoopProgram lowered, const Target& target, const CompileOptions& options, const Dump& dump) {

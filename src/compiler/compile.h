@@ -97,8 +97,11 @@ Result<CompileReport> compile_to_file(const Graph& graph, const std::string& pat
 // The package's bytes, for running at once.
 Result<std::vector<uint8_t>> compile_to_memory(const Graph& graph, const CompileOptions& options, CompileReport* report = nullptr);
 
-// The program after the passes of src/passes, as a compile with these options has it; and its loops for a target, as they are scheduled.
+// The program after the passes of src/passes, as a compile with these options has it; and its loops for a target, as they are scheduled. The dump gets what
+// each pass makes.
+Result<Graph> simplified(const Graph& graph, const CompileOptions& options, const Dump& dump);
 Result<Graph> simplified(const Graph& graph, const CompileOptions& options);
+Result<LoopProgram> loops_of(const Graph& simplified, const Target& target, const CompileOptions& options, const Dump& dump);
 Result<LoopProgram> loops_of(const Graph& simplified, const Target& target, const CompileOptions& options);
 // Loops as they were lowered, or read from text, after the passes that follow, each of which the dump gets.
 Result<LoopProgram> loops_after_passes(LoopProgram lowered, const Target& target, const CompileOptions& options, const Dump& dump);

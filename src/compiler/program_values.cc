@@ -12,7 +12,7 @@
 #include "compiler/call_memory.h"
 #include "compiler/target.h"
 #include "loop/interpret.h"
-#include "loop/memory.h"
+#include "ops/memory.h"
 #include "lower/lower.h"
 #include "lower/pipeline.h"
 #include "passes/pipeline.h"

@@ -97,14 +97,16 @@ CompileOptions one_by_one(const CompileOptions& given) {
 
 }  // namespace
 
-Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& given) {
+Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& options) { return build_watched(graph, options, Dump("", options.log)); }
+
+Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& given, const Dump& dump) {
   const CompileOptions options = one_by_one(given);
   const Target& target = *options.targets[0].target;
   TRY_STATUS(check_target(target));
   WatchedBuild build;
-  TRY(build.graph, simplified(graph, options));
-  TRY(const LoopProgram loops, loops_of(build.graph, target, options));
-  return build_loops(std::move(build), loops, options, Dump("", options.log));
+  TRY(build.graph, simplified(graph, options, dump));
+  TRY(const LoopProgram loops, loops_of(build.graph, target, options, dump));
+  return build_loops(std::move(build), loops, options, dump);
 }
 
 Result<WatchedBuild> build_watched(LoopProgram lowered, const CompileOptions& given, const Dump& dump) {

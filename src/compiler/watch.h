@@ -26,9 +26,10 @@ struct WatchedBuild {
 };
 
 // The program for the first target of the options: this machine's CPU, or CUDA (bad_option otherwise). Kernels run one after the other, never image by
-// image. Errors as of a compile.
+// image. Errors as of a compile. The dump gets all stages but the graph itself.
+Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& options, const Dump& dump);
 Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& options);
-// The same of loops that no graph is known of: those that parse_loops reads. They go through the loop passes first; the dump gets all stages.
+// The same of loops that no graph is known of: those that parse_loops reads. They go through the loop passes first.
 Result<WatchedBuild> build_watched(LoopProgram loops, const CompileOptions& options, const Dump& dump);
 
 // What a kernel wrote into a buffer: a copy.

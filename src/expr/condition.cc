@@ -52,6 +52,15 @@ bool depends_on_data(const Condition& c) {
          std::any_of(c.parts.begin(), c.parts.end(), [](const Condition& part) { return depends_on_data(part); });
 }
 
+void assume_ones(ExprPool& pool, const Condition& c) {
+  if (c.kind == Kind::all) {
+    for (const Condition& part : c.parts) assume_ones(pool, part);
+  } else if (c.kind == Kind::equal) {
+    pool.assume_one(c.a - c.b + pool.index(1));
+    pool.assume_one(c.b - c.a + pool.index(1));
+  }
+}
+
 Truth truth(const Condition& c) {
   switch (c.kind) {
     case Kind::less: return less(c.a, c.b);

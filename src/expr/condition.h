@@ -32,6 +32,9 @@ Expr holds(ExprPool& pool, const Condition& c);
 
 bool depends_on_data(const Condition& c);
 
+// Of a condition that an export assumed (a guard), "s//2 == 1": what has this size is broadcast, as the export did it (ExprPool::assume_one).
+void assume_ones(ExprPool& pool, const Condition& c);
+
 // A condition over sizes without which a program must not run, or not run on, where a size is read from data.
 struct SizeCheck {
   Condition condition;

@@ -41,8 +41,8 @@ class Parser {
       const size_t start = at_;
       const std::string_view word = take_word();
       skip_space();
-      // `v0 = ...;`, but not `v0 == ...`
-      if (word.empty() || !peek("=") || peek("==")) {
+      // `v0 = ...;`, but not `v0 == ...`, nor a size that an equals sign follows
+      if (!numbered(word, 'v') || !peek("=") || peek("==")) {
         at_ = start;
         break;
       }

@@ -266,16 +266,6 @@ Error cannot_check(std::string_view text, std::string_view why = {}) {
                "declare the ranges and relations of the sizes with torch.export.Dim"};
 }
 
-// "s//2 == 1": what has this size is broadcast, as the export did it.
-void assume_ones(ExprPool& pool, const Condition& c) {
-  if (c.kind == Condition::Kind::all) {
-    for (const Condition& part : c.parts) assume_ones(pool, part);
-  } else if (c.kind == Condition::Kind::equal) {
-    pool.assume_one(c.a - c.b + pool.index(1));
-    pool.assume_one(c.b - c.a + pool.index(1));
-  }
-}
-
 }  // namespace
 
 Status read_guards(Graph& graph, Json guards) {

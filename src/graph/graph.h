@@ -122,7 +122,7 @@ struct Graph {
   ValueId add_value(ValueInfo info);
 };
 
-// "f32[batch, 3, 224, 224]" (with strides where they are not row-major) and whole programs, for dumps and goldens.
+// "f32[batch, 3, 224, 224]" (with strides where they are not row-major) and whole programs, for dumps and goldens; parse.h reads these back.
 std::string to_string(const Graph& graph, const TensorType& type);
 std::string to_string(const Graph& graph);
 

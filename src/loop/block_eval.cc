@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "loop/block_ops.h"
-#include "loop/memory.h"
+#include "ops/memory.h"
 
 namespace coil::interpreter {
 namespace {

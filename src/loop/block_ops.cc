@@ -4,7 +4,7 @@
 
 #include "expr/convert.h"
 #include "expr/scalar_rows.h"
-#include "loop/memory.h"
+#include "ops/memory.h"
 
 namespace coil::interpreter {
 namespace {

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "loop/log_sum.h"
-#include "loop/memory.h"
+#include "ops/memory.h"
 #include "loop/templates/template.h"
 
 namespace coil {

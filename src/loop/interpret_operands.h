@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "loop/interpret.h"
-#include "loop/memory.h"
+#include "ops/memory.h"
 
 namespace coil {
 namespace interpreter {

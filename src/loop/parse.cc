@@ -1,11 +1,10 @@
 #include "loop/parse.h"
 
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 
-#include "loop/constant_text.h"
+#include "expr/constant_text.h"
 #include "loop/loop_reader.h"
 #include "loop/loop_text.h"
 #include "loop/parse_def.h"
@@ -13,17 +12,9 @@
 namespace coil {
 namespace {
 
-constexpr uint64_t kMostContents = uint64_t{4} << 30;  // bytes of all constants together
-constexpr int kMaxNesting = 50;                        // of control flow
+constexpr int kMaxNesting = 50;  // of control flow
 
 using Lines = std::span<const std::string_view>;
-
-// Whether an expression would read a size's name as something else.
-bool reads_otherwise(const std::string& label) {
-  const bool numbered = label.size() > 1 && label.find_first_not_of("0123456789", 1) == std::string::npos;
-  return !is_plain_name(label) || (numbered && (label[0] == 'i' || label[0] == 't' || label[0] == 'v')) ||
-         std::find(std::begin(kWords), std::end(kWords), label) != std::end(kWords);
-}
 
 class Parser {
  public:
@@ -57,19 +48,14 @@ class Parser {
       words.fail("an indented line follows, which belongs to nothing");
     }
     if (!words.failed() && !words.at_end()) words.fail("unexpected text");
-    return words.failed() ? at_line(words.problem(), number) : ok_status();
-  }
-
-  static Error at_line(Error error, size_t number) {
-    error.message = fmt::format("line {}, {}", number, error.message);
-    return error;
+    return words.failed() ? words.problem_in(number) : ok_status();
   }
 
   // A space behind the word: buffers may be named so, and a colon follows their names.
   void read_line(LoopReader& words) {
     if (words.accept("size ")) return read_size(words);
     if (words.accept("one ")) return assume_one(words);
-    if (words.accept("outer ")) return program_.outer_sizes.push_back(symbol(words));
+    if (words.accept("outer ")) return program_.outer_sizes.push_back(words.symbol());
     if (words.accept("input ")) return read_input(words);
     if (words.accept("constant ")) return read_stored(words, BufferInfo::Kind::constant);
     if (words.accept("state ")) return read_stored(words, BufferInfo::Kind::state);
@@ -102,8 +88,6 @@ class Parser {
   void assume_one(LoopReader& words) {
     if (const Expr size = words.index()) program_.pool->assume_one(size);
   }
-
-  SymbolId symbol(LoopReader& words) { return read_symbol(words, *program_.pool); }
 
   BufferId add(LoopReader& words, BufferInfo::Kind kind) {
     BufferInfo b;
@@ -142,25 +126,10 @@ class Parser {
 
   void read_stored(LoopReader& words, BufferInfo::Kind kind) {
     BufferInfo& b = program_.buffer(add(words, kind));
-    StoredAs stored{b.dtype, {}, {}, 0};
-    if (!numbers(b.sizes, &stored.sizes) || !numbers(b.strides, &stored.strides) || stored.sizes.size() != stored.strides.size())
-      return words.fail("what is stored has sizes and strides that are numbers of 0 or more");
-    const std::optional<int64_t> elements = elements_of(stored.sizes, stored.strides);
-    const uint64_t most = (kMostContents - *contents_) / static_cast<uint64_t>(byte_size(b.dtype));
-    if (!elements || static_cast<uint64_t>(*elements) > most) return words.fail(fmt::format("the constants take more than {} bytes", kMostContents));
-    stored.elements = *elements;
-    *contents_ += static_cast<uint64_t>(*elements * byte_size(b.dtype));
-    if (words.failed()) return;
-    if (words.accept("=")) b.data = read_contents(words, stored);
-    else b.data = kind == BufferInfo::Kind::state ? zeros(stored) : drawn_contents(b.name, stored);
-  }
-
-  static bool numbers(const std::vector<Expr>& exprs, std::vector<int64_t>* values) {
-    for (Expr e : exprs) {
-      if (!e || !e->is_constant() || e->as_int() < 0) return false;
-      values->push_back(e->as_int());
-    }
-    return true;
+    const std::optional<StoredAs> stored = stored_as(words, b.dtype, b.sizes, b.strides, contents_);
+    if (!stored) return;
+    if (words.accept("=")) b.data = read_contents(words, *stored);
+    else b.data = kind == BufferInfo::Kind::state ? zeros(*stored) : drawn_contents(b.name, *stored);
   }
 
   void read_check(LoopReader& words) {
@@ -195,7 +164,7 @@ class Parser {
     while (words.accept(";"));
     words.expect("=");
     if (words.failed()) return;
-    read_def(words, *program_.pool, loop.def);
+    read_def(words, loop.def);
     loop.op = words.accept("; op") ? words.name() : usual_op(program_.buffer(loop.outputs[0]).name);
     if (words.accept("; asserts")) loop.assertion = words.quoted();
     if (words.failed()) return;
@@ -212,7 +181,7 @@ class Parser {
         LoopReader piece(program_, buffers_, lines[i]);
         concat->pieces.push_back(read_piece(piece));
         if (!piece.failed() && !piece.at_end()) piece.fail("unexpected text");
-        if (piece.failed()) return at_line(piece.problem(), number + i);
+        if (piece.failed()) return piece.problem_in(number + i);
       }
       return ok_status();
     }
@@ -242,7 +211,7 @@ class Parser {
       captures.emplace_back(std::move(own), words.buffer());
     }
     if (!words.failed() && nesting_ >= kMaxNesting) words.fail("control flow is nested too deeply");
-    if (words.failed()) return at_line(words.problem(), number);
+    if (words.failed()) return words.problem_in(number);
     std::vector<std::string_view> inside;
     for (size_t i = 1; i < lines.size(); ++i) inside.push_back(lines[i].substr(4));
     Parser parser(program_.pool, contents_, nesting_ + 1);
@@ -253,7 +222,7 @@ class Parser {
       if (found == parser.buffers_.end()) words.fail(fmt::format("the part has no input '{}'", own));
       else part.captures.emplace_back(found->second, outer);
     }
-    if (words.failed()) return at_line(words.problem(), number);
+    if (words.failed()) return words.problem_in(number);
     part.program = std::make_shared<const LoopProgram>(std::move(program));
     return part;
   }
@@ -268,12 +237,7 @@ class Parser {
 }  // namespace
 
 Result<LoopProgram> parse_loops(std::string_view text) {
-  std::vector<std::string_view> lines;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    lines.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
+  const std::vector<std::string_view> lines = lines_of(text);
   uint64_t contents = 0;
   TRY(LoopProgram program, Parser(std::make_shared<ExprPool>(), &contents, 0).run(lines, 1));
   if (const Status sound = verify(program); !sound.ok()) return Error{ErrorCode::bad_program, sound.error().message, "", ""};

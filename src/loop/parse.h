@@ -8,11 +8,9 @@
 
 namespace coil {
 
-// What the text does not hold: source lines (Loop::origins) and constants of more than kShownElements elements, which get numbers from -1 to 1 that follow from
-// their names (integers: 0 and 1); states begin as zeros. The program is verified. Errors: bad_program, with the line and what was expected there; a user's
+// What the text does not hold: source lines (Loop::origins) and constants of more than kShownElements elements, which get numbers that follow from their names
+// (expr/constant_text.h); states begin as zeros. The program is verified. Errors: bad_program, with the line and what was expected there; a user's
 // kernel is one, for its code is not in the text.
 Result<LoopProgram> parse_loops(std::string_view text);
-
-inline constexpr int64_t kShownElements = 16;
 
 }  // namespace coil

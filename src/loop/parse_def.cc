@@ -108,9 +108,9 @@ Compact read_compact(LoopReader& words) {
   return d;
 }
 
-ReadSize read_read(LoopReader& words, const ExprPool& pool) {
+ReadSize read_read(LoopReader& words) {
   ReadSize d;
-  d.symbol = read_symbol(words, pool);
+  d.symbol = words.symbol();
   words.expect("from");
   d.source = words.buffer();
   if (words.accept(", at most")) d.limit = words.index();
@@ -124,10 +124,10 @@ Region read_branch(LoopReader& words) {
   return d;
 }
 
-Region read_region_loop(LoopReader& words, const ExprPool& pool) {
+Region read_region_loop(LoopReader& words) {
   Region d;
   d.kind = Region::Kind::loop;
-  d.step = read_symbol(words, pool);
+  d.step = words.symbol();
   if (words.accept("<")) d.steps = words.index();
   words.expect("from");
   words.expect("[");
@@ -159,15 +159,6 @@ bool read_template(LoopReader& words, LoopDef& def) {
 
 }  // namespace
 
-SymbolId read_symbol(LoopReader& words, const ExprPool& pool) {
-  const std::string label = words.name();
-  for (size_t i = 0; i < pool.num_symbols(); ++i) {
-    if (pool.symbol_info(SymbolId(i)).label == label) return SymbolId(i);
-  }
-  words.fail(fmt::format("there is no size '{}'", label));
-  return {};
-}
-
 const char* part_title(Region::Kind kind, size_t part) {
   static constexpr const char* kTitles[2][2] = {{"where it holds", "otherwise"}, {"step", "while"}};
   return kTitles[kind == Region::Kind::loop][std::min<size_t>(part, 1)];
@@ -185,7 +176,7 @@ Concat::Piece read_piece(LoopReader& words) {
   return piece;
 }
 
-void read_def(LoopReader& words, ExprPool& pool, LoopDef& def) {
+void read_def(LoopReader& words, LoopDef& def) {
   if (words.next("[")) def = read_pointwise(words);
   else if (const auto op = reduce_op(words)) def = read_reduction(words, *op);
   else if (words.accept("scan")) def = read_scan(words);
@@ -193,9 +184,9 @@ void read_def(LoopReader& words, ExprPool& pool, LoopDef& def) {
   else if (words.accept("sort")) def = read_sort(words);
   else if (words.accept("library")) def = read_library(words);
   else if (words.accept("compact")) def = read_compact(words);
-  else if (words.accept("read")) def = read_read(words, pool);
+  else if (words.accept("read")) def = read_read(words);
   else if (words.accept("branch")) def = read_branch(words);
-  else if (words.accept("loop")) def = read_region_loop(words, pool);
+  else if (words.accept("loop")) def = read_region_loop(words);
   else if (words.accept("user")) words.fail("a user's kernel, whose code is not in the text");
   else if (!read_template(words, def)) words.fail("expected a definition");
 }

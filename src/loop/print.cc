@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "loop/constant_text.h"
+#include "expr/constant_text.h"
 #include "loop/loop_text.h"
 #include "loop/parse.h"
 #include "loop/parse_def.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "loop/memory.h"
+#include "ops/memory.h"
 #include "loop/simplify_body.h"
 #include "lower/dequantised.h"
 #include "lower/quantised_rows.h"

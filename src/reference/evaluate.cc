@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "loop/memory.h"
+#include "ops/memory.h"
 
 namespace coil::reference {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <span>
 
-#include "loop/memory.h"
+#include "ops/memory.h"
 #include "schedule/depthwise.h"
 #include "schedule/schedule.h"
 

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "loop/interpret.h"
-#include "loop/memory.h"
+#include "ops/memory.h"
 #include "loop/recorder.h"
 #include "tests/loop/recorded_program.h"
 

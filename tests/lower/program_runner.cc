@@ -7,7 +7,7 @@
 #include "device/model_abi.h"
 #include "frontend/program_reader.h"
 #include "loop/interpret.h"
-#include "loop/memory.h"
+#include "ops/memory.h"
 #include "lower/lower.h"
 #include "lower/pipeline.h"
 #include "passes/pipeline.h"
@@ -103,13 +103,17 @@ void compare_output(const std::string& name, const TensorData& got, const NpyArr
 
 }  // namespace
 
+Result<LoopProgram> passed_loops(LoopProgram lowered, bool fold) {
+  std::vector<std::string> skip = {"demanded_ranges"};
+  if (!fold) skip.emplace_back("fold_constants");
+  return run_loop_passes(std::move(lowered), {{}, skip, {}});
+}
+
 Result<LoopProgram> lower_file(const std::string& path, bool fold, Graph* graph_out) {
   TRY(Graph graph, read_program_file(path));
   TRY(graph, run_passes(std::move(graph)));
   TRY(LoopProgram program, lower(graph));
-  std::vector<std::string> skip = {"demanded_ranges"};
-  if (!fold) skip.emplace_back("fold_constants");
-  TRY(program, run_loop_passes(std::move(program), {{}, skip, {}}));
+  TRY(program, passed_loops(std::move(program), fold));
   if (graph_out) *graph_out = std::move(graph);
   return program;
 }

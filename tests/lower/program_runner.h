@@ -11,6 +11,8 @@ namespace coil::testing {
 
 // Exported program -> loop program, through all passes. Verified. `fold`: constants are folded.
 Result<LoopProgram> lower_file(const std::string& path, bool fold, Graph* graph = nullptr);
+// Its last step: a lowered program through the passes of loops.
+Result<LoopProgram> passed_loops(LoopProgram lowered, bool fold);
 
 struct Comparison {
   double worst = 0;   // largest |difference| / scale of its output

@@ -8,8 +8,12 @@
 #include <fstream>
 #include <map>
 
+#include "frontend/program_reader.h"
 #include "loop/parse.h"
+#include "lower/lower.h"
+#include "passes/pipeline.h"
 #include "tests/lower/program_runner.h"
+#include "tests/passes/read_back.h"
 #include "tests/paths.h"
 
 namespace coil {
@@ -67,18 +71,35 @@ Result<LoopProgram> read_back(const LoopProgram& program) {
   return again;
 }
 
+// The program after its passes, read back from its text (tests/passes/text_test.cc does the stages before).
+Result<Graph> simplified_by_text(const std::string& path) {
+  TRY(Graph graph, read_program_file(path));
+  TRY(graph, run_passes(std::move(graph)));
+  return testing::read_back(graph);
+}
+
+Result<LoopProgram> loops_of(const Graph& graph, bool fold) {
+  TRY(LoopProgram program, lower(graph));
+  return testing::passed_loops(std::move(program), fold);
+}
+
 void expect_right(const fs::path& program, const std::vector<fs::path>& sets, double tolerance, bool fold) {
   SCOPED_TRACE(program.string());
-  Graph graph;
-  auto lowered = testing::lower_file(program.string(), fold, &graph);
+  Graph original;
+  auto expected = testing::lower_file(program.string(), fold, &original);
+  ASSERT_TRUE(expected.ok()) << expected.error().to_string();
+  auto graph = simplified_by_text(program.string());
+  ASSERT_TRUE(graph.ok()) << graph.error().to_string();
+  auto lowered = loops_of(graph.value(), fold);
   ASSERT_TRUE(lowered.ok()) << lowered.error().to_string();
+  ASSERT_EQ(to_string(lowered.value()), to_string(expected.value()));
   auto again = read_back(lowered.value());
   ASSERT_TRUE(again.ok()) << again.error().to_string();
   if (calls_library(lowered.value())) return;
   for (const fs::path& set : sets) {
     auto arrays = read_npz(set.string());
     ASSERT_TRUE(arrays.ok()) << arrays.error().to_string();
-    auto result = testing::compare_with_eager(graph, again.value(), arrays.value(), tolerance);
+    auto result = testing::compare_with_eager(graph.value(), again.value(), arrays.value(), tolerance);
     ASSERT_TRUE(result.ok()) << set << ": " << result.error().to_string();
     EXPECT_TRUE(result.value().where.empty()) << set << ": " << result.value().where;
   }

@@ -33,7 +33,7 @@ const Pass* find_pass(const std::string& name) {
 }
 
 std::string run_pass(const Pass& pass, std::string_view input) {
-  Result<Graph> graph = parse_graph(input);
+  Result<Graph> graph = testing::graph_of(input);
   if (!graph.ok()) return "input: " + graph.error().to_string() + "\n";
   Result<Graph> after = pass.run(graph.value());
   if (!after.ok()) return after.error().to_string() + "\n";

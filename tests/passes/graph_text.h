@@ -1,5 +1,5 @@
-// Graphs from text, for tests: the form that to_string(Graph) prints, with leave to be short. Arguments without a name are in
-// schema order, omitted ones have their default, weights are zeros.
+// Graphs from text, for tests: the form that to_string(Graph) prints, with leave to be short. The first line may be missing, arguments without a name are in
+// schema order, and those that are left out have their defaults.
 //
 //   dim batch: 1..64
 //   input user %x: f32[batch, 4]
@@ -8,12 +8,16 @@
 //   return %y
 #pragma once
 
+#include <string>
 #include <string_view>
 
-#include "graph/graph.h"
+#include "frontend/graph_text.h"
+#include "graph/parse.h"
 
-namespace coil {
+namespace coil::testing {
 
-Result<Graph> parse_graph(std::string_view text);
+inline Result<Graph> graph_of(std::string_view text) {
+  return read_graph_text(is_graph_text(text) ? std::string(text) : "program\n" + std::string(text), LeftOut::defaults);
+}
 
-}  // namespace coil
+}  // namespace coil::testing

@@ -147,5 +147,74 @@ def test_loops_that_are_none_are_refused(tmp_path):
     assert_refused(coil("debug", tmp_path / "noise.txt"), "line 1", code=104)
     (tmp_path / "user.txt").write_text("input x: f32[4]\ny: f32[4] = user mine: x[i0]\noutput y\n")
     assert_refused(coil("debug", tmp_path / "user.txt"), "a user's kernel, whose code is not in the text", code=104)
-    assert_refused(coil("debug", tmp_path / "user.txt", "--stage", "plan"), "one stage of loops", code=402)
+    assert_refused(coil("debug", tmp_path / "user.txt", "--stage", "plan"), "one stage", code=402)
     assert_refused(coil("debug", tmp_path / "none.txt"), "does not exist", code=1)
+
+
+def test_a_stage_of_a_graph_is_a_test_case(made, tmp_path):
+    dump, _, _, _ = made
+    stages = sorted(dump.glob("*_graph*.txt"))
+    assert len(stages) == 8
+    for stage in (stages[0], stages[3], stages[-1]):
+        done = coil_json("debug", stage)
+        assert done["kernels"] and done["first"] is None, stage
+    # The stages that follow are those of the compile of the whole program.
+    text = coil_ok("debug", stages[0], "-o", tmp_path / "again").stdout
+    assert "of the bound" in text and "right: " in text
+    for name in ("graph_functionalize", "graph_dead_code", "loops_lowered"):
+        one, other = [next(folder.glob(f"*_{name}.txt")).read_text() for folder in (dump, tmp_path / "again")]
+        assert one == other, name
+    assert list((tmp_path / "again").glob("*_plan.txt"))
+
+
+GRAPH = """program
+dim rows (s0): 1..100
+input parameter %w: f32[4, 8] = layer.weight
+input user %x: f32[rows, 8]
+%t: f32[8, 4] strides [1, 8] = aten.t.default(%w)
+%product: f32[rows, 4] = aten.mm.default(%x, %t)  # model.py:3
+%act: f32[rows, 4] = aten.add.Tensor(%product, other=1.25)
+%total: f32[rows] = aten.sum.dim_IntList(%act, dim=[1])
+return %total
+"""
+
+
+def test_an_edited_graph_and_a_wrong_kernel(tmp_path):
+    graph = tmp_path / "graph.txt"
+    graph.write_text(GRAPH)
+    for rows in (1, 7, 100):
+        assert coil_json("debug", graph, "--shape", f"rows={rows}")["first"] is None
+    coil_ok("debug", graph, "-o", tmp_path / "out", "--shape", "rows=7")
+    assert "+ 1.25" in next((tmp_path / "out").glob("*_loops.txt")).read_text()
+    # The edited program is another one, all the way to the code.
+    graph.write_text(GRAPH.replace("1.25", "2.5"))
+    coil_ok("debug", graph, "-o", tmp_path / "edited", "--shape", "rows=7")
+    assert "+ 2.5" in next((tmp_path / "edited").glob("*_loops.txt")).read_text()
+    kernels = next((tmp_path / "edited").glob("*_kernels_0.cc")).read_text()
+    assert "2.5f" in kernels and "1.25f" not in kernels
+    # The reference knows what a kernel should do.
+    head, *functions = kernels.split('extern "C"')
+    text = next(f for f in functions if "2.5f" in f)
+    function = re.search(r"COIL_NAME\((\w+)\)", text).group(1)
+    name = max((k["name"] for k in coil_json("debug", graph)["kernels"] if function.startswith(k["name"])), key=len)
+    alone = f'{head}extern "C"{text}'
+    (tmp_path / "bad.cc").write_text(alone.replace("2.5f", "3.5f"))
+    found = coil("debug", graph, "--shape", "rows=7", "--replace-kernel", f"{function}={tmp_path / 'bad.cc'}")
+    assert found.returncode == 1 and name in found.stdout and "right" not in found.stdout, found.stdout + found.stderr
+
+
+def test_graphs_that_are_none_are_refused(tmp_path):
+    graph = tmp_path / "graph.txt"
+    for wrong, said in (
+        (GRAPH.replace("%x, %t", "%x, %u"), "line 6, column 48: there is no value '%u' before this line"),
+        (GRAPH.replace("other=1.25", "othr=1.25"), "line 7, column 58: aten.add.Tensor has no argument 'othr'"),
+        (GRAPH.replace("other=1.25", 'other="1.25"'), "argument 'other' is a string, which the operator does not take"),
+        (GRAPH.replace("dim=[1]", "dim=[1.5]"), "argument 'dim' is a list of floats instead of a list"),
+        (GRAPH.replace("aten.mm.default", "user my.mm"), "a user's kernel, whose code is not in the text"),
+        (GRAPH.replace("rows", "workers"), "'workers' cannot name a dynamic dimension"),
+        (GRAPH.replace("%act: f32[rows, 4]", "%act: f32[rows, 40]"), "a dimension of 4 does not go with a result that has 40 there"),
+    ):
+        graph.write_text(wrong)
+        assert_refused(coil("debug", graph), said, code=104)
+    graph.write_bytes(b"program\n" + bytes(range(256)))
+    assert_refused(coil("debug", graph), "line 2, column", code=104)

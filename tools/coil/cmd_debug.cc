@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "command.h"
 #include "compiler/kernel_programs.h"
-#include "debug_loops.h"
+#include "debug_stage.h"
 #include "diff_text.h"
 #include "line_diff.h"
 #include "load_model.h"
@@ -160,8 +160,8 @@ Result<int> debug(const Arguments& a) {
   std::error_code ignored;
   if (a.path.ends_with(".txt")) {
     if (a.kernels || a.changes || !a.stage.empty())
-      return Error{ErrorCode::bad_option, "--stage, --changes and --kernel-programs are for a program or a folder; this is one stage of loops", a.path, ""};
-    return debug_loops({a.path, a.output, a.inputs, a.compile, a.json});
+      return Error{ErrorCode::bad_option, "--stage, --changes and --kernel-programs are for a program or a folder; this is one stage", a.path, ""};
+    return debug_stage({a.path, a.output, a.inputs, a.compile, a.json});
   }
   const bool folder = std::filesystem::is_directory(a.path, ignored);
   if (folder && (!a.output.empty() || !a.inputs.none() || a.kernels))
@@ -179,10 +179,10 @@ Result<int> debug(const Arguments& a) {
 Action add_debug(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("path", a->path,
-                 "folder of COIL_DUMP, exported program, or one stage of loops as text: it is compiled, and each kernel compared with the reference")
+                 "folder of COIL_DUMP, exported program, or one stage (a graph or loops) as text: it is compiled, and each kernel compared with the reference")
       .required()
-      .type_name("DIR|MODEL.pt2|LOOPS.txt");
-  app.add_option("-o,--output", a->output, "of a program or of loops: the folder to write").type_name("DIR");
+      .type_name("DIR|MODEL.pt2|STAGE.txt");
+  app.add_option("-o,--output", a->output, "of a program or a stage: the folder to write").type_name("DIR");
   add_input_options(app, a->inputs);
   app.add_flag("--kernel-programs", a->kernels, "of a program: each kernel becomes a program of its own in DIR/kernels; --input and --shape say so too");
   app.add_option("--stage", a->stage, "print one stage, by its name or number, and what it changed").type_name("NAME");
@@ -196,7 +196,8 @@ Action add_debug(CommandLine& app) {
       "  make -C debug/kernels/003_softmax_b784c542 run\n"
       "  coil debug debug --stage loops_find_attention\n"
       "  coil debug debug --changes\n"
-      "  coil debug debug/08_loops_lowered.txt     edited or not: loops as a test case");
+      "  coil debug debug/03_graph_functionalize.txt     edited or not: a graph as a test case\n"
+      "  coil debug debug/08_loops_lowered.txt           loops likewise");
   return [a] { return debug(*a); };
 }
 

@@ -1,4 +1,4 @@
-// Elements in memory as the interpreter's doubles and integers.
+// Elements in memory as the doubles and integers that the interpreter computes with.
 #pragma once
 
 #include <bit>

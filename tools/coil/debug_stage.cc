@@ -1,4 +1,4 @@
-#include "debug_loops.h"
+#include "debug_stage.h"
 
 #include <fmt/format.h>
 
@@ -9,6 +9,8 @@
 #include "compiler/dump.h"
 #include "compiler/kernel_diff.h"
 #include "diff_text.h"
+#include "frontend/graph_text.h"
+#include "graph/parse.h"
 #include "load_model.h"
 #include "loop/interpret.h"
 #include "loop/parse.h"
@@ -35,7 +37,7 @@ std::string to_text(const WatchedBuild& build, const KernelDiff& diff) {
 }
 
 Json to_json(const std::string& path, const WatchedBuild& build, const KernelDiff& diff) {
-  return {{"loops", path}, {"kernels", verdicts_json(build, diff)}, {"first", diff.first ? difference_json(*diff.first) : Json(nullptr)}};
+  return {{"stage", path}, {"kernels", verdicts_json(build, diff)}, {"first", diff.first ? difference_json(*diff.first) : Json(nullptr)}};
 }
 
 // Loops that were edited may read what is not there: the interpreter looks where each load goes, before generated code does not.
@@ -51,26 +53,38 @@ Status check_reads(const LoopProgram& loops, std::span<const CoilTensorView> inp
   }
 }
 
+Error at_stage(Error error, const std::string& path, const char* names) {
+  Error named = std::move(error).with_context(shown(path));
+  if (named.hint.empty()) named.hint = fmt::format("a stage whose name begins with {}, of COIL_DUMP or coil debug -o (docs/debugging.md)", names);
+  return named;
+}
+
+Result<WatchedBuild> build(const StageArguments& a, const CompileOptions& options, const Dump& dump) {
+  TRY(const std::string text, read_text_file(a.path, kMostText));
+  if (is_graph_text(text)) {
+    auto graph = read_graph_text(text, LeftOut::defaults);
+    if (!graph.ok()) return at_stage(std::move(graph).error(), a.path, "`graph`");
+    return build_watched(graph.value(), options, dump);
+  }
+  auto loops = parse_loops(text);
+  if (!loops.ok()) return at_stage(std::move(loops).error(), a.path, "`graph` or `loops`");
+  return build_watched(std::move(loops).value(), options, dump);
+}
+
 }  // namespace
 
-Result<int> debug_loops(const LoopsArguments& a) {
-  TRY(const std::string text, read_text_file(a.path, kMostText));
-  auto loops = parse_loops(text);
-  if (!loops.ok()) {
-    Error error = std::move(loops).error().with_context(shown(a.path));
-    if (error.hint.empty()) error.hint = "a stage whose name begins with `loops`, of COIL_DUMP or coil debug -o (docs/debugging.md)";
-    return error;
-  }
+Result<int> debug_stage(const StageArguments& a) {
   Progress silent;
   TRY(CompileOptions options, compile_options(a.compile, silent));
   const Dump dump(a.output, options.log);
   TRY_STATUS(dump.ready());
-  TRY(const WatchedBuild build, build_watched(std::move(loops).value(), options, dump));
+  TRY(const WatchedBuild built, build(a, options, dump));
   CallInputs inputs;
-  TRY_STATUS(gather_for_package(a.inputs, build.package, &inputs));
-  TRY_STATUS(check_reads(build.loops, inputs.views, a.path));
-  TRY(const KernelDiff diff, diff_kernels(build, inputs.views, options, {}));
-  put(a.json ? json_text(to_json(a.path, build, diff)) : to_text(build, diff));
+  TRY_STATUS(gather_for_package(a.inputs, built.package, &inputs));
+  const bool from_graph = built.graph.pool != nullptr;  // then the lowering made no reads outside of its values
+  if (!from_graph) TRY_STATUS(check_reads(built.loops, inputs.views, a.path));
+  TRY(const KernelDiff diff, diff_kernels(built, inputs.views, options, {}));
+  put(a.json ? json_text(to_json(a.path, built, diff)) : to_text(built, diff));
   return diff.first ? 1 : 0;
 }
 
