@@ -114,16 +114,16 @@ PlanMemory::Piece PlanMemory::piece(BufferId id) {
     case Placement::Kind::late: return within(late_[row], value(p.offset), bytes, id);
     case Placement::Kind::row: {
       const Piece whole = piece(BufferId(p.index));
-      const int64_t begin = image_ * value(p.offset);
-      CHECK(images_ && begin >= 0 && begin + bytes <= whole.bytes, fmt::format("'{}' is no row of its buffer", b.info.name));
+      CHECK(image_, fmt::format("'{}' is a row of a buffer where there is no image", b.info.name));
+      const int64_t begin = image_->number * value(p.offset);
+      CHECK(begin >= 0 && begin + bytes <= whole.bytes, fmt::format("'{}' is no row of its buffer", b.info.name));
       return {whole.data + begin, bytes};
     }
     case Placement::Kind::part: {
-      CHECK(images_, fmt::format("'{}' has its place in the memory of an image, where there is none", b.info.name));
-      const Piece all = piece(images_->scratch);
-      const int64_t begin = worker_ * value(images_->part_bytes) + value(p.offset);
-      CHECK(begin >= 0 && begin + bytes <= all.bytes, fmt::format("'{}' is not within the memory of an image", b.info.name));
-      return {all.data + begin, bytes};
+      CHECK(image_, fmt::format("'{}' has its place in the memory of an image, where there is none", b.info.name));
+      const int64_t begin = value(p.offset);
+      CHECK(begin >= 0 && begin + bytes <= image_->part.bytes, fmt::format("'{}' is not within the memory of an image", b.info.name));
+      return {image_->part.data + begin, bytes};
     }
     default: break;
   }

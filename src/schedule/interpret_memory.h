@@ -52,8 +52,12 @@ class PlanMemory {
   void spoil(BufferId id);
   std::vector<uint8_t> take_states() { return std::move(states_); }
 
-  // --- image by image: the number of the image, and the worker whose part of the mark's memory is used. Null: not within such a mark.
-  void set_image(const ControlMark* mark, int64_t image, int64_t worker) { images_ = mark, image_ = image, worker_ = worker; }
+  // --- image by image: the number of the image, and the part of the mark's memory that its worker has.
+  struct Image {
+    int64_t number;
+    Piece part;
+  };
+  void set_image(std::optional<Image> image) { image_ = image; }
 
  private:
   using Bytes = std::vector<uint8_t>;
@@ -71,8 +75,7 @@ class PlanMemory {
   std::vector<Bytes> inputs_, late_;
   std::map<int, Bytes> outputs_, constants_;
   std::map<BufferId, Bytes> plain_;
-  const ControlMark* images_ = nullptr;
-  int64_t image_ = 0, worker_ = 0;
+  std::optional<Image> image_;  // nullopt: not within such marks
 };
 
 }  // namespace coil

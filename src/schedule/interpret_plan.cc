@@ -90,7 +90,7 @@ Status PlanInterpreter::run_region(size_t begin, size_t end) {
   const auto& mark = std::get<ControlMark>(plan_.kernels[begin].def);
   memory_->spoil(mark.scratch);
   if (mark.kind == ControlMark::Kind::branch) return run_branch(begin, end, mark);
-  return mark.kind == ControlMark::Kind::loop ? run_loop(begin, end, mark) : run_images(begin, end, mark);
+  return mark.kind == ControlMark::Kind::loop ? run_loop(begin, end, mark) : run_images(begin + 1, end, mark);
 }
 
 Status PlanInterpreter::run_branch(size_t begin, size_t end, const ControlMark& mark) {
@@ -117,16 +117,30 @@ Status PlanInterpreter::run_loop(size_t begin, size_t end, const ControlMark& ma
 }
 
 // As many images as make full rounds are spread, one worker each; the others come one after the other, each on all workers.
-Status PlanInterpreter::run_images(size_t begin, size_t end, const ControlMark& mark) {
+Status PlanInterpreter::run_images(size_t first, size_t end, const ControlMark& mark) {
   const int64_t images = memory_->value(mark.steps), workers = settings_.workers, even = images - images % workers;
+  const PlanMemory::Piece all = memory_->piece(mark.scratch);
+  const int64_t one = memory_->value(mark.part_bytes);
   for (int64_t image = 0; image < images; ++image) {
-    memory_->set_symbol(plan_.workers, image < even ? 1 : workers);
-    memory_->set_image(&mark, image, image < even ? image % workers : 0);
-    TRY_STATUS(run_range(begin + 1, end));
+    const bool alone = image < even;
+    const int64_t begin = alone ? image % workers * one : 0;
+    CHECK(begin + (alone ? one : 0) <= all.bytes, "more workers than have a part of the memory of images");
+    memory_->set_image(PlanMemory::Image{image, {all.data + begin, alone ? one : all.bytes}});
+    memory_->set_symbol(plan_.workers, alone ? 1 : workers);
+    TRY_STATUS(run_range(first, end));
   }
   memory_->set_symbol(plan_.workers, workers);
-  memory_->set_image(nullptr, 0, 0);
+  memory_->set_image(std::nullopt);
   return ok_status();
+}
+
+// Whole results, of which the old contents count nothing: an operand that lies there is gone before it is read, as it may be when a kernel of several
+// threads reads it. Loops may write a part of a buffer, or over what they read.
+void PlanInterpreter::spoil_results(const KernelBuffers& used) {
+  for (BufferId id : used.writes) {
+    const bool computed = plan_.buffer(id).info.kind == BufferInfo::Kind::computed;
+    if (computed && std::find(used.reads.begin(), used.reads.end(), id) == used.reads.end()) memory_->spoil(id);
+  }
 }
 
 bool PlanInterpreter::is_true(BufferId predicate) { return *memory_->piece(predicate).data != 0; }
@@ -135,8 +149,9 @@ Status PlanInterpreter::run_kernel(size_t n) {
   const Kernel& k = plan_.kernels[n];
   Status done = ok_status();
   try {
-    const std::vector<BufferId> own = buffers_of(k).own;
-    for (BufferId id : own) memory_->spoil(id);
+    const KernelBuffers used = buffers_of(k);
+    for (BufferId id : used.own) memory_->spoil(id);
+    if (!std::holds_alternative<LoopKernel>(k.def) && !std::holds_alternative<CopyKernel>(k.def)) spoil_results(used);
     if (const auto* loop = std::get_if<LoopKernel>(&k.def)) done = run_loop_kernel(*memory_, *loop);
     else if (const auto* t = std::get_if<TemplateKernel>(&k.def)) done = run_template_kernel(*memory_, *t);
     else if (const auto* sort = std::get_if<SortKernel>(&k.def)) done = run_sort_kernel(*memory_, *sort);
@@ -144,7 +159,7 @@ Status PlanInterpreter::run_kernel(size_t n) {
     else if (const auto* read = std::get_if<ReadKernel>(&k.def)) done = run_read(*read);
     else if (const auto* library = std::get_if<LibraryKernel>(&k.def)) done = run_library_kernel(*memory_, *library);
     else done = Error{ErrorCode::unsupported_feature, "the user's kernel " + std::get<UserCallKernel>(k.def).def.kernel->name + " has no reference", "", ""};
-    for (BufferId id : own) memory_->spoil(id);
+    for (BufferId id : used.own) memory_->spoil(id);
   } catch (const InternalError& error) {
     return Error{ErrorCode::internal, fmt::format("kernel {} '{}': {}", n, k.name, error.what()), "", ""};
   }

@@ -13,7 +13,7 @@
 
 #include "base/result.h"
 #include "schedule/interpret_memory.h"
-#include "schedule/kernel_plan.h"
+#include "schedule/kernel_buffers.h"
 
 namespace coil {
 
@@ -35,8 +35,9 @@ class PlanInterpreter {
   Status run_region(size_t begin, size_t end);
   Status run_branch(size_t begin, size_t end, const ControlMark& mark);
   Status run_loop(size_t begin, size_t end, const ControlMark& mark);
-  Status run_images(size_t begin, size_t end, const ControlMark& mark);
+  Status run_images(size_t first, size_t end, const ControlMark& mark);
   Status run_kernel(size_t n);
+  void spoil_results(const KernelBuffers& used);
   Status run_copy(const CopyKernel& k);
   Status run_read(const ReadKernel& k);
   Status check_sizes();
