@@ -10,9 +10,9 @@
 namespace coil {
 namespace {
 
-constexpr uint8_t kNothing = 0xff;      // NaN in every floating type
-constexpr int64_t kMost = 1LL << 33;    // bytes of one piece of memory
-constexpr size_t kRoom = 8;             // so that the memory of nothing is somewhere
+constexpr uint8_t kNothing = 0xff;    // NaN in every floating type
+constexpr int64_t kMost = 1LL << 33;  // bytes of one piece of memory
+constexpr size_t kRoom = 8;           // so that the memory of nothing is somewhere
 
 std::vector<uint8_t> fresh(int64_t bytes) {
   CHECK(bytes >= 0 && bytes <= kMost, "more memory than an interpreter has");
@@ -101,6 +101,7 @@ PlanMemory::Piece PlanMemory::piece(BufferId id) {
     Bytes& all = constant(row);
     return {all.data(), static_cast<int64_t>(all.size() - kRoom)};
   }
+  if (p.kind == Placement::Kind::part) return piece_of_part(b);
   const int64_t bytes = bytes_of(b.info);
   switch (p.kind) {
     case Placement::Kind::input: return within(inputs_[row], 0, bytes, id);
@@ -119,16 +120,21 @@ PlanMemory::Piece PlanMemory::piece(BufferId id) {
       CHECK(begin >= 0 && begin + bytes <= whole.bytes, fmt::format("'{}' is no row of its buffer", b.info.name));
       return {whole.data + begin, bytes};
     }
-    case Placement::Kind::part: {
-      CHECK(image_, fmt::format("'{}' has its place in the memory of an image, where there is none", b.info.name));
-      const int64_t begin = value(p.offset);
-      CHECK(begin >= 0 && begin + bytes <= image_->part.bytes, fmt::format("'{}' is not within the memory of an image", b.info.name));
-      return {image_->part.data + begin, bytes};
-    }
     default: break;
   }
   CHECK(false, fmt::format("'{}' has no place", b.info.name));
   return {};
+}
+
+// In the memory of an image the number of workers is that of those which share it.
+PlanMemory::Piece PlanMemory::piece_of_part(const PlanBuffer& b) {
+  CHECK(image_, fmt::format("'{}' has its place in the memory of an image, where there is none", b.info.name));
+  int64_t& workers = symbols_[static_cast<size_t>(plan_.workers.index)];
+  const int64_t all = std::exchange(workers, image_->workers);
+  const int64_t begin = value(b.placement.offset), bytes = bytes_of(b.info);
+  workers = all;
+  CHECK(begin >= 0 && begin + bytes <= image_->part.bytes, fmt::format("'{}' is not within the memory of an image", b.info.name));
+  return {image_->part.data + begin, bytes};
 }
 
 interpreter::Tensor PlanMemory::linear(BufferId id) {

@@ -52,10 +52,11 @@ class PlanMemory {
   void spoil(BufferId id);
   std::vector<uint8_t> take_states() { return std::move(states_); }
 
-  // --- image by image: the number of the image, and the part of the mark's memory that its worker has.
+  // --- image by image: the number of the image, and the part of the mark's memory that its worker has, where so many workers share it.
   struct Image {
     int64_t number;
     Piece part;
+    int64_t workers;
   };
   void set_image(std::optional<Image> image) { image_ = image; }
 
@@ -63,6 +64,7 @@ class PlanMemory {
   using Bytes = std::vector<uint8_t>;
 
   int64_t bytes_of(const BufferInfo& b) const;
+  Piece piece_of_part(const PlanBuffer& b);
   Piece within(Bytes& memory, int64_t begin, int64_t bytes, BufferId id) const;
   Bytes& constant(size_t row);
   void load_states();

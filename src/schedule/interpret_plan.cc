@@ -125,11 +125,9 @@ Status PlanInterpreter::run_images(size_t first, size_t end, const ControlMark& 
     const bool alone = image < even;
     const int64_t begin = alone ? image % workers * one : 0;
     CHECK(begin + (alone ? one : 0) <= all.bytes, "more workers than have a part of the memory of images");
-    memory_->set_image(PlanMemory::Image{image, {all.data + begin, alone ? one : all.bytes}});
-    memory_->set_symbol(plan_.workers, alone ? 1 : workers);
+    memory_->set_image(PlanMemory::Image{image, {all.data + begin, alone ? one : all.bytes}, alone ? 1 : workers});
     TRY_STATUS(run_range(first, end));
   }
-  memory_->set_symbol(plan_.workers, workers);
   memory_->set_image(std::nullopt);
   return ok_status();
 }

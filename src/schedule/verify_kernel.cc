@@ -141,8 +141,7 @@ class KernelVerifier {
     if (!is_template(k.def)) return wrong("calls a template that is none");
     const TemplateParts parts = parts_of(k.def);
     const size_t whole = static_cast<size_t>(std::count_if(parts.whole.begin(), parts.whole.end(), [](const BufferId* id) { return id->valid(); }));
-    if (k.operands.size() != parts.operands.size() + whole)
-      return wrong("has {} operands, its template {}", k.operands.size(), parts.operands.size() + whole);
+    if (k.operands.size() != parts.operands.size() + whole) return wrong("has {} operands, its template {}", k.operands.size(), parts.operands.size() + whole);
     size_t most = 4;  // whole buffers: over their own coordinates
     for (size_t i = 0; i < parts.operands.size(); ++i) check_operand(k.operands[i], parts.operands[i].domain.size());
     for (size_t i = parts.operands.size(); i < k.operands.size(); ++i) check_operand(k.operands[i], most);
@@ -170,7 +169,8 @@ class KernelVerifier {
     for (Expr size : k.sizes) check_size(size, "a size");
     check_size(k.def.length, "a length to sort");
     if (!exists(k.values) || !exists(k.indices)) return wrong("has no result");
-    if (k.def.dim < 0 || static_cast<size_t>(k.def.dim) >= std::max<size_t>(k.sizes.size(), 1)) wrong("sorts along dimension {} of {}", k.def.dim, k.sizes.size());
+    if (k.def.dim < 0 || static_cast<size_t>(k.def.dim) >= std::max<size_t>(k.sizes.size(), 1))
+      wrong("sorts along dimension {} of {}", k.def.dim, k.sizes.size());
     if (plan_.buffer(k.values).info.dtype != k.dtype || plan_.buffer(k.indices).info.dtype != DType::i64) wrong("sorts into buffers of wrong types");
   }
 

@@ -11,6 +11,8 @@
 namespace coil {
 namespace {
 
+constexpr int64_t kMostBytes = int64_t{1} << 46;
+
 // A piece of memory, in bytes. `space`: which memory: that of a placement's kind, and of late memory which one.
 struct Extent {
   std::pair<Placement::Kind, int> space{Placement::Kind::none, -1};
@@ -24,7 +26,11 @@ class MemoryVerifier {
   MemoryVerifier(const KernelPlan& plan, const std::vector<KernelBuffers>& used, const std::vector<int64_t>* values)
       : plan_(plan), used_(used), values_(values), ends_(matching_ends(plan)) {}
 
+  // Programs may have sizes whose amounts no machine has; they are refused when code is generated for them (codegen/interface/limits.h).
   Status run() {
+    for (const PlanBuffer& b : plan_.buffers) {
+      if (bytes_of(b.info).value_or(0) > kMostBytes) return ok_status();
+    }
     TRY_STATUS(check_ends());
     return check_level(0, plan_.kernels.size(), nullptr);
   }
@@ -63,19 +69,21 @@ class MemoryVerifier {
     return known_[e.node()] = evaluate_index(e, [&](SymbolId id) { return (*values_)[static_cast<size_t>(id.index)]; });
   }
 
-  // From the first element's first byte to the last one's last.
+  // From the first element's first byte to the last one's last; at most one more than kMostBytes.
   Known bytes_of(const BufferInfo& b) {
     const bool strided = b.strides.size() == b.sizes.size();
-    int64_t last = 0, count = 1;
+    double last = 0, count = 1;
     bool empty = false;
     for (size_t d = 0; d < b.sizes.size(); ++d) {
       const Known size = value(b.sizes[d]), stride = strided ? value(b.strides[d]) : Known(0);
       if (!size || !stride) return std::nullopt;
       empty = empty || *size <= 0;
-      last += (*size - 1) * *stride;
-      count *= *size;
+      last += (static_cast<double>(*size) - 1) * static_cast<double>(*stride);
+      count *= static_cast<double>(*size);
     }
-    return empty ? 0 : (strided ? last + 1 : count) * byte_size(b.dtype);
+    if (empty) return 0;
+    const double bytes = (strided ? last + 1 : count) * byte_size(b.dtype);
+    return bytes > static_cast<double>(kMostBytes) ? kMostBytes + 1 : static_cast<int64_t>(bytes);
   }
 
   // Where it lies in memory that kernels share; nothing of what has a place of its own, or where the place is no number.

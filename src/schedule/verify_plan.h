@@ -1,7 +1,6 @@
 // What code generators and host programs rely on in a kernel plan. Errors are of kind internal: "kernel plan: " and what is wrong.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -143,6 +143,19 @@ Result<Comparison> compare_results(const std::vector<LoopOutput>& outputs, const
   return result;
 }
 
+std::string first_difference(const TensorData& expected, const TensorData& found, double tolerance) {
+  const int64_t n = static_cast<int64_t>(expected.bytes.size()) / byte_size(expected.dtype);
+  if (expected.dtype != found.dtype || expected.bytes.size() != found.bytes.size()) return ": another type or size";
+  double scale = 1;
+  for (int64_t i = 0; i < n; ++i) scale = std::max(scale, std::fabs(element(expected.dtype, expected.bytes.data(), i)));
+  for (int64_t i = 0; i < n; ++i) {
+    const double e = element(expected.dtype, expected.bytes.data(), i), f = element(found.dtype, found.bytes.data(), i);
+    if ((std::isnan(e) && std::isnan(f)) || e == f || std::fabs(e - f) <= tolerance * scale) continue;
+    return fmt::format(": element {} is {}, expected {}", i, f, e);
+  }
+  return "";
+}
+
 Result<Comparison> compare_with_eager(const Graph& graph, const LoopProgram& program, const NamedArrays& arrays, double tolerance) {
   TRY(const std::vector<TensorData> inputs, inputs_of(graph, arrays));
   TRY(const std::vector<TensorData> outputs, interpret(program, inputs));

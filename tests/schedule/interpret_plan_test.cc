@@ -144,9 +144,8 @@ TEST_F(InterpretPlan, ProductsWithPackedWeightsAndEpilogues) {
   const View x = input("x", {batch, pool.index(16)});
   const View y = gemm(x, constant("w", {16, 8}), 8);
   const View bias = constant("bias", {8});
-  output(unary("tanh", ScalarOp::tanh, rec.pointwise("bias", DType::f32, y.sizes, [&](Coordinates i) {
-    return pool.op(ScalarOp::add, {rec.at(y, i), rec.at(bias, i.subspan(1))});
-  })));
+  output(unary("tanh", ScalarOp::tanh,
+               rec.pointwise("bias", DType::f32, y.sizes, [&](Coordinates i) { return pool.op(ScalarOp::add, {rec.at(y, i), rec.at(bias, i.subspan(1))}); })));
   take({});
   ASSERT_EQ(plan_.kernels.size(), 1u) << to_string(plan_);
   expect_same();
