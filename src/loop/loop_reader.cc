@@ -73,6 +73,12 @@ std::string LoopReader::quoted() {
   return std::move(found).value_or("");
 }
 
+std::string LoopReader::rest() {
+  skip_space();
+  if (rest_.starts_with('"')) return quoted();
+  return std::string(std::exchange(rest_, {}));
+}
+
 bool LoopReader::integer_next(int64_t* value) {
   skip_space();
   const auto [end, wrong] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), *value);

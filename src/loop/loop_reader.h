@@ -44,6 +44,10 @@ class LoopReader {
   BufferId buffer();         // "-": none
   Operand operand();         // "x[i0, i2]"
   Condition condition();     // "2*batch <= n and n % 2 == 0"
+  std::string rest();        // all that is left, without what quotes it if something does
+
+  // What names mean in expressions: of plans, whose temps have types, and whose loads may be of what is no buffer.
+  ParseNames& meaning() { return names_; }
 
   void fail(std::string why);
   bool failed() const { return problem_.has_value(); }

@@ -13,6 +13,7 @@
 #include "lower/pipeline.h"
 #include "passes/pipeline.h"
 #include "schedule/interpret_plan.h"
+#include "schedule/parse_plan.h"
 #include "schedule/schedule.h"
 #include "schedule/verify_plan.h"
 #include "tests/lower/program_files.h"
@@ -114,6 +115,17 @@ void expect_right(const Planned& planned, const Graph& graph, const std::vector<
   count.compared += compared;
 }
 
+// The plan's text says all of it but for what constants hold, tuned choices and source lines.
+void expect_read_back(const KernelPlan& plan) {
+  const bool user = std::any_of(plan.kernels.begin(), plan.kernels.end(), [](const Kernel& k) { return std::holds_alternative<UserCallKernel>(k.def); });
+  const std::string text = to_string(plan);
+  const auto again = parse_plan(text);
+  ASSERT_NE(again.ok(), user) << (user ? "a user's kernel" : again.error().to_string()) << "\n" << text;
+  if (!user) {
+    EXPECT_EQ(to_string(again.value()), text);
+  }
+}
+
 void expect_right(const fs::path& program, const std::vector<fs::path>& sets, double tolerance, Count& count) {
   SCOPED_TRACE(program.string());
   auto read = read_program_file(program.string());
@@ -130,6 +142,7 @@ void expect_right(const fs::path& program, const std::vector<fs::path>& sets, do
     const Status sound = verify_at_examples(plan);
     ASSERT_TRUE(sound.ok()) << sound.error().to_string() << "\n" << to_string(plan);
     ++count.plans;
+    expect_read_back(plan);
     expect_right(planned.value(), graph.value(), sets, tolerance, count);
   }
 }
