@@ -19,8 +19,10 @@ namespace coil {
 
 class PlanInterpreter {
  public:
-  // The plan is borrowed and must not change. after: called when a kernel has run (a mark: where it is passed), as often as it does.
-  PlanInterpreter(const KernelPlan& plan, PlanSettings settings, std::function<void(size_t kernel)> after = {});
+  // The plan is borrowed and must not change. after: called when a kernel has run (a mark that ends something: when that is over), as often as it does.
+  // instead: asked for a kernel that has no reference; true: what it computes has been put into memory.
+  PlanInterpreter(const KernelPlan& plan, PlanSettings settings, std::function<void(size_t kernel)> after = {},
+                  std::function<bool(size_t kernel)> instead = {});
 
   // Inputs in the order of plan.inputs, results in that of plan.outputs, without those of kind check: what is in the results' memory, or in that of the state
   // or input that is written. States keep what a call left there. Errors: those of a call, and unsupported_feature for a kernel that has no reference (a
@@ -29,6 +31,8 @@ class PlanInterpreter {
 
   // What is in a buffer's memory now, by its sizes and strides.
   TensorData contents(BufferId id);
+  // The same, in the other direction: elements of the same sizes and strides.
+  void put(BufferId id, const TensorData& data);
 
  private:
   Status run_range(size_t begin, size_t end);
@@ -47,6 +51,7 @@ class PlanInterpreter {
   const KernelPlan& plan_;
   const PlanSettings settings_;
   const std::function<void(size_t)> after_;
+  const std::function<bool(size_t)> instead_;
   const std::vector<int> ends_;  // of marks
   std::unique_ptr<PlanMemory> memory_;
   std::vector<uint8_t> states_;  // between calls

@@ -89,7 +89,7 @@ class PlanParser : ProgramLines {
 
   void read_buffer(LoopReader& words, BufferInfo::Kind kind) {
     if (kind == BufferInfo::Kind::constant || kind == BufferInfo::Kind::state) read_stored(words, kind);
-    else add(words, kind);
+    else lay_out(program_.buffer(add(words, kind)));
     words.expect(";");
     Placement p;
     using Kind = Placement::Kind;
@@ -100,6 +100,12 @@ class PlanParser : ProgramLines {
     else if (words.accept("at")) p = offset(words);
     else words.expect("nowhere");
     places_.push_back(p);
+  }
+
+  // The text says how a buffer lies that is not dense.
+  void lay_out(BufferInfo& b) const {
+    const bool known = std::all_of(b.sizes.begin(), b.sizes.end(), [](Expr e) { return static_cast<bool>(e); });
+    if (b.strides.empty() && known) b.strides = contiguous_strides(*program_.pool, b.sizes);
   }
 
   static int number(LoopReader& words) {

@@ -50,7 +50,7 @@ class PlanVerifier {
 
   Status check_buffer(BufferId id) {
     const PlanBuffer& b = plan_.buffer(id);
-    if (b.info.strides.size() != b.info.sizes.size() && !b.info.strides.empty())
+    if (b.info.strides.size() != b.info.sizes.size() && (!b.info.strides.empty() || b.placement.kind != Placement::Kind::none))
       return wrong("'{}' has {} strides and {} sizes", b.info.name, b.info.strides.size(), b.info.sizes.size());
     for (const auto* list : {&b.info.sizes, &b.info.strides}) {
       for (Expr e : *list) {

@@ -11,6 +11,7 @@
 #include "command.h"
 #include "compiler/kernel_programs.h"
 #include "debug_loops.h"
+#include "debug_plan.h"
 #include "diff_text.h"
 #include "line_diff.h"
 #include "load_model.h"
@@ -161,7 +162,8 @@ Result<int> debug(const Arguments& a) {
   if (a.path.ends_with(".txt")) {
     if (a.kernels || a.changes || !a.stage.empty())
       return Error{ErrorCode::bad_option, "--stage, --changes and --kernel-programs are for a program or a folder; this is one stage of loops", a.path, ""};
-    return debug_loops({a.path, a.output, a.inputs, a.compile, a.json});
+    const LoopsArguments stage{a.path, a.output, a.inputs, a.compile, a.json};
+    return is_plan_text(a.path) ? debug_plan(stage) : debug_loops(stage);
   }
   const bool folder = std::filesystem::is_directory(a.path, ignored);
   if (folder && (!a.output.empty() || !a.inputs.none() || a.kernels))
@@ -196,7 +198,8 @@ Action add_debug(CommandLine& app) {
       "  make -C debug/kernels/003_softmax_b784c542 run\n"
       "  coil debug debug --stage loops_find_attention\n"
       "  coil debug debug --changes\n"
-      "  coil debug debug/08_loops_lowered.txt     edited or not: loops as a test case");
+      "  coil debug debug/08_loops_lowered.txt     edited or not: loops as a test case\n"
+      "  coil debug debug/16_plan.txt              a plan as a test case");
   return [a] { return debug(*a); };
 }
 
