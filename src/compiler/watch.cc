@@ -139,7 +139,8 @@ static Result<WatchedBuild> build_plan_alone(KernelPlan plan, const CompileOptio
 
 Result<WatchedBuild> build_watched(KernelPlan plan, const CompileOptions& options, const Dump& dump) {
   if (options.targets[0].target != &target_for(this_machine())) {
-    return Error{ErrorCode::bad_option, "a plan is made code for this machine's processor alone", "", "leave out --target, or name a level of this machine's CPU"};
+    return Error{ErrorCode::bad_option, "a plan is made code for this machine's processor alone", "",
+                 "leave out --target, or name a level of this machine's CPU"};
   }
   for (const Kernel& k : plan.kernels) {
     const auto* mark = std::get_if<ControlMark>(&k.def);

@@ -12,7 +12,7 @@
 namespace coil {
 namespace {
 
-constexpr int kMaxNesting = 50;                        // of control flow
+constexpr int kMaxNesting = 50;  // of control flow
 
 using Lines = std::span<const std::string_view>;
 

@@ -40,7 +40,8 @@ void KernelReader::explain_names(LoopReader& words, const Kernel& kernel) {
   };
   words.meaning().buffer = [this, loop](std::string_view name) -> std::optional<std::pair<BufferId, DType>> {
     const std::optional<int32_t> row = scratch_number(name);
-    if (row && loop && static_cast<size_t>(*row) < loop->scratch.size()) return std::pair(BufferId(kScratchBase + *row), loop->scratch[static_cast<size_t>(*row)].dtype);
+    if (row && loop && static_cast<size_t>(*row) < loop->scratch.size())
+      return std::pair(BufferId(kScratchBase + *row), loop->scratch[static_cast<size_t>(*row)].dtype);
     const auto found = buffers_.find(name);
     if (found == buffers_.end()) return std::nullopt;
     return std::pair(found->second, program_.buffer(found->second).dtype);

@@ -142,9 +142,9 @@ class PlanParser : ProgramLines {
     const auto* known = std::find(std::begin(kPackingNames), std::end(kPackingNames), packing);
     if (known == std::end(kPackingNames)) words.fail(fmt::format("'{}' is no way to pack a weight", packing));
     else c.packing = static_cast<PlanConstant::Packing>(known - std::begin(kPackingNames));
-    for (const auto& [word, value] : {std::pair("k", &c.k), std::pair("n", &c.n), std::pair("groups", &c.groups), std::pair("batch", &c.batch),
-                                      std::pair("strides", &c.batch_stride), std::pair("", &c.row_stride), std::pair("", &c.col_stride),
-                                      std::pair("first", &c.first)}) {
+    for (const auto& [word, value] :
+         {std::pair("k", &c.k), std::pair("n", &c.n), std::pair("groups", &c.groups), std::pair("batch", &c.batch), std::pair("strides", &c.batch_stride),
+          std::pair("", &c.row_stride), std::pair("", &c.col_stride), std::pair("first", &c.first)}) {
       if (*word) words.expect(word);
       *value = words.integer();
     }

@@ -44,7 +44,10 @@ class PlanPrinter : Named, LoopText {
     for (const SizeCheck& check : plan_.checks) out_ += check_text(check);
     for (const Kernel& k : plan_.kernels) {
       const bool usual = k.ops.size() == 1 && k.ops[0] == k.name;
-      line("kernel {}{}{}{}", name_text(k.name), k.beside ? ", beside the one before" : k.joins ? ", joined with the one before" : "",
+      line("kernel {}{}{}{}", name_text(k.name),
+           k.beside  ? ", beside the one before"
+           : k.joins ? ", joined with the one before"
+                     : "",
            usual ? "" : " of [" + words_of(k.ops) + "]", k.assertion.empty() ? "" : " asserts " + quoted_name(k.assertion));
       std::visit([&](const auto& def) { print(def); }, k.def);
     }
@@ -137,7 +140,8 @@ class PlanPrinter : Named, LoopText {
     line("  for{}{}", axes, k.sequential ? " in order" : "");
     for (size_t r = 0; r < k.scratch.size(); ++r) {
       const WorkerScratch& s = k.scratch[r];
-      line("  keeps {}: {} {}{}", scratch_name(static_cast<int32_t>(r)), coil::name(s.dtype), expr(s.elements), s.buffer.valid() ? " in " + name(s.buffer) : "");
+      line("  keeps {}: {} {}{}", scratch_name(static_cast<int32_t>(r)), coil::name(s.dtype), expr(s.elements),
+           s.buffer.valid() ? " in " + name(s.buffer) : "");
     }
     for (const Stmt& s : k.stmts) print(s);
   }

@@ -86,12 +86,18 @@ class MemoryVerifier {
     return bytes > static_cast<double>(kMostBytes) ? kMostBytes + 1 : static_cast<int64_t>(bytes);
   }
 
+  // Where it begins; no further away than memory reaches.
+  Known place(const Placement& p) {
+    const Known begin = value(p.offset);
+    return begin ? Known(std::clamp<int64_t>(*begin, -1, kMostBytes)) : begin;
+  }
+
   // Where it lies in memory that kernels share; nothing of what has a place of its own, or where the place is no number.
   std::optional<Extent> extent(BufferId id) {
     const PlanBuffer& b = plan_.buffer(id);
     const Placement& p = b.placement;
     if (p.kind != Placement::Kind::arena && p.kind != Placement::Kind::late && p.kind != Placement::Kind::part) return std::nullopt;
-    const Known begin = value(p.offset), bytes = begin ? bytes_of(b.info) : std::nullopt;
+    const Known begin = place(p), bytes = begin ? bytes_of(b.info) : std::nullopt;
     if (!bytes) return std::nullopt;
     return Extent{{p.kind, p.kind == Placement::Kind::late ? p.index : -1}, *begin, *begin + *bytes};
   }
@@ -103,7 +109,7 @@ class MemoryVerifier {
       const BufferId id(b);
       const PlanBuffer& buffer = plan_.buffer(id);
       if (buffer.placement.kind == Placement::Kind::state) {
-        const Known begin = value(buffer.placement.offset), bytes = bytes_of(buffer.info);
+        const Known begin = place(buffer.placement), bytes = bytes_of(buffer.info);
         if (!begin || !bytes || *begin < 0 || *begin + *bytes > static_cast<int64_t>(plan_.state_bytes))
           return wrong("the state '{}' is not within the {} bytes of states", buffer.info.name, plan_.state_bytes);
         if (*bytes > 0) states[*begin] = std::max(states[*begin], {*begin + *bytes, id});
