@@ -180,8 +180,9 @@ Result<int> debug(const Arguments& a) {
 
 Action add_debug(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
-  app.add_option("path", a->path,
-                 "folder of COIL_DUMP, exported program, or one stage of loops as text: it is compiled, and each kernel compared with the reference")
+  app.add_option(
+         "path", a->path,
+         "folder of COIL_DUMP, exported program, or one stage of loops, or a plan, as text: it is compiled, and each kernel compared with the reference")
       .required()
       .type_name("DIR|MODEL.pt2|LOOPS.txt");
   app.add_option("-o,--output", a->output, "of a program or of loops: the folder to write").type_name("DIR");
