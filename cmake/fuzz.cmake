@@ -22,7 +22,7 @@ endforeach()
 # What `coil inspect` makes of a package.
 target_sources(fuzz_package PRIVATE $<TARGET_OBJECTS:coil_inspection>)
 # The texts that are generated for programs whose names are anything, and for foreign kernels.
-foreach(target IN ITEMS fuzz_text fuzz_images fuzz_plan fuzz_loops)
+foreach(target IN ITEMS fuzz_text fuzz_images fuzz_plan fuzz_loops fuzz_plans)
   target_link_libraries(${target} PRIVATE coil_codegen coil_templates coil_schedule coil_lower coil_loop coil_expr)
   target_compile_definitions(${target} PRIVATE COIL_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 endforeach()

@@ -8,6 +8,7 @@
 
 #include "base/cpu_limits.h"
 #include "base/zip_writer.h"
+#include "codegen/constants.h"
 #include "codegen/interface/watch_text.h"
 #include "compiler/cpu_target.h"
 #include "compiler/cuda_target.h"
@@ -69,10 +70,8 @@ Status check_target(const Target& target) {
                "leave out --target, or name a level of this machine's CPU"};
 }
 
-// build has the graph. options: without image by image.
-Result<WatchedBuild> build_loops(WatchedBuild build, const LoopProgram& loops, const CompileOptions& options, const Dump& dump) {
-  build.cuda = options.targets[0].target == &cuda_target();
-  TRY(TargetContents contents, build.cuda ? build_for_cuda(loops, options, dump, build) : build_for_cpu(loops, options, dump, build));
+// The package that a model is opened from.
+Status pack(TargetContents contents, const CompileOptions& options, WatchedBuild& build) {
   build.functions = contents.functions;
   PackageContents package;
   package.name = "watched";
@@ -85,6 +84,14 @@ Result<WatchedBuild> build_loops(WatchedBuild build, const LoopProgram& loops, c
   build.plan = std::move(package.targets[0].plan);
   build.package = zip.finish_in_memory();
   for (size_t k = build.launched_with.size(); k < build.plan.kernels.size(); ++k) build.launched_with.push_back(k);
+  return ok_status();
+}
+
+// build has the graph. options: without image by image.
+Result<WatchedBuild> build_loops(WatchedBuild build, const LoopProgram& loops, const CompileOptions& options, const Dump& dump) {
+  build.cuda = options.targets[0].target == &cuda_target();
+  TRY(TargetContents contents, build.cuda ? build_for_cuda(loops, options, dump, build) : build_for_cpu(loops, options, dump, build));
+  TRY_STATUS(pack(std::move(contents), options, build));
   for (size_t b = 0; b < build.loops.buffers.size(); ++b) CHECK(build.loops.buffers[b].name == build.plan.buffers[b].info.name, "the plan has other buffers");
   return build;
 }
@@ -115,6 +122,38 @@ Result<WatchedBuild> build_watched(LoopProgram lowered, const CompileOptions& gi
   TRY_STATUS(check_target(target));
   TRY(const LoopProgram loops, loops_after_passes(std::move(lowered), target, options, dump));
   return build_loops({}, loops, options, dump);
+}
+
+static Result<WatchedBuild> build_plan_alone(KernelPlan plan, const CompileOptions& options, const Dump& dump) {
+  WatchedBuild build;
+  layout_constants(plan);
+  CpuPlan p{std::move(plan), {}};
+  p.program = cpu::generate_kernels(p.plan);
+  build.program = p.program;
+  const LoopProgram none;
+  const TargetJob job{none, build.graph, options, options.targets[0].architectures};
+  HostOptions host;
+  host.watched = true;
+  TRY(TargetContents contents, build_plan(std::move(p), job, std::move(host), dump, [](const std::string&) {}));
+  TRY_STATUS(pack(std::move(contents), options, build));
+  return build;
+}
+
+Result<WatchedBuild> build_watched(KernelPlan plan, const CompileOptions& options, const Dump& dump) {
+  if (options.targets[0].target != &target_for(this_machine())) {
+    return Error{ErrorCode::bad_option, "a plan is made code for this machine's processor alone", "",
+                 "leave out --target, or name a level of this machine's CPU"};
+  }
+  for (const Kernel& k : plan.kernels) {
+    const auto* mark = std::get_if<ControlMark>(&k.def);
+    if (!mark || mark->kind != ControlMark::Kind::images) continue;
+    return Error{ErrorCode::unsupported_feature, "kernels that run image by image are not watched one by one", "", "compile the program with --without images"};
+  }
+  try {
+    return build_plan_alone(std::move(plan), options, dump);
+  } catch (const InternalError& error) {
+    return Error{ErrorCode::bad_program, fmt::format("no code can be made of the plan: {}", error.what()), "", ""};
+  }
 }
 
 namespace {

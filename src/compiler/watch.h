@@ -31,6 +31,8 @@ Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& opt
 Result<WatchedBuild> build_watched(const Graph& graph, const CompileOptions& options);
 // The same of loops that no graph is known of: those that parse_loops reads. They go through the loop passes first.
 Result<WatchedBuild> build_watched(LoopProgram loops, const CompileOptions& options, const Dump& dump);
+// The same of a plan that no loops are known of, for this machine's CPU: one that parse_plan reads. bad_program where no code can be made of it.
+Result<WatchedBuild> build_watched(KernelPlan plan, const CompileOptions& options, const Dump& dump);
 
 // What a kernel wrote into a buffer: a copy.
 struct Written {

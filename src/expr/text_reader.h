@@ -54,6 +54,7 @@ class TextReader {
 
  protected:
   static ParseNames nothing_to_load();
+  ParseNames& names() { return names_; }
   void skip_space();
   bool integer_next(int64_t* value);
   std::string_view rest() const { return rest_; }

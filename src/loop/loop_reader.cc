@@ -20,6 +20,14 @@ ParseNames names_of(const LoopProgram& program, const BuffersByName& buffers) {
 LoopReader::LoopReader(const LoopProgram& program, const BuffersByName& buffers, std::string_view line)
     : TextReader(*program.pool, line, names_of(program, buffers)), buffers_(buffers) {}
 
+std::string LoopReader::all_left() {
+  skip_space();
+  if (rest().starts_with('"')) return quoted();
+  std::string left(rest());
+  go_to({});
+  return left;
+}
+
 void LoopReader::variables() {
   expect("[");
   const size_t end = rest().find(']');

@@ -21,6 +21,10 @@ class LoopReader : public TextReader {
   int variable();     // "i1": 1
   BufferId buffer();  // "-": none
   Operand operand();  // "x[i0, i2]"
+  std::string all_left();  // of the line, without what quotes it if something does
+
+  // What names mean in expressions: of plans, whose temps have types, and whose loads may be of what is no buffer.
+  ParseNames& meaning() { return names(); }
 
  private:
   const BuffersByName& buffers_;

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "expr/name_text.h"
 #include "loop/loop.h"
 
@@ -42,6 +44,15 @@ class LoopText {
   std::string names(const std::vector<BufferId>& ids) const {
     std::string s;
     for (BufferId id : ids) s += (s.empty() ? "" : ", ") + name(id);
+    return s;
+  }
+  // "x: f32[4, s0]", and what more there is to say.
+  std::string declaration(BufferId id) const {
+    const BufferInfo& b = program_.buffer(id);
+    std::string s = fmt::format("{}: {}{}", name(id), coil::name(b.dtype), list(b.sizes));
+    if (!b.strides.empty() && b.strides != contiguous_strides(*program_.pool, b.sizes)) s += " strides " + list(b.strides);
+    if (b.pairs) s += " pairs";
+    if (b.meant) s += fmt::format(" meant {}", coil::name(*b.meant));
     return s;
   }
   // "x[i0, i2]".

@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
-#include "expr/constant_text.h"
 #include "loop/loop_reader.h"
 #include "loop/loop_text.h"
 #include "loop/parse_def.h"
+#include "loop/program_lines.h"
 
 namespace coil {
 namespace {
@@ -16,9 +16,9 @@ constexpr int kMaxNesting = 50;  // of control flow
 
 using Lines = std::span<const std::string_view>;
 
-class Parser {
+class Parser : ProgramLines {
  public:
-  Parser(std::shared_ptr<ExprPool> pool, uint64_t* contents, int nesting) : contents_(contents), nesting_(nesting) { program_.pool = std::move(pool); }
+  Parser(std::shared_ptr<ExprPool> pool, uint64_t* contents, int nesting) : ProgramLines(std::move(pool), contents), nesting_(nesting) {}
 
   Result<LoopProgram> run(Lines lines, size_t first_number) {
     for (size_t i = 0; i < lines.size();) {
@@ -53,59 +53,13 @@ class Parser {
 
   // A space behind the word: buffers may be named so, and a colon follows their names.
   void read_line(LoopReader& words) {
-    if (words.accept("size ")) return read_size(words);
-    if (words.accept("one ")) return assume_one(words);
     if (words.accept("outer ")) return program_.outer_sizes.push_back(words.symbol());
     if (words.accept("input ")) return read_input(words);
     if (words.accept("constant ")) return read_stored(words, BufferInfo::Kind::constant);
     if (words.accept("state ")) return read_stored(words, BufferInfo::Kind::state);
-    if (words.accept("require ")) return read_check(words);
-    if (words.accept("output ")) return read_output(words, LoopOutput::Kind::user);
-    if (words.accept("check ")) return read_output(words, LoopOutput::Kind::check);
-    if (words.accept("write ")) return read_output(words, LoopOutput::Kind::state_write);
-    if (words.accept("none ")) return program_.none_results.push_back(static_cast<int>(words.integer()));
-    read_loop(words);
+    if (!read_common(words)) read_loop(words);
   }
 
-  void read_size(LoopReader& words) {
-    Symbol s;
-    s.label = words.name();
-    words.expect("=");
-    s.name = words.name();
-    words.expect("in");
-    s.min = words.integer();
-    if (!words.accept("or more")) {
-      words.expect("to");
-      s.max = words.integer();
-    }
-    s.from_data = words.accept("from data");
-    if (reads_otherwise(s.label)) words.fail(fmt::format("'{}' cannot be the name of a size here: expressions read it as something else", s.label));
-    else if (program_.pool->find_symbol(s.name)) words.fail(fmt::format("two sizes are named '{}'", s.name));
-    else if (s.min > s.max) words.fail("the range is empty");
-    if (!words.failed()) program_.pool->add_symbol(std::move(s));
-  }
-
-  void assume_one(LoopReader& words) {
-    if (const Expr size = words.index()) program_.pool->assume_one(size);
-  }
-
-  BufferId add(LoopReader& words, BufferInfo::Kind kind) {
-    BufferInfo b;
-    b.kind = kind;
-    b.name = words.name();
-    words.expect(":");
-    b.dtype = words.dtype();
-    b.sizes = words.list();
-    if (words.accept("strides")) b.strides = words.list();
-    else if (kind != BufferInfo::Kind::computed && !words.failed()) b.strides = contiguous_strides(*program_.pool, b.sizes);
-    b.pairs = words.accept("pairs");
-    if (words.accept("meant")) b.meant = words.dtype();
-    const BufferId id(program_.buffers.size());
-    if (!words.failed() && !buffers_.emplace(b.name, id).second) words.fail(fmt::format("two buffers are named '{}'", b.name));
-    if (is_complex(b.dtype) || is_float8(b.dtype) || is_wide_unsigned(b.dtype)) words.fail(fmt::format("no buffer is {}", coil::name(b.dtype)));
-    program_.buffers.push_back(std::move(b));
-    return id;
-  }
 
   void read_input(LoopReader& words) {
     LoopInput in;
@@ -122,40 +76,6 @@ class Parser {
       in.name = words.accept("named") ? words.quoted() : b.name;
     }
     program_.inputs.push_back(std::move(in));
-  }
-
-  void read_stored(LoopReader& words, BufferInfo::Kind kind) {
-    BufferInfo& b = program_.buffer(add(words, kind));
-    const std::optional<StoredAs> stored = stored_as(words, b.dtype, b.sizes, b.strides, contents_);
-    if (!stored) return;
-    if (words.accept("=")) b.data = read_contents(words, *stored);
-    else b.data = kind == BufferInfo::Kind::state ? zeros(*stored) : drawn_contents(b.name, *stored);
-  }
-
-  void read_check(LoopReader& words) {
-    SizeCheck check;
-    check.condition = words.condition();
-    check.also_asserted = words.accept("asserted");
-    if (words.accept("else")) check.message = words.quoted();
-    if (words.accept("at")) check.where = words.quoted();
-    program_.checks.push_back(std::move(check));
-  }
-
-  void read_output(LoopReader& words, LoopOutput::Kind kind) {
-    LoopOutput out;
-    out.kind = kind;
-    if (kind == LoopOutput::Kind::state_write) {
-      out.target = words.buffer();
-      words.expect("=");
-    }
-    out.source = words.buffer();
-    if (words.failed()) return;
-    if (!out.source.valid() || (kind == LoopOutput::Kind::state_write && !out.target.valid())) return words.fail("'-' is no buffer");
-    if (out.target.valid() && program_.buffer(out.target).kind == BufferInfo::Kind::input) out.kind = LoopOutput::Kind::input_write;
-    if (words.accept("as")) program_.buffer(out.source).shown = words.list();
-    if (words.accept("number")) out.number = words.name();
-    out.name = words.accept("named") ? words.quoted() : program_.buffer(out.source).name;
-    program_.outputs.push_back(std::move(out));
   }
 
   void read_loop(LoopReader& words) {
@@ -227,9 +147,6 @@ class Parser {
     return part;
   }
 
-  LoopProgram program_;
-  BuffersByName buffers_;
-  uint64_t* const contents_;
   const int nesting_;
   LoopDef* open_ = nullptr;  // a definition whose parts follow
 };

@@ -7,6 +7,7 @@
 #include "loop/loop_text.h"
 #include "loop/parse.h"
 #include "loop/parse_def.h"
+#include "loop/program_lines.h"
 #include "loop/reduced_span.h"
 #include "loop/templates/template.h"
 
@@ -19,7 +20,7 @@ class Printer : LoopText {
   Printer(const LoopProgram& program, bool part) : LoopText(program), part_(part) {}
 
   std::string run() {
-    if (!part_) print_sizes();
+    if (!part_) out_ += sizes_text(program_, *this, false);
     for (SymbolId outer : program_.outer_sizes) line("outer {}", program_.pool->symbol_info(outer).label);
     for (const LoopInput& in : program_.inputs) print(in);
     for (size_t i = 0; i < program_.buffers.size(); ++i) {
@@ -28,9 +29,9 @@ class Printer : LoopText {
       const std::string contents = contents_text(b.data);
       line("{} {}{}", b.kind == BufferInfo::Kind::constant ? "constant" : "state", declaration(BufferId(i)), contents.empty() ? "" : " = " + contents);
     }
-    for (const SizeCheck& check : program_.checks) print(check);
+    for (const SizeCheck& check : program_.checks) out_ += check_text(check);
     for (const Loop& loop : program_.loops) print(loop);
-    for (const LoopOutput& out : program_.outputs) print(out);
+    for (const LoopOutput& out : program_.outputs) out_ += output_text(program_, *this, out);
     for (int place : program_.none_results) line("none {}", place);
     return std::move(out_);
   }
@@ -42,53 +43,10 @@ class Printer : LoopText {
     out_ += '\n';
   }
 
-  void print_sizes() {
-    const ExprPool& pool = *program_.pool;
-    for (size_t i = 0; i < pool.num_symbols(); ++i) {
-      const Symbol& s = pool.symbol_info(SymbolId(i));
-      if (s.name == kWorkersSymbol) continue;  // a plan adds it to the pool, and no loop mentions it: the text is the same before and after
-      const std::string range = s.max == INT64_MAX ? fmt::format("{} or more", s.min) : fmt::format("{} to {}", s.min, s.max);
-      line("size {} = {} in {}{}", name_text(s.label), name_text(s.name), range, s.from_data ? " from data" : "");
-    }
-    std::vector<Expr> ones;
-    const auto find = [&](const std::vector<Expr>& sizes) {
-      for (Expr size : sizes) {
-        visit(size, [&](Expr e) {
-          if (pool.is_one(e) && std::find(ones.begin(), ones.end(), e) == ones.end()) ones.push_back(e);
-        });
-      }
-    };
-    for (const BufferInfo& b : program_.buffers) find(b.sizes);
-    for (Expr one : ones) line("one {}", text(one));
-  }
-
   void print(const LoopInput& in) {
     if (!in.buffer.valid()) return line("input size {}: {}", name_text(in.name), text(in.symint));
     const std::string called = in.name == program_.buffer(in.buffer).name ? "" : " named " + quoted_name(in.name);
     line("input {}{}{}{}", declaration(in.buffer), in.exact_strides ? " exact strides" : "", in.whole_storage ? " whole storage" : "", called);
-  }
-
-  void print(const SizeCheck& check) {
-    line("require {}{}{}{}", to_string(check.condition), check.also_asserted ? " asserted" : "",
-         check.message.empty() ? "" : " else " + quoted_name(check.message), check.where.empty() ? "" : " at " + quoted_name(check.where));
-  }
-
-  void print(const LoopOutput& out) {
-    const BufferInfo& source = program_.buffer(out.source);
-    const char* verb = out.kind == LoopOutput::Kind::user ? "output" : out.kind == LoopOutput::Kind::check ? "check" : "write";
-    const std::string target = out.target.valid() ? name(out.target) + " = " : "";
-    const std::string shown = source.shown.empty() ? "" : " as " + list(source.shown);
-    const std::string called = out.name == source.name ? "" : " named " + quoted_name(out.name);
-    line("{} {}{}{}{}{}", verb, target, name(out.source), shown, out.number.empty() ? "" : " number " + out.number, called);
-  }
-
-  std::string declaration(BufferId id) const {
-    const BufferInfo& b = program_.buffer(id);
-    std::string s = fmt::format("{}: {}{}", name(id), coil::name(b.dtype), list(b.sizes));
-    if (!b.strides.empty() && b.strides != contiguous_strides(*program_.pool, b.sizes)) s += " strides " + list(b.strides);
-    if (b.pairs) s += " pairs";
-    if (b.meant) s += fmt::format(" meant {}", coil::name(*b.meant));
-    return s;
   }
 
   // "[i0, i1 | i2]": the coordinates of an element, then the reduced ones.

@@ -181,7 +181,10 @@ AttentionProblem attention_problem(Op& op, const char* mask_name) {
   return p;
 }
 
-View attention_of(Op& op, const AttentionProblem& p, DType dtype) { return fits_template(p) ? by_template(op, p, dtype) : by_loops(op, p, dtype); }
+// The template's result is of its operands' type; a file may say that it is of another one.
+View attention_of(Op& op, const AttentionProblem& p, DType dtype) {
+  return fits_template(p) && p.q.dtype == dtype ? by_template(op, p, dtype) : by_loops(op, p, dtype);
+}
 
 namespace {
 

@@ -11,6 +11,7 @@
 #include "schedule/panel_lookups.h"
 #include "schedule/past_keys.h"
 #include "schedule/renumber.h"
+#include "schedule/verify_plan.h"
 #include "schedule/weights.h"
 #include "schedule/written_rows.h"
 
@@ -414,7 +415,10 @@ LoopProgram laid_out(LoopProgram program, const TargetTraits& target) {
 }
 
 Result<KernelPlan> schedule(LoopProgram program, const TargetTraits& target) {
-  return build_kernels(fuse(laid_out(std::move(program), target), target), target);
+  TRY(KernelPlan plan, build_kernels(fuse(laid_out(std::move(program), target), target), target));
+  const Status sound = verify(plan);
+  CHECK(sound.ok(), sound.ok() ? "" : sound.error().message);
+  return plan;
 }
 
 }  // namespace coil

@@ -1,120 +1,205 @@
-// Kernel plans as text, for dumps and goldens.
+// Kernel plans as text, for dumps and goldens; parse_plan.cc reads it back.
+#include <algorithm>
+#include <unordered_set>
+
 #include <fmt/format.h>
 
-#include "schedule/kernel_plan.h"
+#include "expr/constant_text.h"
+#include "loop/loop_text.h"
+#include "loop/program_lines.h"
+#include "loop/templates/template.h"
+#include "schedule/plan_text.h"
 
 namespace coil {
 namespace {
 
-class PlanPrinter {
+// The buffers as those of a loop program, which words of loops are printed with. Plans may have several buffers of one name: the second is "x$2".
+LoopProgram as_program(const KernelPlan& plan) {
+  LoopProgram program;
+  program.pool = plan.pool;
+  std::unordered_set<std::string> used;
+  for (const PlanBuffer& b : plan.buffers) {
+    BufferInfo& info = program.buffers.emplace_back(b.info);
+    int count = is_scratch_name(info.name) ? 2 : 1;
+    while (count > 1 ? !used.insert(info.name = fmt::format("{}${}", b.info.name, count)).second : !used.insert(info.name).second) ++count;
+  }
+  return program;
+}
+
+struct Named {
+  LoopProgram named;
+};
+
+class PlanPrinter : Named, LoopText {
  public:
-  explicit PlanPrinter(const KernelPlan& plan) : plan_(plan) {
-    names_.buffer = [this](BufferId id) {
-      if (id.index >= kScratchBase) return fmt::format("scratch{}", id.index - kScratchBase);
-      return plan_.buffer(id).info.name;
-    };
+  explicit PlanPrinter(const KernelPlan& plan) : Named{as_program(plan)}, LoopText(named), plan_(plan) {
+    names_.buffer = [this](BufferId id) { return id.index >= kScratchBase ? scratch_name(id.index - kScratchBase) : name(id); };
   }
 
   std::string run() {
-    std::string text;
+    out_ = sizes_text(program_, *this, true);
+    for (size_t b = 0; b < plan_.buffers.size(); ++b) print(BufferId(b));
+    for (const PlanConstant& c : plan_.constants) print(c);
+    for (const LoopInput& in : plan_.inputs) print(in);
+    for (const SizeCheck& check : plan_.checks) out_ += check_text(check);
     for (const Kernel& k : plan_.kernels) {
-      text += "kernel " + k.name + (k.beside ? ", beside the one before\n" : k.joins ? ", joined with the one before\n" : "\n");
-      std::visit([&](const auto& def) { text += print(def); }, k.def);
+      const bool usual = k.ops.size() == 1 && k.ops[0] == k.name;
+      line("kernel {}{}{}{}", name_text(k.name),
+           k.beside  ? ", beside the one before"
+           : k.joins ? ", joined with the one before"
+                     : "",
+           usual ? "" : " of [" + words_of(k.ops) + "]", k.assertion.empty() ? "" : " asserts " + quoted_name(k.assertion));
+      std::visit([&](const auto& def) { print(def); }, k.def);
     }
-    text += "arena " + to_string(plan_.arena_bytes) + " bytes\n";
-    for (const PlanBuffer& b : plan_.buffers) {
-      if (b.placement.kind == Placement::Kind::arena) text += fmt::format("  {} at {}\n", b.info.name, to_string(b.placement.offset));
-      if (b.placement.kind == Placement::Kind::part) text += fmt::format("  {} of an image at {}\n", b.info.name, to_string(b.placement.offset));
-    }
-    for (size_t i = 0; i < plan_.late_memory.size(); ++i) {
-      text += fmt::format("after {}: {} bytes\n", plan_.pool->symbol_info(plan_.late_memory[i].after).label, to_string(plan_.late_memory[i].bytes));
-      for (const PlanBuffer& b : plan_.buffers) {
-        const bool here = b.placement.kind == Placement::Kind::late && b.placement.index == static_cast<int>(i);
-        if (here) text += fmt::format("  {} at {}\n", b.info.name, to_string(b.placement.offset));
-      }
-    }
-    for (const FusionNote& n : plan_.not_fused) text += fmt::format("not fused: {} -> {}: {}\n", n.producer, n.consumer, n.reason);
-    return text;
+    for (const LoopOutput& out : plan_.outputs) out_ += output_text(program_, *this, out);
+    for (int place : plan_.none_results) line("none {}", place);
+    line("arena {} bytes", expr(plan_.arena_bytes));
+    for (const LateMemory& late : plan_.late_memory) line("late after {}: {} bytes", symbol(late.after), expr(late.bytes));
+    if (plan_.state_bytes > 0) line("states {} bytes, {} stored", plan_.state_bytes, plan_.state_stored);
+    if (plan_.tf32.any()) line("tf32 {}", coil::name(plan_.tf32));
+    for (const FusionNote& n : plan_.not_fused) line("not fused: {} -> {}: {}", name_text(n.producer), name_text(n.consumer), quoted_unless_plain(n.reason));
+    return std::move(out_);
   }
 
  private:
+  template <class... A>
+  void line(fmt::format_string<A...> format, A&&... args) {
+    out_ += fmt::format(format, std::forward<A>(args)...);
+    out_ += '\n';
+  }
+
   std::string expr(Expr e) const { return to_string(e, names_); }
-
-  std::string print(const Stmt& s) const {
-    const std::string lead = fmt::format("  {}{} ", s.phase, s.inner ? "*" : " ");
-    switch (s.kind) {
-      case Stmt::Kind::let: return fmt::format("{}t{} = {}\n", lead, s.temp.index, expr(s.value));
-      case Stmt::Kind::reduce: return fmt::format("{}t{} = reduce<{}>({})\n", lead, s.temp.index, static_cast<int>(s.op), expr(s.value));
-      case Stmt::Kind::scan: return fmt::format("{}t{} = scan<{}>({})\n", lead, s.temp.index, static_cast<int>(s.op), expr(s.value));
-      case Stmt::Kind::store: break;
-    }
-    const std::string to = s.scratch >= 0 ? fmt::format("scratch{}", s.scratch) : names_.buffer(s.buffer);
-    const std::string condition = s.condition ? " where " + expr(s.condition) : "";
-    return fmt::format("{}{}[{}] = {}{}\n", lead, to, expr(s.offset), expr(s.value), condition);
+  std::string symbol(SymbolId id) const { return name_text(plan_.pool->symbol_info(id).label); }
+  std::string at(const PlanOperand& o) const { return o.buffer.valid() ? fmt::format("{}[{}]", name(o.buffer), expr(o.offset)) : "-"; }
+  static std::string words_of(const std::vector<std::string>& words) {
+    std::string s;
+    for (const std::string& w : words) s += (s.empty() ? "" : ", ") + name_text(w);
+    return s;
+  }
+  // One line of printable characters.
+  static std::string quoted_unless_plain(const std::string& text) {
+    const bool plain = !text.empty() && text[0] != '"' && text[0] != ' ' && std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
+    return plain ? text : quoted_name(text);
   }
 
-  std::string print(const LoopKernel& k) const {
-    std::string text = "  for";
-    for (size_t a = 0; a < k.axes.size(); ++a) {
-      text += fmt::format("{} {}<{}", static_cast<int>(a) == k.num_outer ? " |" : "", k.axes[a].name, expr(k.axes[a].size));
-    }
-    text += "\n";
-    for (const Stmt& s : k.stmts) text += print(s);
-    return text;
+  void print(BufferId id) {
+    const PlanBuffer& b = plan_.buffer(id);
+    const char* const kWords[] = {"input", "constant", "state", "buffer"};
+    const bool stored = b.info.kind == BufferInfo::Kind::constant || b.info.kind == BufferInfo::Kind::state;
+    const std::string contents = stored ? contents_text(b.info.data) : "";
+    line("{} {}{}; {}", kWords[static_cast<size_t>(b.info.kind)], declaration(id), contents.empty() ? "" : " = " + contents, place(b.placement));
   }
 
-  std::string print(const TemplateKernel& k) const {
-    std::string text = fmt::format("  template {}", template_name(k.def));
-    for (const PlanOperand& o : k.operands) text += fmt::format(" {}[{}]", names_.buffer(o.buffer), expr(o.offset));
+  std::string place(const Placement& p) const {
+    switch (p.kind) {
+      case Placement::Kind::none: return "nowhere";
+      case Placement::Kind::input: return fmt::format("argument {}", p.index);
+      case Placement::Kind::output: return fmt::format("result {}", p.index);
+      case Placement::Kind::constant: return fmt::format("constant {}", p.index);
+      case Placement::Kind::state: return fmt::format("at {} of the states", expr(p.offset));
+      case Placement::Kind::arena: return fmt::format("at {} of the arena", expr(p.offset));
+      case Placement::Kind::late: return fmt::format("at {} of late memory {}", expr(p.offset), p.index);
+      case Placement::Kind::row: return fmt::format("row of {}, {} bytes each", name(BufferId(p.index)), expr(p.offset));
+      case Placement::Kind::part: return fmt::format("at {} of an image", expr(p.offset));
+    }
+    return "";
+  }
+
+  void print(const PlanConstant& c) {
+    line("package {} as {} k {} n {} groups {} batch {} strides {} {} {} first {}", name(c.buffer), kPackingNames[static_cast<size_t>(c.packing)], c.k, c.n,
+         c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride, c.first);
+  }
+
+  void print(const LoopInput& in) {
+    if (!in.buffer.valid()) return line("argument size {}: {}", name_text(in.name), text(in.symint));
+    const std::string called = in.name == program_.buffer(in.buffer).name ? "" : " named " + quoted_name(in.name);
+    line("argument {}{}{}{}", name(in.buffer), in.exact_strides ? " exact strides" : "", in.whole_storage ? " whole storage" : "", called);
+  }
+
+  void print(const Stmt& s) {
+    const std::string lead = fmt::format("  {}{}", s.phase, s.inner ? "*" : " ");
+    if (s.kind == Stmt::Kind::store) {
+      const std::string to = s.scratch >= 0 ? scratch_name(s.scratch) : name(s.buffer);
+      return line("{} {}[{}] = {}{}", lead, to, expr(s.offset), expr(s.value), s.condition ? " where " + expr(s.condition) : "");
+    }
+    const std::string type = s.dtype == DType::f32 ? "" : fmt::format(": {}", coil::name(s.dtype));
+    const std::string how = s.kind == Stmt::Kind::let ? "" : fmt::format("{} {} of ", s.kind == Stmt::Kind::reduce ? "reduce" : "scan", reduce_name(s.op));
+    line("{} t{}{} = {}{}", lead, s.temp.index, type, how, expr(s.value));
+  }
+
+  void print_scratch(BufferId id) {
+    if (id.valid()) line("  scratch memory {}", name(id));
+  }
+
+  void print(const LoopKernel& k) {
+    std::string axes;
+    for (size_t a = 0; a <= k.axes.size(); ++a) {
+      if (static_cast<int>(a) == k.num_outer && k.num_outer < static_cast<int>(k.axes.size())) axes += " |";
+      if (a < k.axes.size()) axes += fmt::format(" {}<{}", name_text(k.axes[a].name), expr(k.axes[a].size));
+    }
+    line("  for{}{}", axes, k.sequential ? " in order" : "");
+    for (size_t r = 0; r < k.scratch.size(); ++r) {
+      const WorkerScratch& s = k.scratch[r];
+      line("  keeps {}: {} {}{}", scratch_name(static_cast<int32_t>(r)), coil::name(s.dtype), expr(s.elements),
+           s.buffer.valid() ? " in " + name(s.buffer) : "");
+    }
+    for (const Stmt& s : k.stmts) print(s);
+  }
+
+  void print(const TemplateKernel& k) {
+    std::string def;
+    visit_template(k.def, [&](const auto& d) { def = coil::text(*this, d); });
+    line("  template {} {}", template_name(k.def), def);
+    std::string operands;
+    for (const PlanOperand& o : k.operands) operands += (operands.empty() ? " " : ", ") + at(o);
+    line("  reads{}", operands);
+    for (const PlanOperand& o : k.weights) line("  or {}", at(o));
+    if (k.call_winograd) line("  winograd {}", k.call_winograd);
     if (k.past) {
-      text += fmt::format(", {} rows before them {}[{}]{} {}[{}]{}", expr(k.past->rows), names_.buffer(k.past->k.buffer), expr(k.past->k.offset),
-                          k.past->keep_k ? " kept" : "", names_.buffer(k.past->v.buffer), expr(k.past->v.offset), k.past->keep_v ? " kept" : "");
+      line("  with {} rows before them {}{} and {}{}", expr(k.past->rows), at(k.past->k), k.past->keep_k ? " kept" : "", at(k.past->v),
+           k.past->keep_v ? " kept" : "");
     }
-    for (const PlanOperand& o : k.weights) text += fmt::format(" or {}", names_.buffer(o.buffer));
-    text += k.epilogue.empty() ? " -> " + names_.buffer(k.result) + "\n" : "\n";
-    for (const Stmt& s : k.epilogue) text += print(s);
-    return text;
+    line("  gives t{} of {} for {}[{}]", k.acc.index, list(k.result_sizes), name(k.result), expr(k.result_offset));
+    print_scratch(k.scratch);
+    for (const Stmt& s : k.epilogue) print(s);
   }
 
-  std::string print(const SortKernel& k) const { return fmt::format("  sort dim {} of {}\n", k.def.dim, expr(k.body)); }
-  std::string print(const LibraryKernel& k) const {
-    std::string text = "  library " + k.def.routine;
-    for (BufferId id : k.def.inputs) text += " " + names_.buffer(id);
-    text += " ->";
-    for (BufferId id : k.results) text += " " + names_.buffer(id);
-    return text + "\n";
+  void print(const SortKernel& k) {
+    const std::string below = k.def.below > 0 ? fmt::format(" below {}", k.def.below) : "";
+    line("  sort{}{} along i{} of {} to {}: {}", k.def.descending ? " descending" : "", below, k.def.dim, expr(k.def.length), list(k.sizes), expr(k.body));
+    line("  values {}[{}] indices {}[{}]", name(k.values), expr(k.values_offset), name(k.indices), expr(k.indices_offset));
+    print_scratch(k.scratch);
   }
-  std::string print(const UserCallKernel& k) const {
-    std::string text = "  user " + k.def.kernel->name;
-    for (const PlanOperand& o : k.operands) {
-      if (o.buffer.valid()) text += fmt::format(" {}[{}]", names_.buffer(o.buffer), expr(o.offset));
-    }
-    text += " ->";
-    for (BufferId id : k.results) text += " " + names_.buffer(id);
-    return text + "\n";
+  void print(const LibraryKernel& k) {
+    std::string options, more;
+    for (int64_t o : k.def.options) options += fmt::format("{}{}", options.empty() ? "" : ", ", o);
+    if (k.def.scratch) more += " scratch " + text(k.def.scratch);
+    if (k.def.worker_scratch) more += " worker scratch " + text(k.def.worker_scratch);
+    line("  library {} {} for {} sizes {} options [{}]{}: {}; gives {}", name_text(k.def.routine), coil::name(k.def.dtype), name_text(k.def.subject),
+         list(k.def.sizes), options, more, names(k.def.inputs), names(k.results));
+    print_scratch(k.scratch);
   }
-  std::string print(const CopyKernel& k) const {
-    const std::string at = k.to_element ? fmt::format(" at {}", expr(k.to_element)) : "";
-    return fmt::format("  copy {} -> {}{}\n", names_.buffer(k.from), names_.buffer(k.to), at);
+  void print(const UserCallKernel& k) {
+    std::string operands;
+    for (const PlanOperand& o : k.operands) operands += (operands.empty() ? "" : ", ") + at(o);
+    line("  user {}: {} -> {}", name_text(k.def.kernel->name), operands, names(k.results));
   }
-  std::string print(const ControlMark& k) const {
+  void print(const CopyKernel& k) { line("  copy {} -> {}{}", name(k.from), name(k.to), k.to_element ? " at " + expr(k.to_element) : ""); }
+  void print(const ReadKernel& k) { line("  read {} from {}{}", symbol(k.symbol), name(k.source), k.limit ? ", at most " + expr(k.limit) : ""); }
+  void print(const ControlMark& k) {
     switch (k.kind) {
-      case ControlMark::Kind::branch: return fmt::format("  if {}\n", names_.buffer(k.predicate));
-      case ControlMark::Kind::otherwise: return "  else\n";
-      case ControlMark::Kind::loop: return fmt::format("  for {}{}\n", plan_.pool->symbol_info(k.step).label, k.steps ? " < " + expr(k.steps) : "");
-      case ControlMark::Kind::images: return fmt::format("  for each of {} images, in {}\n", expr(k.steps), names_.buffer(k.scratch));
-      case ControlMark::Kind::stop_unless: return fmt::format("  stop unless {}\n", names_.buffer(k.predicate));
-      case ControlMark::Kind::end: break;
+      case ControlMark::Kind::branch: return line("  if {} in {}", name(k.predicate), name(k.scratch));
+      case ControlMark::Kind::otherwise: return line("  else");
+      case ControlMark::Kind::loop: return line("  for each {}{} in {}", symbol(k.step), k.steps ? " < " + expr(k.steps) : "", name(k.scratch));
+      case ControlMark::Kind::images: return line("  image by image of {}, {} bytes each, in {}", expr(k.steps), expr(k.part_bytes), name(k.scratch));
+      case ControlMark::Kind::stop_unless: return line("  stop unless {}", name(k.predicate));
+      case ControlMark::Kind::end: return line("  end");
     }
-    return "  end\n";
-  }
-  std::string print(const ReadKernel& k) const {
-    const std::string limit = k.limit ? ", at most " + expr(k.limit) : "";
-    return fmt::format("  read {} from {}{}\n", plan_.pool->symbol_info(k.symbol).label, names_.buffer(k.source), limit);
   }
 
   const KernelPlan& plan_;
   PrintNames names_;
+  std::string out_;
 };
 
 }  // namespace

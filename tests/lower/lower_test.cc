@@ -117,6 +117,17 @@ TEST_F(LowerTest, TrueDivisionOfIntegersIsFloatingAndBooleansAddAsOr) {
             "output add named \"out\"\n");
 }
 
+// The template's result is of its operands' type; what a file says may be another one.
+TEST_F(LowerTest, AttentionOfAnotherTypeThanItsOperandsIsNoTemplate) {
+  ValueId q = input("q", dims({2, 4, 6, 8}));
+  output(node("aten.scaled_dot_product_attention.default",
+              {{"query", q}, {"key", q}, {"value", q}, {"attn_mask", NoneArg{}}, {"dropout_p", 0.0}, {"is_causal", false}, {"scale", 0.5}},
+              dims({2, 4, 6, 8}), DType::f64));
+  const std::string found = text();
+  EXPECT_EQ(found.find("= attention "), std::string::npos) << found;
+  EXPECT_NE(found.find("f64[2, 4, 6, 8]"), std::string::npos) << found;
+}
+
 TEST_F(LowerTest, AMaskMadeOfPositionsIsTheCausalFlag) {
   Expr s = pool().symbol(pool().add_symbol({"s0", "seq", 1, 64}));
   ValueId q = input("q", {dim(2), dim(4), s, dim(8)});

@@ -118,7 +118,7 @@ Result<LoopProgram> lower_file(const std::string& path, bool fold, Graph* graph_
   return program;
 }
 
-Result<Comparison> compare_with_eager(const Graph& graph, const LoopProgram& program, const NamedArrays& arrays, double tolerance) {
+Result<std::vector<TensorData>> inputs_of(const Graph& graph, const NamedArrays& arrays) {
   std::vector<TensorData> inputs;
   for (const GraphInput& in : graph.inputs) {
     if (in.kind != GraphInput::Kind::user && in.kind != GraphInput::Kind::user_symint) continue;
@@ -127,20 +127,43 @@ Result<Comparison> compare_with_eager(const Graph& graph, const LoopProgram& pro
     const bool is_tensor = in.kind == GraphInput::Kind::user;
     inputs.push_back(tensor(pairs(*array), is_tensor ? part_type(graph.value(in.value).tensor().dtype) : DType::i64));
   }
-  TRY(std::vector<TensorData> outputs, interpret(program, inputs));
+  return inputs;
+}
+
+Result<Comparison> compare_results(const std::vector<LoopOutput>& outputs, const std::vector<TensorData>& results, const NamedArrays& arrays,
+                                   double tolerance) {
   Comparison result;
   int next = 0;
-  std::vector<LoopOutput> computed = program.outputs;
+  std::vector<LoopOutput> computed = outputs;
   std::erase_if(computed, [](const LoopOutput& out) { return out.kind == LoopOutput::Kind::check; });
-  for (size_t i = 0; i < outputs.size(); ++i) {
+  for (size_t i = 0; i < results.size(); ++i) {
     if (computed[i].kind != LoopOutput::Kind::user) continue;
     const std::string name = fmt::format("out_{}", next++);
     const NpyArray* expected = find(arrays, name);
     if (!expected) return Error{ErrorCode::output_mismatch, "no array " + name, {}, {}};
-    compare_output(name, outputs[i], pairs(*expected), tolerance, result);
+    compare_output(name, results[i], pairs(*expected), tolerance, result);
   }
   if (find(arrays, fmt::format("out_{}", next))) result.where += " eager has more outputs";
   return result;
+}
+
+std::string first_difference(const TensorData& expected, const TensorData& found, double tolerance) {
+  const int64_t n = static_cast<int64_t>(expected.bytes.size()) / byte_size(expected.dtype);
+  if (expected.dtype != found.dtype || expected.bytes.size() != found.bytes.size()) return ": another type or size";
+  double scale = 1;
+  for (int64_t i = 0; i < n; ++i) scale = std::max(scale, std::fabs(element(expected.dtype, expected.bytes.data(), i)));
+  for (int64_t i = 0; i < n; ++i) {
+    const double e = element(expected.dtype, expected.bytes.data(), i), f = element(found.dtype, found.bytes.data(), i);
+    if ((std::isnan(e) && std::isnan(f)) || e == f || std::fabs(e - f) <= tolerance * scale) continue;
+    return fmt::format(": element {} is {}, expected {}", i, f, e);
+  }
+  return "";
+}
+
+Result<Comparison> compare_with_eager(const Graph& graph, const LoopProgram& program, const NamedArrays& arrays, double tolerance) {
+  TRY(const std::vector<TensorData> inputs, inputs_of(graph, arrays));
+  TRY(const std::vector<TensorData> outputs, interpret(program, inputs));
+  return compare_results(program.outputs, outputs, arrays, tolerance);
 }
 
 }  // namespace coil::testing

@@ -3,15 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "frontend/program_reader.h"
 #include "loop/parse.h"
 #include "lower/lower.h"
 #include "passes/pipeline.h"
+#include "tests/lower/program_files.h"
 #include "tests/lower/program_runner.h"
 #include "tests/passes/read_back.h"
 #include "tests/paths.h"
@@ -20,16 +19,6 @@ namespace coil {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<fs::path> files(const fs::path& folder, const std::string& ending) {
-  std::vector<fs::path> found;
-  if (!fs::exists(folder)) return found;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.path().string().ends_with(ending)) found.push_back(entry.path());
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
 
 // The interpreter has no libraries.
 bool calls_library(const LoopProgram& program) {
@@ -105,51 +94,21 @@ void expect_right(const fs::path& program, const std::vector<fs::path>& sets, do
   }
 }
 
-fs::path museum() {
-  const char* other = std::getenv("COIL_MUSEUM");
-  return other != nullptr ? fs::path(other) : fs::path(COIL_SOURCE_DIR) / "tests/museum";
-}
-
 TEST(Museum, ProgramsOfSupportedVersionsAreRight) {
   int programs = 0;
-  for (const char* version : {"torch-2.5.1", "torch-2.7.1", "torch-2.9.1", "torch-2.11.0", "torch-2.11.0-cuda", "torch-2.13.0", "torch-2.15.0"}) {
-    for (const fs::path& file : files(museum() / version, ".pt2")) {
-      std::string arrays = file.stem().string();
-      if (arrays.ends_with("_core")) arrays.resize(arrays.size() - 5);
-      const double tolerance = arrays.ends_with("bf16") ? 2e-2 : 1e-4;
-      expect_right(file, {file.parent_path() / (arrays + ".npz")}, tolerance, programs % 2 == 0);
-      ++programs;
-    }
+  for (const auto& [file, set] : testing::museum_programs()) {
+    const double tolerance = set.stem().string().ends_with("bf16") ? 2e-2 : 1e-4;
+    expect_right(file, {set}, tolerance, programs % 2 == 0);
+    ++programs;
   }
-  EXPECT_GT(programs, 0) << "no programs in " << museum();
-}
-
-// "tolerance": 0.0001 of the zoo's meta.json
-double number_after(const std::string& text, const std::string& key) {
-  const size_t at = text.find("\"" + key + "\":");
-  return at == text.npos ? 0 : std::atof(text.c_str() + at + key.size() + 3);
+  EXPECT_GT(programs, 0) << "no programs in " << testing::museum();
 }
 
 TEST(Zoo, EveryOperatorsProgramIsRight) {
-  // The list that tests/models/zoo.py make --folders writes; the cache itself may hold programs of other versions of this tree.
-  const char* list = std::getenv("COIL_ZOO_FOLDERS");
-  if (list == nullptr) GTEST_SKIP() << "COIL_ZOO_FOLDERS names no list of programs; tools/run_tests.py makes it";
-  // Its arrays hold a string, which .npz readers here refuse.
-  const std::vector<std::string> refused = {"plain_arguments"};
-  int programs = 0;
-  std::ifstream folders(list);
-  for (std::string line; std::getline(folders, line);) {
-    const fs::path folder = line;
-    std::ifstream in(folder / "meta.json");
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
-    const std::string name = folder.filename().string();
-    if (text.find("\"group\": \"op\"") == text.npos || std::find(refused.begin(), refused.end(), name) != refused.end()) continue;
-    for (const fs::path& file : files(folder, ".pt2")) {
-      expect_right(file, files(folder, ".npz"), number_after(text, "tolerance"), true);
-      ++programs;
-    }
-  }
-  EXPECT_GT(programs, 0) << "no programs of operators in " << list;
+  const std::optional<std::vector<testing::ZooProgram>> programs = testing::zoo_programs();
+  if (!programs) GTEST_SKIP() << "COIL_ZOO_FOLDERS names no list of programs; tools/run_tests.py makes it";
+  for (const testing::ZooProgram& p : *programs) expect_right(p.file, p.sets, p.tolerance, true);
+  EXPECT_FALSE(programs->empty()) << "the list has no programs of operators";
 }
 
 }  // namespace

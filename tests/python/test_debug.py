@@ -218,3 +218,77 @@ def test_graphs_that_are_none_are_refused(tmp_path):
         assert_refused(coil("debug", graph), said, code=104)
     graph.write_bytes(b"program\n" + bytes(range(256)))
     assert_refused(coil("debug", graph), "line 2, column", code=104)
+
+
+LOOPS = ("size rows = s0 in 1 to 100\n"
+         "input x: f32[rows, 8]\n"
+         "constant w: f32[4, 8]\n"
+         "product: f32[rows, 4] = gemm batch [] m [rows] n [4] k [8]: x[i0, i2] * w[i1, i2]\n"
+         "act: f32[rows, 4] = [i0, i1] exp(load(product, i0, i1)) + 1.0\n"
+         "total: f32[rows] = sum over [4] [i0 | i1] load(act, i0, i1) * 0.5\n"
+         "output total\n")
+
+
+@pytest.fixture()
+def plan(tmp_path):
+    (tmp_path / "loops.txt").write_text(LOOPS)
+    coil_ok("debug", tmp_path / "loops.txt", "-o", tmp_path / "out")
+    path, = (tmp_path / "out").glob("*_plan.txt")
+    return path
+
+
+def test_a_plan_is_a_test_case(made, plan, tmp_path):
+    dump = made[0]
+    whole, = dump.glob("*_plan.txt")
+    done = coil_json("debug", whole)
+    assert all(k["compared"] for k in done["kernels"]) and done["first"] is None, done
+    for rows in (1, 7, 100):
+        text = coil_ok("debug", plan, "--shape", f"rows={rows}", "-o", tmp_path / "again").stdout
+        assert "of what is allowed" in text and "right: 2 kernels" in text
+    # The code that follows is that of the loops.
+    for name in ("kernels_0.cc", "host.cc"):
+        one, = (tmp_path / "out").glob(f"*_{name}")
+        other, = (tmp_path / "again").glob(f"*_{name}")
+        assert re.sub(r"\d{6,}", "", one.read_text()) == re.sub(r"\d{6,}", "", other.read_text()), name
+
+
+def test_edited_plans_and_a_wrong_kernel(plan, tmp_path):
+    right = plan.read_text()
+    edited = tmp_path / "edited.txt"
+
+    def edit(old, new):
+        assert old in right, right
+        edited.write_text(right.replace(old, new))
+
+    # As it stands: the code and the interpreter both do what the text says.
+    edit("exp(t0) + 1.0", "exp(t0) * 3.0")
+    assert coil_json("debug", edited, "--shape", "rows=7")["first"] is None
+    # The interpreter knows what a kernel should do.
+    kernels = next((tmp_path / "out").glob("*_kernels_0.cc")).read_text()
+    function = re.search(r"COIL_NAME\((product\w*)\)", kernels).group(1)
+    alone = kernels[:kernels.index('extern "C"', kernels.index(f"COIL_NAME({function})"))]
+    (tmp_path / "bad.cc").write_text(alone.replace("1.0f", "1.5f"))
+    assert "1.5f" in (tmp_path / "bad.cc").read_text()
+    found = coil("debug", plan, "--shape", "rows=7", "--replace-kernel", f"{function}={tmp_path / 'bad.cc'}")
+    assert found.returncode == 1 and "wrong kernel product_act: act[0, 0] is" in found.stdout and "right" not in found.stdout, found.stdout + found.stderr
+    # What is not there is neither read nor written: no code runs.
+    for old, new in (("total[i0]", "total[i0 + 4]"), ("load(act, 4*i0 + i1)", "load(act, 4*i0 + i1 + 1)")):
+        edit(old, new)
+        assert_refused(coil("debug", edited, "--shape", "rows=7"), "the plan cannot be run on these inputs", "kernel 1 'total'", code=104)
+    edit("exp(", "expp(")
+    assert_refused(coil("debug", edited), "line ", "column", "unknown operation", code=104)
+    edit("at 0 of the arena", "nowhere")
+    assert_refused(coil("debug", edited), "uses 'act', which has no place", code=104)
+    edit("  1  total[i0] = t0\n", "")
+    assert_refused(coil("debug", edited), "the output 'total' is never written", code=104)
+    edit("reduce sum of", "reduce some of")
+    assert_refused(coil("debug", edited), "expected the operation of a reduction", code=104)
+
+
+def test_plans_that_are_none_are_refused(tmp_path):
+    path = tmp_path / "plan.txt"
+    for text, *words in (("kernel x\n", "no line"), ("kernel x\nkernel y\n", "what the kernel does has to follow"),
+                         ("  for\nkernel x\n", "line 1", "belongs to no kernel"), ("kernel x\n  user mine: - -> -\n", "a user's kernel"),
+                         ("size workers = coil.workers in 1 to 65536\narena 0 bytes\nkernel x\n  end\n", "is a mark without a beginning")):
+        path.write_text(text)
+        assert_refused(coil("debug", path), *words, code=104)

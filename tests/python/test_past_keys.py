@@ -50,7 +50,7 @@ def arguments(past, new, batch=2, heads=3, grouped=1, dim=16, v_dim=None, rows_f
 
 
 def compiled(module, args, folder, dynamic=()):
-    """The model, and the plan's line of its attention."""
+    """The model, and the plan's lines of its attention."""
     axis = 1 if getattr(module, "rows_first", False) else 2
     past, new = torch.export.Dim("past", min=0, max=4096), torch.export.Dim("new", min=1, max=MOST_QUERIES)
     shapes = None
@@ -63,7 +63,7 @@ def compiled(module, args, folder, dynamic=()):
     dump = folder / "dump"
     harness.coil_ok("compile", folder / "program.pt2", "-o", folder / "model.pt2", env=harness.os.environ | {"COIL_DUMP": str(dump)})
     plan = next(dump.glob("*_plan.txt")).read_text()
-    lines = re.findall(r"^  template attention .*$", plan, re.M)
+    lines = re.findall(r"^  template attention .*$(?:\n  (?:reads|with) .*$)*", plan, re.M)
     assert len(lines) == 1, plan
     return coil.load(folder / "model.pt2"), lines[0]
 

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "command.h"
 #include "compiler/kernel_programs.h"
+#include "debug_plan.h"
 #include "debug_stage.h"
 #include "diff_text.h"
 #include "line_diff.h"
@@ -161,7 +162,8 @@ Result<int> debug(const Arguments& a) {
   if (a.path.ends_with(".txt")) {
     if (a.kernels || a.changes || !a.stage.empty())
       return Error{ErrorCode::bad_option, "--stage, --changes and --kernel-programs are for a program or a folder; this is one stage", a.path, ""};
-    return debug_stage({a.path, a.output, a.inputs, a.compile, a.json});
+    const StageArguments stage{a.path, a.output, a.inputs, a.compile, a.json};
+    return is_plan_text(a.path) ? debug_plan(stage) : debug_stage(stage);
   }
   const bool folder = std::filesystem::is_directory(a.path, ignored);
   if (folder && (!a.output.empty() || !a.inputs.none() || a.kernels))
@@ -179,7 +181,8 @@ Result<int> debug(const Arguments& a) {
 Action add_debug(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
   app.add_option("path", a->path,
-                 "folder of COIL_DUMP, exported program, or one stage (a graph or loops) as text: it is compiled, and each kernel compared with the reference")
+                 "folder of COIL_DUMP, exported program, or one stage (a graph, loops or a plan) as text: it is compiled, and each kernel compared with the "
+                 "reference")
       .required()
       .type_name("DIR|MODEL.pt2|STAGE.txt");
   app.add_option("-o,--output", a->output, "of a program or a stage: the folder to write").type_name("DIR");
@@ -197,7 +200,8 @@ Action add_debug(CommandLine& app) {
       "  coil debug debug --stage loops_find_attention\n"
       "  coil debug debug --changes\n"
       "  coil debug debug/03_graph_functionalize.txt     edited or not: a graph as a test case\n"
-      "  coil debug debug/08_loops_lowered.txt           loops likewise");
+      "  coil debug debug/08_loops_lowered.txt           loops likewise\n"
+      "  coil debug debug/16_plan.txt                    and a plan");
   return [a] { return debug(*a); };
 }
 

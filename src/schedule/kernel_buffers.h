@@ -1,0 +1,31 @@
+// Which buffers a kernel touches, and how: all of them, also those that expressions of places and conditions load.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "schedule/kernel_plan.h"
+
+namespace coil {
+
+// With repetitions, in the order in which the kernel mentions them. Rows of worker scratch are no buffers.
+struct KernelBuffers {
+  std::vector<BufferId> reads, writes;
+  std::vector<BufferId> own;  // memory for the kernel's own use: nothing of it reaches another kernel
+};
+
+KernelBuffers buffers_of(const Kernel& kernel);
+
+// Calls f with each expression of a statement, of those that it has.
+void for_expressions(const Stmt& s, const std::function<void(Expr)>& f);
+
+// The buffer whose memory this one is a part of: itself, but for placements of kind row.
+BufferId whole_buffer(const KernelPlan& plan, BufferId id);
+
+// The number of the mark that ends what the mark at `begin` opens; -1: there is none.
+std::vector<int> matching_ends(const KernelPlan& plan);
+
+// Kernels [first, last] may run at the same time: `first` and all that follow it beside it or joined with it.
+size_t last_of_group(const KernelPlan& plan, size_t first);
+
+}  // namespace coil
