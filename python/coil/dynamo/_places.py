@@ -33,8 +33,8 @@ def module_path(node: Node) -> str:
         return ""
     innermost = next(reversed(stack.values()))
     path = innermost[0] if isinstance(innermost, (tuple, list)) and innermost and isinstance(innermost[0], str) else ""
-    # Dynamo writes how the module was reached: "L['self'].layers[0]._modules['attention']".
-    path = re.sub(r"^[LG]\['self'\]\.?", "", path)
+    # Dynamo writes how the module was reached: "L['self'].layers[0]._modules['attention']"; one of PyTorch's own classes by its wrapper, "L['fn']".
+    path = re.sub(r"^[LG]\['(?:self|fn)'\]\.?", "", path)
     path = re.sub(r"\.?_(?:modules|orig_mod)\b", "", path)
     path = re.sub(r"\[['\"]?([^\]'\"]+)['\"]?\]", r".\1", re.sub(r"^[LG]\[['\"](\w+)['\"]\]", r"\1", path)).strip(".")
     return path if re.fullmatch(r"[\w.]*", path) else ""

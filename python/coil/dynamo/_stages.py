@@ -93,7 +93,7 @@ def program_compiled(folder: str, settings: dict, report: dict | None) -> None:
             schedule.show(name, text)
     output_code.show(name, {stage: text for stage, text in texts.items() if stage.endswith(_CODE)})
     for stage, text in texts.items():
-        _trace(f"coil_{name}_{stage}", text)
+        _trace(f"coil_{name}_{stage.removesuffix('.txt')}", text)  # tlparse gives each a name that ends so
 
 
 def graph_split(gm: torch.fx.GraphModule, split: Split, reasons: dict[torch.fx.Node, str], kind: str, models: Iterable[Any]) -> None:
