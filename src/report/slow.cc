@@ -114,6 +114,7 @@ class Explainer {
   std::string bound(const Json& k) const {
     const double us = k.value("us", 0.0), roof = k.value("roof_us", 0.0), launches = std::max(k.value("launches", 1.0), 1e-9);
     const std::string what = k.value("bound", "");
+    if (k.value("kind", "") == "sort" && us / launches >= kShortKernel) return "It sorts: its time is that of comparisons, which no roof counts. ";
     if (us / launches < kShortKernel) return "It is short (" + time_text(us / launches) + " each): starting it costs as much as what it computes. ";
     if (roof <= 0 || what.empty())
       return k.contains("bytes") ? "" : "What it moves and computes is not known (a routine of a library, or a kernel of your own). ";
