@@ -32,7 +32,8 @@ class Explanation:
 
 def explain(function: Callable[..., Any], *, options: Mapping[str, Any] | None = None) -> Callable[..., Explanation]:
     """`explain(f)(*args, **kwargs)` calls f twice, for Dynamo's account and for coil's, with compiled code of before forgotten (torch._dynamo.reset()). What
-    f changes is changed twice. Where the results have gradients, these are computed once and dropped, so that their graphs are counted too. `options`: as of torch.compile(backend="coil"). The process's compile_stats() count it as well."""
+    f changes is changed twice. Where the results have gradients, these are computed once and dropped, so that their graphs are counted too. `options`: as of
+    torch.compile(backend="coil"). The process's compile_stats() count it as well."""
 
     if not callable(function):
         raise option_error(f"'function' is {said(function)}", "a function or a module")
