@@ -24,7 +24,7 @@ constexpr const char* kHelpers = R"cc(
     if (x == 0 || y == 0 || z == 0) return;
     if (shared > 48 * 1024) check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "too much shared memory");
     void* values[] = {(void*)args, (void*)number};
-    check(cudaLaunchKernel(kernel, dim3((unsigned)x, (unsigned)y, (unsigned)z), dim3((unsigned)threads), values, (size_t)shared, 0), "cannot launch the kernel");
+    check(cudaLaunchKernel(kernel, dim3((unsigned)x, (unsigned)y, (unsigned)z), dim3((unsigned)threads), values, (size_t)shared, 0), "cannot launch it");
   }
 )cc";
 
@@ -53,7 +53,8 @@ std::string cuda_call_text(const WatchedBuild& build, const std::vector<const cu
   for (const int64_t s : symbols) sizes += fmt::format("{}, ", s);
   for (const cuda::CudaLaunch* l : launches) calls += launch_text(functions[static_cast<size_t>(l->function)], *l, l == launches[0] || l->condition.empty());
   return fmt::format(
-             "// The call of the kernel in the program.\n#include <stdint.h>\n\nstatic const char kName[] = \"{}\";\nstatic const int64_t kSizes[] = {{{}0}};\n{}",
+             "// The call of the kernel in the program.\n#include <stdint.h>\n\n"
+             "static const char kName[] = \"{}\";\nstatic const int64_t kSizes[] = {{{}0}};\n{}",
              functions[static_cast<size_t>(launches[0]->function)].name, sizes, files) +
          std::string(kKernelData) +
          fmt::format("\nstruct Args {{\n  void* p[{}];\n  int64_t s[{}];\n  int* flag;\n  int kernel, wide;\n}};\n", count, num_sizes) + kHelpers +

@@ -139,7 +139,8 @@ class Writer {
       files += fmt::format("    {{{}, {}, {}, {}, {}, {}}},\n", c_string(b.name), own, then, bytes, byte_size(b.dtype), floats ? byte_size(b.dtype) : 0);
     }
     return fmt::format(
-        "enum {{ kBuffers = {} }};\nstatic const struct {{\n  const char *value, *before, *after;\n  unsigned long bytes, element;\n  int floats;\n}} kFiles[] = "
+        "enum {{ kBuffers = {} }};\n"
+        "static const struct {{\n  const char *value, *before, *after;\n  unsigned long bytes, element;\n  int floats;\n}} kFiles[] = "
         "{{\n{}    {{0}}}};\n",
         buffers.size(), files);
   }
