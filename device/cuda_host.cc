@@ -13,7 +13,7 @@
 namespace cd {
 namespace {
 
-enum : int32_t { kInputSize = 204, kWrongMachine = 303, kLoadFailed = 304, kOutOfMemory = 401, kDeviceFailed = 404 };
+enum : int32_t { kInputSize = 204, kBadPackage = 301, kWrongMachine = 303, kLoadFailed = 304, kOutOfMemory = 401, kDeviceFailed = 404 };
 
 constexpr int32_t kSharedWithoutAsking = 48 * 1024;
 constexpr int32_t kClusterWithoutAsking = 8;
@@ -95,7 +95,13 @@ void count_fours(CudaLoaded* d, void* function, const CudaKernel& kernel) {
   if (found > 0 && found < d->fours) d->fours = found;
 }
 
-// A kernel may ask for more than every device has: then it is as if the image lacked it.
+int32_t max_shared_bytes(const CudaLoaded& d) {
+  int32_t bytes = kSharedWithoutAsking;
+  d.driver->device_attribute(&bytes, kCudaMaxSharedBytes, d.device);
+  return bytes;
+}
+
+// A kernel may ask for more than every device has: then it is as if the image lacked it (cuda_absent tells the two apart).
 void prepare_function(CudaLoaded* d, int32_t k, int32_t max_shared) {
   const CudaKernel& kernel = d->code->kernels[k];
   if (!d->functions[k]) return;
@@ -130,8 +136,7 @@ int32_t load_code(CudaLoaded* d, CoilError* error) {
   }
   d->early = sm >= 90 && may_start_early(*d->driver);
   d->fours = d->multiprocessors / 16 * 4;
-  int32_t max_shared = kSharedWithoutAsking;
-  d->driver->device_attribute(&max_shared, kCudaMaxSharedBytes, d->device);
+  const int32_t max_shared = max_shared_bytes(*d);
   for (int32_t k = 0; k < code.num_kernels; k++) prepare_function(d, k, max_shared);
   return 0;
 }
@@ -191,12 +196,6 @@ __attribute__((noinline, cold)) int32_t fail_grid(const CudaKernel& k, int64_t g
   return kInputSize;
 }
 
-__attribute__((noinline, cold)) int32_t fail_absent(const CudaLoaded& d, const CudaKernel& k, CoilError* error) {
-  fail(error, kWrongMachine, "kernel %s: the package holds no code for sm_%d (it has %s); compile the program for it: --target cuda:sm_%d", k.label, d.sm,
-       d.code->architectures, d.sm);
-  return kWrongMachine;
-}
-
 CudaResult enqueue_kernel(const CudaLoaded& d, void* function, const CudaLaunchConfig& config, const CudaKernel& k, void** values) {
   CudaLaunchAttribute attributes[2];
   uint32_t count = 0;
@@ -251,6 +250,27 @@ void cuda_unload(void* device) {
 }
 
 bool cuda_has(const CoilCall* call, int32_t kernel) { return loaded_of(call).functions[kernel]; }
+
+__attribute__((noinline, cold)) int32_t cuda_absent(const CoilCall* call, int32_t kernel, CoilError* error) {
+  const CudaLoaded& d = loaded_of(call);
+  const CudaKernel& k = d.code->kernels[kernel];
+  const int32_t max_shared = max_shared_bytes(d);
+  if (k.shared_bytes > max_shared)
+    fail(error, kWrongMachine, "kernel %s needs %d bytes of shared memory a block, and cuda:%d (sm_%d) has %d; compile the program for it: --target cuda:sm_%d",
+         k.label, k.shared_bytes, d.ordinal, d.sm, max_shared, d.sm);
+  else if (k.cluster > 1 && (d.sm < 90 || !d.driver->launch_ex))
+    fail(error, kWrongMachine,
+         "kernel %s needs clusters of %d blocks, which cuda:%d (sm_%d) or its driver does not have; compile the program for it: --target cuda:sm_%d", k.label,
+         k.cluster, d.ordinal, d.sm, d.sm);
+  else
+    fail(
+        error, kBadPackage,
+        "kernel %s: the code that was loaded for sm_%d has no function '%s': it is of another compilation than the package's host program; compile the program "
+        "again",
+        k.label, d.sm, k.name);
+  return error->code;
+}
+
 int32_t cuda_sms(const CoilCall* call) { return loaded_of(call).multiprocessors; }
 int32_t cuda_clusters(const CoilCall* call, int32_t blocks) {
   const CudaLoaded& d = loaded_of(call);
@@ -281,7 +301,7 @@ int32_t cuda_launch(const CudaCall* call, int32_t kernel, int64_t gx, int64_t gy
   const CudaKernel& k = d.code->kernels[kernel];
   if (gx < 0 || gx > kMaxGridX || gy < 0 || gy > kMaxGridYZ || gz < 0 || gz > kMaxGridYZ || num_params > kMaxCudaParams) return fail_grid(k, gx, gy, gz, error);
   void* function = d.functions[kernel];
-  if (!function) return fail_absent(d, k, error);
+  if (!function) return cuda_absent(call, kernel, error);
   const CudaLaunchConfig config = {{static_cast<uint32_t>(gx), static_cast<uint32_t>(gy), static_cast<uint32_t>(gz)},
                                    {static_cast<uint32_t>(k.threads), 1, 1},
                                    static_cast<uint32_t>(k.shared_bytes),

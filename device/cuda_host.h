@@ -82,6 +82,8 @@ void cuda_unload(void* device);
 
 // Of call->device:
 bool cuda_has(const CoilCall* call, int32_t kernel);
+// Fails with the reason why it has not: COIL-E303 where the device lacks what the kernel needs, COIL-E301 where the code lacks the kernel.
+int32_t cuda_absent(const CoilCall* call, int32_t kernel, CoilError* error);
 int32_t cuda_sms(const CoilCall* call);  // multiprocessors
 // Clusters of `blocks` (1, 2, 4) that run at once, where a multiprocessor has room for one block.
 int32_t cuda_clusters(const CoilCall* call, int32_t blocks);

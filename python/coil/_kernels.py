@@ -305,7 +305,7 @@ def _compile_call(kernel: UserKernel, config: int | None, values: list) -> "_run
         writer.define_tensor(name, fake)
     writer.nodes.append({"target": f"torch.ops.{op.namespace}.{op._opname}.{op._overloadname}", "inputs": inputs, "outputs": [{"as_tensor": {"name": r}} for r in results],
                          "name": op._opname})
-    writer.traces.append("")
+    writer.origins.append({})
     text = writer.text_with_traces(writer.program([(n, True) for n in names], results, {}, []))
     settings = settings_of({"kernels": [kernel]}, target_of(device))
     settings["name"] = op._opname

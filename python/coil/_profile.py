@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import Any
 
 from . import _runtime
@@ -59,7 +60,7 @@ class Profile:
 
     def report(self, path: str | os.PathLike) -> None:
         """Writes a page about the models that were called, those of `torch.compile` too: times, graph, memory, code; see `coil.report`."""
-        reports = self._recorded().reports()
+        reports = [_with_note(key, text) for key, text in self._recorded().reports()]
         if not reports:
             raise option_error("no call was recorded, or the models that were called are gone", "call a model before the profile ends, and keep it")
         _runtime.write_file(path_of(path, "path"), _runtime.report_page(reports).encode())
@@ -71,6 +72,15 @@ class Profile:
     def kernels(self) -> list[dict]:
         """The kernels of all models that ran, the busiest of each first: "name", "us" of a call, "share", "gb_s", "gflop_s", ..."""
         return [kernel for model in self.summary()["models"] for kernel in model["kernels"]]
+
+
+def _with_note(key: int, text: str) -> str:
+    """What torch.compile knows of one of its programs, beside what the package does."""
+    notes = sys.modules.get("coil.dynamo._notes")
+    note = notes.note_of(key) if notes else None
+    if note is None:
+        return text
+    return json.dumps(json.loads(text) | {"title": note.title, "graph": note.graph})
 
 
 def profile(*, calls: int = 0, counters: bool = False) -> Profile:

@@ -19,8 +19,8 @@ class Profile:
         """A trace in the Chrome format."""
     def table(self) -> str:
         """The sums of models and kernels as JSON."""
-    def reports(self) -> list[str]:
-        """The data of a report for each model that was called and is still open."""
+    def reports(self) -> list[tuple[int, str]]:
+        """The data of a report for each model that was called and is still open, with the model's key."""
     @property
     def num_calls(self) -> int: ...
 
@@ -70,6 +70,9 @@ class Model:
     def reset_state(self) -> None: ...
     @property
     def name(self) -> str: ...
+    @property
+    def key(self) -> int:
+        """What identifies it among the open models."""
     @property
     def isa(self) -> str: ...
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 
+from .logs import count
+
 
 @dataclasses.dataclass
 class CompileStats:
@@ -16,6 +18,8 @@ class CompileStats:
     """Programs that were compiled for them; a graph with operators in between that coil has no code for takes several."""
     cache_hits: int = 0
     """Programs that were compiled before and used again."""
+    kernels: int = 0
+    """Kernels of the graphs' programs: what a call of each graph starts, operators that run in PyTorch aside."""
     operators: int = 0
     """Operators of the graphs."""
     fallback_operators: int = 0
@@ -29,8 +33,8 @@ class CompileStats:
     """Of waiting for programs to be compiled (several at once) and opened."""
 
     def __str__(self) -> str:
-        lines = [f"{self.graphs} graphs, {self.packages} programs compiled, {self.cache_hits} from the cache; "
-                 f"{self.operators} operators, {self.fallback_operators} of them in PyTorch; "
+        lines = [f"{count(self.graphs, 'graph')}, {count(self.packages, 'program')} compiled, {self.cache_hits} from the cache; "
+                 f"{count(self.operators, 'operator')}, {self.fallback_operators} of them in PyTorch, the others in {count(self.kernels, 'kernel')}; "
                  f"{self.serialize_seconds + self.compile_seconds:.3f} s"]
         lines += [f"  {count} x {reason}" for reason, count in sorted(self.fallbacks.items(), key=lambda kv: (-kv[1], kv[0]))]
         return "\n".join(lines)

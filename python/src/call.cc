@@ -5,6 +5,7 @@
 
 #include "coil/coil.h"
 #include "errors.h"
+#include "torch_ranges.h"
 
 namespace coil::python {
 namespace {
@@ -245,6 +246,8 @@ nb::list CallableModel::run(nb::handle flat, const OwnedState* state) {
   int32_t failed;
   {
     nb::gil_scoped_release release;
+    const runtime::RangeTool* tool = kind == TensorKind::torch ? torch_profiler() : nullptr;
+    const runtime::RangeToolScope told(tool);
     failed = call.context.run(call.in.data(), static_cast<int32_t>(count), call.out.data(), static_cast<int32_t>(call.out.size()), &error, stream);
     if (!failed && model_->cuda() && kind != TensorKind::torch) failed = call.context.synchronise(&error);
   }

@@ -1,5 +1,6 @@
 // coil._runtime: packages opened and run. Needs neither the compiler nor any other library.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -174,14 +175,17 @@ std::string report_json(const CallableModel& c, const WatchedProfile& p, const s
   return value_or_throw(report::report_json(c.model(), *p.profile, report::measure_limits(c.model()), {title, record}));
 }
 
-// A report for each model of the recorded calls that is still open.
-std::vector<std::string> report_all(const WatchedProfile& p) {
+// What identifies an open model.
+uintptr_t key_of(const runtime::Model& model) { return reinterpret_cast<uintptr_t>(&model); }
+
+// A report for each model of the recorded calls that is still open, with the model's key.
+std::vector<std::pair<uintptr_t, std::string>> report_all(const WatchedProfile& p) {
   nb::gil_scoped_release release;
-  std::vector<std::string> reports;
+  std::vector<std::pair<uintptr_t, std::string>> reports;
   report::Limits limits;
   for (const auto& model : p.profile->models()) {
     if (reports.empty()) limits = report::measure_limits(*model);
-    reports.push_back(value_or_throw(report::report_json(*model, *p.profile, limits, {model->name(), ""})));
+    reports.emplace_back(key_of(*model), value_or_throw(report::report_json(*model, *p.profile, limits, {model->name(), ""})));
   }
   return reports;
 }
@@ -247,6 +251,7 @@ NB_MODULE(_runtime, m) {
       .def("check", &CallableModel::check)
       .def("reset_state", &CallableModel::reset_state)
       .def_prop_ro("name", [](const CallableModel& c) { return c.model().name(); })
+      .def_prop_ro("key", [](const CallableModel& c) { return coil::python::key_of(c.model()); })
       .def_prop_ro("isa", [](const CallableModel& c) { return c.model().isa(); })
       .def_prop_ro("device", [](const CallableModel& c) { return c.model().device().text(); })
       .def_prop_ro("threads", [](const CallableModel& c) { return c.model().host().num_workers; })

@@ -27,7 +27,7 @@ bool has(const std::vector<std::string>& list, std::string_view word) { return s
 
 void add_replaced(const CompileOptions& options, std::vector<Switch>& out) {
   for (const KernelReplacement& r : options.replace_kernels) {
-    out.push_back({"edited kernel", r.kernel, fmt::format("leave out --replace-kernel {}={}", r.kernel, r.file), [name = r.kernel](CompileOptions& o) {
+    out.push_back({"edited kernel", r.kernel, fmt::format("leaving out --replace-kernel {}={}", r.kernel, r.file), [name = r.kernel](CompileOptions& o) {
                      std::erase_if(o.replace_kernels, [&](const KernelReplacement& other) { return other.kernel == name; });
                    }});
   }

@@ -280,6 +280,7 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   TRY_STATUS(check_images(t.plan, cuda_architectures(job.architectures)));
   plan.settings.joins = !hooks.any();  // who looks at each kernel has each run by itself
   cuda::CudaProgram program = cuda::generate_kernels(t.plan, plan.settings);
+  if (hooks.program) *hooks.program = program;
   TRY(t.replaced, replace_kernels(program, t.plan, options.replace_kernels));
   mark_edited(program, options.replace_kernels, t);
   TRY_STATUS(check_counts(cuda::grid_limits(t.plan, program)));

@@ -93,6 +93,17 @@ Result<LoopProgram> loops_for(const Turn& turn, const Graph& graph, const Compil
   return loops;
 }
 
+// "linear: 10 columns are no multiple of 16: ... (model.py:7)": each once, in the program's order.
+void add_hints(const TargetContents& built, CompileReport& report) {
+  for (size_t i = 0; i < built.hints.size(); ++i) {
+    if (built.hints[i].text.empty()) continue;
+    const Kernel& k = built.plan.kernels[i];
+    std::string text = k.name + ": " + built.hints[i].text;
+    if (!k.origins.empty() && !k.origins[0].source.empty()) text += " (" + k.origins[0].source.substr(0, k.origins[0].source.find(": ")) + ")";
+    if (std::find(report.hints.begin(), report.hints.end(), text) == report.hints.end()) report.hints.push_back(std::move(text));
+  }
+}
+
 // One target's part of a program. Nothing that was done for another target has an influence on it.
 Result<TargetContents> compile_target(const Turn& turn, const LoopProgram& loops, const Graph& graph, const CompileOptions& options, const Dump& dump,
                                       Stopwatch& watch, CompileReport& report) {
@@ -113,8 +124,8 @@ Result<TargetContents> compile_target(const Turn& turn, const LoopProgram& loops
   if (tuned && report.tuning) report.more_tunings.push_back(*std::move(tuned));
   else if (tuned) report.tuning = std::move(tuned);
   report.kernels += built.plan.kernels.size();
-  const std::vector<std::string> hints = target.hints(built.plan);
-  report.hints.insert(report.hints.end(), hints.begin(), hints.end());
+  built.hints = target.hints(built.plan);
+  add_hints(built, report);
   report.functions += built.num_functions;
   report.code_bytes += built.code.size();
   report.constants_bytes += built.plan.constants_bytes - built.plan.constants_base;

@@ -80,7 +80,7 @@ struct CompileReport {
   std::string arena_formula;
   std::optional<tune::Record> tuning;  // what the tuner found
   std::vector<std::string> replaced;   // functions whose text --replace-kernel gave
-  std::vector<std::string> hints;      // what in the program's shapes costs speed on the CPU
+  std::vector<std::string> hints;      // what in the program's shapes costs speed
 };
 
 // One of a package's programs, by its name there.

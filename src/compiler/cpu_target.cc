@@ -33,7 +33,7 @@ class CpuTarget final : public Target {
   Result<TargetContents> build(const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done) const override {
     return build_cpu(machine_, job, record, dump, done);
   }
-  std::vector<std::string> hints(const KernelPlan& plan) const override { return cpu::hints(plan); }
+  std::vector<KernelHint> hints(const KernelPlan& plan) const override { return cpu::hints(plan); }
 
  private:
   const HostMachine& machine_;

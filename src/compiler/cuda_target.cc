@@ -45,6 +45,7 @@ class CudaTarget final : public Target {
   Result<TargetContents> build(const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done) const override {
     return build_cuda(job, record, dump, done);
   }
+  std::vector<KernelHint> hints(const KernelPlan& plan) const override { return cuda::hints(plan); }
 };
 
 }  // namespace

@@ -54,6 +54,7 @@ TargetTraits cuda_traits(const cuda::CudaSettings& settings, const CompileOption
 struct CudaHooks {
   std::vector<bool> timed;                       // a tuner's: HostOptions::timed
   std::vector<size_t>* launched_with = nullptr;  // a watched one: becomes WatchedBuild::launched_with
+  cuda::CudaProgram* program = nullptr;          // a watched one: becomes WatchedBuild::cuda_program
   bool any() const { return !timed.empty() || launched_with; }
 };
 

@@ -14,98 +14,12 @@
 #include "base/text.h"
 #include "codegen/foreign_text.h"
 #include "compiler/call_memory.h"
+#include "compiler/cuda_kernel_call.h"
+#include "compiler/kernel_program_texts.h"
 #include "toolchain/embedded.h"
 
 namespace coil {
 namespace {
-
-constexpr const char* kMain = R"cc(
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <math.h>
-#include <time.h>
-
-  static unsigned char* load(const char* name, size_t bytes) {
-    unsigned char* memory = (unsigned char*)aligned_alloc(64, (bytes + 191) / 64 * 64);
-    memset(memory, 0, (bytes + 191) / 64 * 64);
-    if (!name) return memory;
-    FILE* file = fopen(name, "rb");
-    if (!file || fread(memory, 1, bytes, file) != bytes) {
-      fprintf(stderr, "cannot read %s\n", name);
-      exit(2);
-    }
-    fclose(file);
-    return memory;
-  }
-
-  static double now() {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-  }
-
-  int main() {
-    void* p[kBuffers + 1] = {};
-    int flag = 0, different = 0;
-    struct {
-      void* const* p;
-      const long* s;
-      int* flag;
-    } args = {p, kSizes, &flag};
-    double best = 1e30;
-    for (int run = 0; run < 20; ++run) {
-      for (int i = 0; i < kBuffers; ++i) {
-        free(p[i]);
-        p[i] = load(kFiles[i].before, kFiles[i].bytes);
-      }
-      const double begin = now();
-      KERNEL(&args, 0, kItems, 0);
-      const double seconds = now() - begin;
-      if (seconds < best) best = seconds;
-    }
-    printf("%s: %.3g us\n", kName, best * 1e6);
-    if (flag) printf("  an index is out of range\n");
-    for (int i = 0; i < kBuffers; ++i) {
-      if (!kFiles[i].after) continue;
-      const unsigned char *expected = load(kFiles[i].after, kFiles[i].bytes), *found = (const unsigned char*)p[i];
-      if (memcmp(expected, found, kFiles[i].bytes) == 0) {
-        printf("  p%d %s: same as in the program\n", i, kFiles[i].value);
-        continue;
-      }
-      different = 1;
-      double most = 0;
-      size_t count = 0, first = 0;
-      const size_t size = kFiles[i].element;
-      for (size_t e = 0; e < kFiles[i].bytes / size; ++e) {
-        if (memcmp(expected + e * size, found + e * size, size) == 0) continue;
-        if (count++ == 0) first = e;
-        if (kFiles[i].floats == 4) most = fmax(most, fabs(((const float*)found)[e] - ((const float*)expected)[e]));
-        if (kFiles[i].floats == 8) most = fmax(most, fabs(((const double*)found)[e] - ((const double*)expected)[e]));
-      }
-      printf("  p%d %s: %zu elements differ, the first is number %zu", i, kFiles[i].value, count, first);
-      printf(kFiles[i].floats ? ", by at most %.6g\n" : "\n", most);
-    }
-    return different;
-  }
-)cc";
-
-constexpr const char* kMakefile = R"mk(# make run: builds the kernel and runs it on its inputs. make package: the model with this kernel.
-CXX = $(shell for c in clang++-21 clang++-20 clang++-19 clang++-18 clang++; do command -v $$c && break; done)
-ISA = {isa}
-FLAGS = -std=c++20 -O2 -w -ffp-contract=on -fwrapv -fno-rtti -march={march}$(ISA) -DCOIL_ISA=$(ISA) -DCOIL_ISA_$(shell echo $(ISA) | tr a-z A-Z)=1 -I../../include
-
-run: program
-	./program
-
-program: kernel.cc main.cc call.h
-	$(CXX) $(FLAGS) kernel.cc main.cc -o program -lm
-
-package:
-	coil compile {model} --replace-kernel {function}=kernel.cc -o edited.coil.pt2
-
-.PHONY: run package
-)mk";
 
 // In single quotes, for a shell in a Makefile.
 std::string quoted(const std::string& text) {
@@ -114,19 +28,21 @@ std::string quoted(const std::string& text) {
   return out + "'";
 }
 
+constexpr std::string_view kAbout = "// Runs the kernel on what it was given in the program, and compares what it writes with what it wrote there.\n";
+
 class Writer {
  public:
   Writer(const WatchedBuild& build, const std::vector<std::string>& architectures, std::string model, std::string folder)
       : build_(build),
-        isa_(level_here(architectures).name),
-        full_name_(level_here(architectures).full_name),
+        architectures_(architectures),
+        isa_(build.cuda ? "" : level_here(architectures).name),
+        full_name_(build.cuda ? "" : level_here(architectures).full_name),
         model_(std::move(model)),
         folder_(std::move(folder)) {}
 
   Status headers() {
-    if (build_.cuda) return ok_status();
     for (const toolchain::EmbeddedFile& f : toolchain::embedded_files()) {
-      if (!f.path.starts_with("device/") || !f.path.ends_with(".h") || f.path.starts_with("device/cuda/")) continue;
+      if (!f.path.starts_with("device/") || !f.path.ends_with(".h") || f.path.starts_with("device/cuda/") != build_.cuda) continue;
       TRY_STATUS(write(folder_ + "/include/" + std::string(f.path.substr(7)), f.text()));
     }
     return ok_status();
@@ -136,7 +52,8 @@ class Writer {
 
   Status after(size_t k, const std::vector<int64_t>& symbols, const std::vector<Written>& written) {
     const Kernel& kernel = build_.plan.kernels[k];
-    if (runs_alone(k)) TRY_STATUS(program(k, symbols, written));
+    if (const cuda::CudaCall* call = cuda_call(k)) TRY_STATUS(cuda_program(*call, k, symbols, written));
+    else if (runs_alone(k)) TRY_STATUS(program(k, symbols, written));
     else if (!std::holds_alternative<ControlMark>(kernel.def) && !written.empty()) add_part(k, written[0].buffer);
     for (const Written& w : written) {
       contents_[w.buffer] = w.data;
@@ -155,6 +72,19 @@ class Writer {
     return launch.function >= 0 && launch.items && !std::holds_alternative<TemplateKernel>(def) && !std::holds_alternative<UserCallKernel>(def);
   }
 
+  // Of a kernel for CUDA whose launches need nothing but its arguments and sizes; null: it has others, or is code of the library.
+  const cuda::CudaCall* cuda_call(size_t k) const {
+    if (!build_.cuda || std::holds_alternative<TemplateKernel>(build_.plan.kernels[k].def)) return nullptr;
+    const cuda::CudaCall& call = build_.cuda_program.calls[k];
+    if (call.joined || call.together || call.launches.size() != 1 || !call.launches[0].condition.empty()) return nullptr;
+    const auto plain = [&](const cuda::CudaLaunch& l) {
+      const bool asks_device = (l.grid_x + l.grid_y + l.grid_z).find("cd::") != std::string::npos;
+      return l.args.size() == 1 && !l.image && l.setup.empty() && !asks_device && !build_.cuda_program.functions[static_cast<size_t>(l.function)].user &&
+             l.args[0].buffers == call.launches[0].args[0].buffers;
+    };
+    return plain(call.launches[0]) && std::all_of(call.further.begin(), call.further.end(), plain) ? &call : nullptr;
+  }
+
   void add_part(size_t k, BufferId value) {
     KernelPart part;
     part.name = build_.plan.kernels[k].name;
@@ -167,7 +97,7 @@ class Writer {
     programs_.parts.push_back(std::move(part));
   }
 
-  Status write(const std::string& path, std::string_view text) {
+  static Status write(const std::string& path, std::string_view text) {
     std::error_code wrong;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), wrong);
     if (wrong) return Error{ErrorCode::file_unwritable, fmt::format("cannot make a folder for '{}': {}", shown(path), wrong.message()), "", ""};
@@ -186,14 +116,13 @@ class Writer {
     return (last + 1) * byte_size(b.dtype);
   }
 
-  Status program(size_t k, const std::vector<int64_t>& symbols, const std::vector<Written>& written) {
-    const cpu::CpuLaunch& launch = build_.program.launches[k];
-    const cpu::CpuFunction& function = build_.program.functions[static_cast<size_t>(launch.function)];
+  // Writes what the kernel's buffers held before and after it; rows of kFiles.
+  Result<std::string> data_files(const std::string& at, const std::vector<BufferId>& buffers, const std::vector<int64_t>& symbols,
+                                 const std::vector<Written>& written) const {
     const auto size_of = [&](Expr e) { return evaluate_index(e, [&](SymbolId s) { return symbols[static_cast<size_t>(s.index)]; }); };
-    const std::string place = fmt::format("kernels/{:03}_{}", k, function.name), at = folder_ + "/" + place + "/";
-    std::string files, sizes;
-    for (size_t i = 0; i < launch.buffers.size(); ++i) {
-      const BufferId id = launch.buffers[i];
+    std::string files;
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      const BufferId id = buffers[i];
       const BufferInfo& b = build_.plan.buffer(id).info;
       const auto before = contents_.find(id);
       const auto now = std::find_if(written.begin(), written.end(), [&](const Written& w) { return w.buffer == id; });
@@ -209,22 +138,62 @@ class Writer {
       const bool floats = b.dtype == DType::f32 || b.dtype == DType::f64;
       files += fmt::format("    {{{}, {}, {}, {}, {}, {}}},\n", c_string(b.name), own, then, bytes, byte_size(b.dtype), floats ? byte_size(b.dtype) : 0);
     }
+    return fmt::format(
+        "enum {{ kBuffers = {} }};\n"
+        "static const struct {{\n  const char *value, *before, *after;\n  unsigned long bytes, element;\n  int floats;\n}} kFiles[] = "
+        "{{\n{}    {{0}}}};\n",
+        buffers.size(), files);
+  }
+
+  Status program(size_t k, const std::vector<int64_t>& symbols, const std::vector<Written>& written) {
+    const cpu::CpuLaunch& launch = build_.program.launches[k];
+    const cpu::CpuFunction& function = build_.program.functions[static_cast<size_t>(launch.function)];
+    const int64_t items = evaluate_index(launch.items, [&](SymbolId s) { return symbols[static_cast<size_t>(s.index)]; });
+    const std::string place = fmt::format("kernels/{:03}_{}", k, function.name), at = folder_ + "/" + place + "/";
+    TRY(const std::string files, data_files(at, launch.buffers, symbols, written));
+    std::string sizes;
     for (int64_t s : symbols) sizes += fmt::format("{}, ", s);
     const std::string call = fmt::format(
         "// The call of the kernel in the program.\nextern \"C\" void {0}_{1}(void* context, long begin, long end, int worker);\n#define KERNEL {2}\n"
-        "static const char kName[] = \"{0}\";\nstatic const long kItems = {3};\nstatic const long kSizes[] = {{{4}0}};\nenum {{ kBuffers = {5} }};\n"
-        "static const struct {{\n  const char *value, *before, *after;\n  unsigned long bytes, element;\n  int floats;\n}} kFiles[] = {{\n{6}    {{0}}}};\n",
-        function.name, isa_, "COIL_JOIN(COIL_ISA)", size_of(launch.items), sizes, launch.buffers.size(), files);
+        "static const char kName[] = \"{0}\";\nstatic const long kItems = {3};\nstatic const long kSizes[] = {{{4}0}};\n{5}",
+        function.name, isa_, "COIL_JOIN(COIL_ISA)", items, sizes, files);
     std::string text = "#include \"kernel_args.h\"\n";
     for (const std::string& h : function.headers) text += "#include \"" + h + "\"\n";
     TRY_STATUS(write(at + "kernel.cc", text + "\n" + function.text));
     TRY_STATUS(write(at + "call.h", joined(call, function.name)));
-    const std::string head =
-        "// Runs the kernel on what it was given in the program, and compares what it writes with what it wrote there.\n#include \"call.h\"\n";
-    TRY_STATUS(write(at + "main.cc", head + kMain));
+    TRY_STATUS(write(at + "main.cc", std::string(kAbout) + "#include \"call.h\"\n" + std::string(kKernelData) + std::string(kCpuMain)));
     const std::string march = full_name_.substr(0, full_name_.size() - std::min(full_name_.size(), isa_.size()));
-    TRY_STATUS(write(at + "Makefile", fmt::format(fmt::runtime(kMakefile), fmt::arg("isa", isa_), fmt::arg("march", march), fmt::arg("model", quoted(model_)),
-                                                  fmt::arg("function", function.name))));
+    TRY_STATUS(write(at + "Makefile", fmt::format(fmt::runtime(kCpuMakefile), fmt::arg("isa", isa_), fmt::arg("march", march),
+                                                  fmt::arg("model", quoted(model_)), fmt::arg("function", function.name))));
+    programs_.folders.push_back(place);
+    return ok_status();
+  }
+
+  Status cuda_program(const cuda::CudaCall& call, size_t k, const std::vector<int64_t>& symbols, const std::vector<Written>& written) {
+    const auto& functions = build_.cuda_program.functions;
+    const cuda::CudaLaunch& first = call.launches[0];
+    const std::string name = functions[static_cast<size_t>(first.function)].name;
+    const std::string place = fmt::format("kernels/{:03}_{}", k, name), at = folder_ + "/" + place + "/";
+    TRY(const std::string files, data_files(at, first.args[0].buffers, symbols, written));
+    std::vector<const cuda::CudaLaunch*> launches = {&first};
+    for (const cuda::CudaLaunch& l : call.further) launches.push_back(&l);
+    std::string includes, edited;
+    std::set<int> met;
+    for (const cuda::CudaLaunch* l : launches) {
+      const cuda::CudaFunction& f = functions[static_cast<size_t>(l->function)];
+      if (!met.insert(l->function).second) continue;
+      const std::string file = met.size() == 1 ? "kernel.cu" : fmt::format("kernel_{}.cu", met.size());
+      std::string text;
+      for (const std::string& h : f.headers) text += "#include \"" + h + "\"\n";
+      TRY_STATUS(write(at + file, text + "\n" + f.text));
+      includes += "#include \"" + file + "\"\n";
+      edited += fmt::format("{}--replace-kernel {}={}", edited.empty() ? "" : " ", f.name, file);
+    }
+    TRY_STATUS(write(at + "call.h", cuda_call_text(build_, launches, k, symbols, files)));
+    TRY_STATUS(write(at + "main.cu", std::string(kAbout) + includes + "#include \"call.h\"\n" + std::string(kCudaMain)));
+    const std::string architecture = architectures_[0], arch = architecture == "sm_90" ? "sm_90a" : architecture;
+    TRY_STATUS(write(at + "Makefile", fmt::format(fmt::runtime(kCudaMakefile), fmt::arg("arch", arch), fmt::arg("target", "cuda:" + architecture),
+                                                  fmt::arg("model", quoted(model_)), fmt::arg("edited", edited))));
     programs_.folders.push_back(place);
     return ok_status();
   }
@@ -239,6 +208,7 @@ class Writer {
   }
 
   const WatchedBuild& build_;
+  const std::vector<std::string>& architectures_;
   const std::string isa_, full_name_, model_, folder_;
   std::map<BufferId, TensorData> contents_;
   std::set<BufferId> computed_;  // those of them that kernels wrote

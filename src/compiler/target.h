@@ -64,8 +64,8 @@ class Target {
   virtual Result<tune::Record> tune(const TargetJob& job) const = 0;
   // From loops to code: schedule, generate, compile, link. record: the choices of a tuner; null: the kernels' own rules.
   virtual Result<TargetContents> build(const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done) const = 0;
-  // What in the program's shapes costs speed.
-  virtual std::vector<std::string> hints(const KernelPlan&) const { return {}; }
+  // What in each kernel's shapes costs speed.
+  virtual std::vector<KernelHint> hints(const KernelPlan& plan) const = 0;
 
   const TargetNames names;
 };

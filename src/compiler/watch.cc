@@ -61,7 +61,7 @@ Result<TargetContents> build_for_cuda(const LoopProgram& loops, const CompileOpt
   if (record) TRY_STATUS(apply_record(plan, *record));
   dump.text("plan_cuda", [&] { return to_string(plan.plan); });
   TRY(const std::shared_ptr<const toolchain::Nvrtc> nvrtc, toolchain::Nvrtc::load());
-  return build_plan(std::move(plan), job, *nvrtc, {{}, &build.launched_with}, dump, [](const std::string&) {});
+  return build_plan(std::move(plan), job, *nvrtc, {{}, &build.launched_with, &build.cuda_program}, dump, [](const std::string&) {});
 }
 
 Status check_target(const Target& target) {

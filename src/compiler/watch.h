@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "codegen/cpu/cpu_kernels.h"
+#include "codegen/cuda/cuda_kernels.h"
 #include "compiler/compile.h"
 #include "loop/loop.h"
 #include "runtime/context.h"
@@ -22,6 +23,7 @@ struct WatchedBuild {
   std::vector<size_t> launched_with;   // of each kernel, the last one that its launch computes: itself, or on CUDA one of those beside it
   bool cuda = false;                   // it runs there
   cpu::CpuProgram program;             // for the CPU: as it was generated
+  cuda::CudaProgram cuda_program;      // for CUDA: the same
   std::vector<uint8_t> package;        // what a model is opened from
 };
 

@@ -72,6 +72,7 @@ Json kernels(const TargetContents& t) {
     if (work.moves) rows.back()["moves"] = true;
     if (!work.reads.empty()) rows.back()["reads"] = numbers(work.reads);
     if (!work.writes.empty()) rows.back()["writes"] = numbers(work.writes);
+    if (!t.hints.empty() && !t.hints[i].text.empty()) rows.back()["hint"] = {{"text", t.hints[i].text}, {"spares", t.hints[i].spares}};
     if (!k.choices.rows.empty()) rows.back()["choices"] = choices(k);
     if (const auto* user = std::get_if<UserCallKernel>(&k.def)) {
       const UserKernel& u = *user->def.kernel;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/zip_writer.h"
+#include "codegen/hint.h"
 #include "package/notice.h"
 #include "schedule/kernel_plan.h"
 
@@ -32,6 +33,7 @@ struct TargetContents {
   std::vector<std::string> functions;     // of each kernel of the plan; empty: none of its own
   std::vector<std::string> device_files;  // of each kernel of the plan, the device library's file that it calls: "kernels/gemm.cc"; empty: none
   size_t num_functions = 0;               // distinct ones
+  std::vector<KernelHint> hints;          // of each kernel of the plan
   struct Replaced {
     std::vector<std::string> names;  // that --replace-kernel gave; none: the kernel is as it was generated
     std::string file;                // the files, without folders

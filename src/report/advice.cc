@@ -21,13 +21,13 @@ constexpr double kLowRoof = 0.4;       // products and convolutions usually reac
 constexpr double kOneThread = 1.15;    // time of all threads beside that of the kernel
 
 std::string text_of(const char* format, double a, double b = 0) {
-  char text[256];
+  char text[384];
   std::snprintf(text, sizeof text, format, a, b);
   return text;
 }
 
 std::string text_of(const char* format, double a, const std::string& b) {
-  char text[256];
+  char text[384];
   std::snprintf(text, sizeof text, format, a, b.c_str());
   return text;
 }
@@ -45,6 +45,7 @@ class Adviser {
     host();
     short_kernels();
     slow_products();
+    shapes();
     one_thread();
     copies();
     std::stable_sort(found_.begin(), found_.end(), [](const Json& a, const Json& b) { return a["us"].get<double>() > b["us"].get<double>(); });
@@ -52,6 +53,9 @@ class Adviser {
   }
 
  private:
+  // Whether kernels have a device's times.
+  bool on_device() const { return call_.value("clock", "host") != "host"; }
+
   void add(const std::string& text, double us, std::vector<int> kernels) { found_.push_back({{"text", text}, {"us", us}, {"kernels", kernels}}); }
 
   template <class F>
@@ -67,6 +71,13 @@ class Adviser {
   void host() {
     const double host = call_.value("host_us", 0.0);
     if (host < kHostShare * us_) return;
+    if (on_device())
+      return add(
+          text_of(
+              "%.0f %% of a call (%s) is the host's: a recorded call starts its kernels one by one and is waited for. coil bench measures calls as they are "
+              "otherwise. Larger batches make the host matter less.",
+              100 * host / us_, time_text(host)),
+          host, {});
     add(text_of("%.0f %% of a call (%s) is the host's: checking inputs, finding memory, going from kernel to kernel. Larger batches make it matter less.",
                 100 * host / us_, time_text(host)),
         host, {});
@@ -77,6 +88,12 @@ class Adviser {
     const double us = sum(
         &kernels, [](const Json& k) { return k["us"].get<double>() / std::max(k.value("launches", 1.0), 1.0) < kShortKernel ? k["us"].get<double>() : 0.0; });
     if (us < kShortShare * us_ || kernels.size() < 2) return;
+    if (on_device())
+      return add(
+          text_of("%.0f kernels of less than 5 us each take %.0f %% of the call: starting one takes about as long. Larger batches use the device better; calls "
+                  "that nobody records may run as one CUDA graph, which starts them faster.",
+                  static_cast<double>(kernels.size()), 100 * us / us_),
+          us / 2, kernels);
     add(text_of(
             "%.0f kernels of less than 5 us each take %.0f %% of the call: there is too little work for more threads. Larger batches, or one thread (num_threads=1) where calls run side by side, use the machine better.",
             static_cast<double>(kernels.size()), 100 * us / us_),
@@ -99,6 +116,42 @@ class Adviser {
             (tuned ? "They were tuned already: look for small or odd sizes (batch, channels) in their shapes."
                    : "Tuning times their variants: coil compile --tune fast."),
         us, kernels);
+  }
+
+  // What the compilation noted of a kernel's shapes, once for all kernels of which it noted the same.
+  void shapes() {
+    struct Noted {
+      std::string text;
+      double us = 0;
+      bool known = true;  // how much of the time goes there
+      std::vector<int> kernels;
+    };
+    std::vector<Noted> noted;
+    for (const Json& k : report_.at("kernels")) {
+      if (!k.contains("hint") || !k.contains("us")) continue;
+      const std::string text = k["hint"].value("text", "");
+      const double spares = k["hint"].value("spares", 0.0), us = k["us"].get<double>();
+      auto found = std::find_if(noted.begin(), noted.end(), [&](const Noted& n) { return n.text == text; });
+      if (found == noted.end()) found = noted.insert(noted.end(), Noted{text, 0, true, {}});
+      found->us += spares > 0 ? us * spares : us;
+      found->known = found->known && spares > 0;
+      found->kernels.push_back(k.at("n").get<int>());
+    }
+    for (const Noted& n : noted) {
+      if (n.us < kWorthSaying * us_) continue;
+      const Json& first = report_.at("kernels").at(static_cast<size_t>(n.kernels[0]));
+      std::string text = first.value("name", "") + place_of(first);
+      if (n.kernels.size() > 1) text += " and " + std::to_string(n.kernels.size() - 1) + " more";
+      add(text + ": " + n.text + (n.known ? "; the padding takes about " : "; the product takes ") + time_text(n.us) + " of a call.", n.us, n.kernels);
+    }
+  }
+
+  static std::string place_of(const Json& kernel) {
+    for (const Json& o : kernel.value("origins", Json::array())) {
+      const std::string source = o.value("source", "");
+      if (!source.empty()) return " (" + source.substr(0, source.find(" in ")) + ")";
+    }
+    return "";
   }
 
   void one_thread() {

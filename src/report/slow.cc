@@ -40,9 +40,6 @@ bool is_product(const std::string& kind) {
 class Explainer {
  public:
   explicit Explainer(const Json& report) : report_(report), call_(report.at("call")), us_(call_.value("call_us", 0.0)) {
-    for (const Json& b : report_.at("memory").at("buffers")) {
-      if (b.contains("buffer")) buffers_[b["buffer"].get<int>()] = &b;
-    }
     for (const Json& t : report_.value("targets", Json::array())) tuned_ = tuned_ || (t.is_object() && t.contains("tuned_for"));
   }
 
@@ -117,6 +114,7 @@ class Explainer {
   std::string bound(const Json& k) const {
     const double us = k.value("us", 0.0), roof = k.value("roof_us", 0.0), launches = std::max(k.value("launches", 1.0), 1e-9);
     const std::string what = k.value("bound", "");
+    if (k.value("kind", "") == "sort" && us / launches >= kShortKernel) return "It sorts: its time is that of comparisons, which no roof counts. ";
     if (us / launches < kShortKernel) return "It is short (" + time_text(us / launches) + " each): starting it costs as much as what it computes. ";
     if (roof <= 0 || what.empty())
       return k.contains("bytes") ? "" : "What it moves and computes is not known (a routine of a library, or a kernel of your own). ";
@@ -141,25 +139,10 @@ class Explainer {
     return text;
   }
 
-  // Rows that end within a vector.
-  std::string shape(const Json& k) const {
-    if (!is_product(k.value("kind", ""))) return "";
-    for (const char* key : {"reads", "writes"}) {
-      const Json ids = k.value(key, Json::array());
-      for (const Json& id : ids) {
-        const auto found = buffers_.find(id.get<int>());
-        if (found == buffers_.end()) continue;
-        const Json shape = found->second->value("shape", Json::array());
-        if (shape.empty()) continue;
-        const Json& last = shape.back();
-        const int64_t n = last.is_number_integer() ? last.get<int64_t>() : last.is_string() ? std::strtoll(last.get<std::string>().c_str(), nullptr, 10) : 0;
-        if (n < 9 || n % 8 == 0) continue;
-        const int64_t padded = (n + 7) / 8 * 8;
-        return "Rows of " + found->second->value("name", "a tensor") + " have " + std::to_string(n) + " elements, no multiple of 8: padding the weights to " +
-               std::to_string(padded) + " at export lets it work on whole vectors. ";
-      }
-    }
-    return "";
+  // What the compilation noted of its shapes.
+  static std::string shape(const Json& k) {
+    const std::string text = k.contains("hint") ? k["hint"].value("text", "") : "";
+    return text.empty() ? "" : "Its shapes cost time: " + text + ". ";
   }
 
   std::string threads(const Json& k) const {
@@ -189,7 +172,6 @@ class Explainer {
   const Json& call_;
   const double us_;
   bool tuned_ = false;
-  std::map<int, const Json*> buffers_;
   std::vector<std::string> text_;
   size_t shown_ = 0;
   double shown_us_ = 0;

@@ -11,6 +11,7 @@
 #include "runtime/cuda_marks.h"
 #include "runtime/model.h"
 #include "runtime/nvtx.h"
+#include "runtime/range_tool.h"
 
 namespace coil::runtime {
 namespace {
@@ -60,7 +61,9 @@ bool CallRecorder::is_captured(void* stream) const {
 
 bool CallRecorder::begin(void* stream) {
   profiles_ = take_profiles(model_);
-  if (profiles_.empty() && !nvtx_) return false;
+  tool_ = RangeToolScope::current();
+  if (profiles_.empty() && !nvtx_ && !tool_) return false;
+  if (tool_ && ranges_.empty()) ranges_ = range_names(*table_);
   call_ = CallRecord{};
   call_.table = table_;
   call_.model = held_;
@@ -86,6 +89,15 @@ bool CallRecorder::begin(void* stream) {
   return true;
 }
 
+const char* CallRecorder::range_name(int32_t kernel) const {
+  return static_cast<size_t>(kernel) < ranges_.size() ? ranges_[static_cast<size_t>(kernel)].c_str() : "kernel";
+}
+
+void CallRecorder::close_range() {
+  if (open_) tool_->pop(open_);
+  open_ = nullptr;
+}
+
 void CallRecorder::begin_kernel(const CoilTrace* trace, int32_t kernel, int32_t worker, const int64_t* symbols) {
   auto& r = *static_cast<CallRecorder*>(trace->owner);
   Lane& lane = r.lane(worker);
@@ -99,7 +111,8 @@ void CallRecorder::begin_kernel(const CoilTrace* trace, int32_t kernel, int32_t 
     }
   }
   if (worker == 0) r.current_.store(kernel, std::memory_order_relaxed);
-  if (r.nvtx_) r.nvtx_->push(static_cast<size_t>(kernel) < r.ranges_.size() ? r.ranges_[static_cast<size_t>(kernel)].c_str() : "kernel");
+  if (r.nvtx_) r.nvtx_->push(r.range_name(kernel));
+  if (r.tool_ && worker == 0) r.open_ = r.tool_->push(r.range_name(kernel));  // the other workers' threads are not the caller's
   if (r.marked_) r.marks_->begin_kernel();
   if (r.call_.counted && worker == 0) r.counters_->read(span.counters);
   span.begin = ticks_now();
@@ -113,6 +126,7 @@ void CallRecorder::end_kernel(const CoilTrace* trace, int32_t kernel, int32_t wo
   if (worker == 0) r.current_.store(-1, std::memory_order_relaxed);
   if (r.marked_) r.marks_->end_kernel();
   if (r.nvtx_) r.nvtx_->pop();
+  if (worker == 0) r.close_range();
   if (lane.kernels.empty() || lane.kernels.back().kernel != kernel) return;  // its begin was left out
   KernelSpan& span = lane.kernels.back();
   span.end = now;
@@ -176,6 +190,7 @@ void CallRecorder::finish(int32_t failed) noexcept {
   call_.end = ticks_now();
   call_.failed = failed;
   if (nvtx_ && failed && current_.load(std::memory_order_relaxed) >= 0) nvtx_->pop();  // it failed in a kernel
+  close_range();
   current_.store(-1, std::memory_order_relaxed);
   if (profiles_.empty()) return;
   if (!call_.computed) call_.computed = call_.placed;  // it failed before its kernels

@@ -13,6 +13,7 @@ namespace coil::runtime {
 class CudaMarks;
 class Counters;
 class Nvtx;
+struct RangeTool;
 
 class CallRecorder {
  public:
@@ -43,6 +44,8 @@ class CallRecorder {
   static void watched_chunk(void* context, int64_t begin, int64_t end, int32_t worker);
   Lane& lane(int32_t worker) { return lanes_[static_cast<size_t>(worker) < lanes_.size() ? static_cast<size_t>(worker) : 0]; }
   void merge();
+  const char* range_name(int32_t kernel) const;
+  void close_range();
   bool is_captured(void* stream) const;
 
   const std::shared_ptr<const Model> held_;
@@ -56,6 +59,8 @@ class CallRecorder {
   std::unique_ptr<CudaMarks> marks_;
   bool marked_ = false;              // the call under way has marks
   const Nvtx* nvtx_ = nullptr;       // a tool that wants a range for each kernel
+  const RangeTool* tool_ = nullptr;  // the same of the thread's caller, for the call under way
+  void* open_ = nullptr;             // its range of the kernel that runs
   std::vector<std::string> ranges_;  // their names
   std::unique_ptr<Counters> counters_;
 };

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "runtime/nvtx.h"
+#include "runtime/range_tool.h"
 #include "runtime/tensor_span.h"
 
 namespace coil::runtime {
@@ -169,6 +170,7 @@ int32_t Context::run(const CoilTensorView* inputs, int32_t num_inputs, CoilTenso
                                                            CoilError* error, void* stream) {
   if (!recorder_) recorder_ = std::make_unique<CallRecorder>(model_);
   const NvtxRange range(Nvtx::get(), model_->name().c_str());
+  const ToolRange tool_range("coil: " + model_->name());
   watching_ = recorder_->begin(stream) ? recorder_.get() : nullptr;
   struct End {
     Context& context;

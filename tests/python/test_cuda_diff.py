@@ -2,6 +2,9 @@
 
 import json
 import os
+import pathlib
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ import planted
 from harness import coil, coil_ok
 
 NAMES = list(planted.programs())
+NVCC = shutil.which("nvcc") or pathlib.Path("/usr/local/cuda/bin/nvcc").exists()
 FAKE_NVRTC = {} if emulated_cuda.ALL else {"COIL_NVRTC": str(emulated_cuda.made_tools() / "libnvrtc.so")}
 
 
@@ -107,15 +111,31 @@ def test_bisect_names_the_edited_kernel(programs, tmp_path):
     assert found["there"] and found["kernel"]["function"][:-9] == function[:-9]
 
 
-def test_kernels_become_programs_of_their_own(programs, tmp_path):
-    program, inputs = programs["gelu"]
-    device = Device(program, tmp_path)
-    done = device.run("debug", "-i", inputs, "-o", tmp_path / "dump")
+def folders_of(program, inputs, folder):
+    done = Device(program, folder).run("debug", "-i", inputs, "-o", folder / "dump")
     assert done.returncode == 0, done.stderr
-    folders = sorted((tmp_path / "dump/kernels").iterdir())
-    assert folders
-    for folder in folders:
-        assert f"kernels/{folder.name}: make run" in done.stdout
-        assert {"program.pt2", "inputs.npz", "Makefile"} <= {p.name for p in folder.iterdir()}
-        assert "cuda:sm_" in (folder / "Makefile").read_text()
-    assert any("COIL_KERNEL" in (f / "kernel.cu").read_text() for f in folders if (f / "kernel.cu").exists())
+    folders = sorted((folder / "dump/kernels").iterdir())
+    assert folders and all(f"kernels/{f.name}: make run" in done.stdout and "cuda:sm_" in (f / "Makefile").read_text() for f in folders)
+    return {f: {p.name for p in f.iterdir()} for f in folders}
+
+
+def test_kernels_become_programs_of_their_own(programs, tmp_path):
+    """Products as parts of the program; loops and sorts as CUDA programs, with what they were given and what they wrote."""
+    (tmp_path / "gelu").mkdir(), (tmp_path / "sorted").mkdir()
+    assert all({"program.pt2", "inputs.npz", "Makefile"} <= names for names in folders_of(*programs["gelu"], tmp_path / "gelu").values())
+    made = folders_of(*programs["sorted"], tmp_path / "sorted")
+    assert all({"kernel.cu", "main.cu", "call.h", "Makefile", "p0.bin"} <= names for names in made.values())
+    for folder, names in made.items():
+        written = [n for n in names if n.endswith("_after.bin")]
+        assert written and all(f'"{n}"' in (folder / "call.h").read_text() for n in names if n.endswith(".bin"))
+
+
+@pytest.mark.skipif(not NVCC, reason="there is no nvcc")
+@pytest.mark.parametrize("name", ["sorted", "softmax", "columns"])
+def test_kernels_programs_compile(programs, name, tmp_path):
+    """nvcc takes what NVRTC took; running them needs a GPU."""
+    for folder, names in folders_of(*programs[name], tmp_path).items():
+        if "main.cu" not in names:
+            continue
+        done = subprocess.run(["make", "-C", folder, "program"], capture_output=True, text=True)
+        assert done.returncode == 0 and (folder / "program").exists(), done.stderr

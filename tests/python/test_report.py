@@ -138,6 +138,44 @@ def test_what_torch_compile_made(fresh_compiles, block, tmp_path):
         p.report(tmp_path / "d.html")
 
 
+class Forgetful(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block, self.last = Block(), torch.nn.Linear(64, 3)
+
+    def forward(self, x):
+        return self.last(torch.nn.functional.dropout(self.block(x)[0], 0.25))
+
+
+def test_what_stayed_in_pytorch_is_said_with_its_reason(fresh_compiles, tmp_path):
+    """Of each program of torch.compile: the graph that it is a part of, the operators between coil's programs; kernels know their modules."""
+    fast = torch.compile(Forgetful(), backend="coil")
+    with coil.profile() as p:
+        fast(torch.randn(20, 64)).sum().backward()
+    p.report(tmp_path / "p.html")
+    reports = data_of((tmp_path / "p.html").read_text())
+    titles = [r["title"] for r in reports]
+    assert len(titles) == 2 and all(re.fullmatch(rf"{kind} graph \d+/0", title) for kind, title in zip(("forward", "backward"), titles)), titles
+    stayed = reports[0]["graph"]["in_torch"]
+    assert [o["operator"] for o in stayed] == ["aten.native_dropout.default"] and "random" in stayed[0]["reason"] and stayed[0]["source"].startswith("test_report.py:")
+    modules = {o["module"] for r in reports for k in r["kernels"] for o in k["origins"]}
+    assert {"block.q", "block.norm", "last"} <= modules, modules
+
+
+def test_shapes_that_cost_time_are_advice(tmp_path):
+    """What the compilation noted of a kernel's shapes, with its time."""
+    model = torch.nn.Sequential(torch.nn.Linear(512, 33), torch.nn.ReLU(), torch.nn.Linear(33, 64)).eval()
+    torch.export.save(torch.export.export(model, (torch.randn(4096, 512),)), tmp_path / "odd.pt2")
+    harness.coil_ok("compile", tmp_path / "odd.pt2", "-q", "-o", tmp_path / "odd.coil.pt2")
+    r = harness.coil_json("report", tmp_path / "odd.coil.pt2", "--calls", 3)
+    (noted,) = [k for k in r["kernels"] if "hint" in k]
+    assert noted["hint"]["text"] == "33 columns are no multiple of 16: 31 % of the product is padding; 48 would take as long" and noted["hint"]["spares"] == 0.31
+    (advice,) = [a for a in r["advice"] if "33 columns" in a["text"]]
+    assert advice["kernels"] == [noted["n"]] and advice["us"] == pytest.approx(0.31 * noted["us"]) and "the padding takes about" in advice["text"]
+    said = harness.coil_ok("explain", tmp_path / "odd.coil.pt2", "--why-slow").stdout
+    assert "Its shapes cost time: 33 columns are no multiple of 16" in said
+
+
 def test_the_slower_kernel_is_named(tmp_path):
     program, inputs = planted.export(tmp_path)["gelu"]
     (function, options), *_ = planted.planted(program, tmp_path, planted.slow)

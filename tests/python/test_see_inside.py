@@ -73,6 +73,17 @@ def test_one_of_something_is_one(models):
             assert not sentence.startswith("1 kernels") and not sentence.startswith("1 products") and not sentence.startswith("1 long kernels"), sentence
 
 
+def test_a_sort_is_not_measured_by_bandwidth(tmp_path):
+    """What a sort takes is comparisons: neither arithmetic nor memory says anything of it."""
+    class Sorts(torch.nn.Module):
+        def forward(self, x):
+            return torch.sort(x, -1)[0]
+
+    torch.export.save(torch.export.export(Sorts(), (torch.randn(64, 4096),)), tmp_path / "s.pt2")
+    said = coil_ok("explain", tmp_path / "s.pt2", "--why-slow").stdout
+    assert "It sorts: its time is that of comparisons" in said and "Neither arithmetic" not in said, said
+
+
 def test_nothing_to_fuse_is_said(models):
     assert coil_ok("explain", models["scalars"][1]).stdout == "2 kernels: no two of them compute what one kernel could have computed.\n"
 

@@ -36,7 +36,7 @@ def test_a_limit_of_its_own(made):
     done = require(package, "time <= 10 s")
     assert done.returncode == 0 and "requirement 'time <= 10 s' is met" in done.stdout and "median" in done.stdout
     done = require(package, "time < 0.001 us")
-    assert done.returncode == 1 and "requirement 'time < 0.001 us' is not met" in done.stderr
+    assert done.returncode == 1 and "requirement 'time < 0.001 us' is not met" in done.stderr and "the limit 1 ns" in done.stderr
     rows = json.loads(require(package, "time <= 5000 ms", "--require", "copies == 0", "--json").stdout)["requirements"]
     assert [(r["requirement"], r["met"]) for r in rows] == [("copies == 0", True), ("time <= 5000 ms", True)]
 

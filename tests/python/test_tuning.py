@@ -217,6 +217,25 @@ def test_hints(tmp_path):
     assert harness.coil_json("compile", harness.DIGITS, "-o", tmp_path / "digits.pt2")["hints"] == []
 
 
+def test_hints_for_gpus(tmp_path):
+    """Rows that begin between multiples of 16 bytes: of what the call brings; weights of the package are laid out as products read them."""
+    import torch
+
+    class Product(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = torch.nn.Linear(1026, 512, dtype=torch.bfloat16)
+
+        def forward(self, x, w):
+            return x @ w, self.last(x * 2)
+
+    args = torch.randn(1024, 1026, dtype=torch.bfloat16), torch.randn(1026, 512, dtype=torch.bfloat16)
+    torch.export.save(torch.export.export(Product().eval(), args), tmp_path / "odd.pt2")
+    (hint, *more) = harness.coil_json("compile", tmp_path / "odd.pt2", "--target", "cuda:sm_90", "-o", tmp_path / "odd.coil.pt2")["hints"]
+    assert "rows of 'x' begin 1026 elements apart, no multiple of 8 (16 bytes)" in hint and "pad them to 1032" in hint and "test_tuning.py" in hint, hint
+    assert not more, more
+
+
 def test_memory_bounds_what_the_tuner_adds(programs, tmp_path):
     path, _ = programs["net"]
 

@@ -377,6 +377,23 @@ TEST_F(Cuda, FailingKernelIsNamedWhenAsked) {
   configure(2, 90, 1 << 20);
 }
 
+// A kernel that is not there: the reason is the device's or the package's, and the two are told apart.
+TEST_F(Cuda, AbsentKernels) {
+  const auto refused = [](const char* flags, int code, const char* expected) {
+    const Model model(package_path(flags));
+    Context context(model);
+    Call call(model, context, 4);
+    std::string text;
+    EXPECT_EQ(code_of([&] { context.run(call.tensors()); }, &text), code);
+    EXPECT_NE(text.find(expected), std::string::npos) << text;
+    EXPECT_NE(text.find("kernel hopper (model.py:6)"), std::string::npos) << text;
+  };
+  refused("-DABSENT=0", 301, "the code that was loaded for sm_90 has no function 'hopper_only': it is of another compilation");
+  refused("-DABSENT=1000000", 303, "needs 1000000 bytes of shared memory a block, and cuda:0 (sm_90) has ");
+  configure(1, 80, 1 << 20);
+  refused("-DABSENT=0 -DSM=80", 303, "needs clusters of 2 blocks, which cuda:0 (sm_80) or its driver does not have");
+}
+
 TEST_F(Cuda, WrongDevicesAndArchitectures) {
   std::string text;
   const std::string path = package_path();

@@ -4,12 +4,19 @@
 //   ..., 31 An id outside of the table is reported through the flag. Kernel 2 is for "hopper" devices only.
 // -DOUTLASTS=8: of more rows the device has more to do than the host. -DSTATE: and + count, a mutated buffer that starts at
 // 100 and grows by 1. -DBROKEN: the second kernel dies. -DSM=80: for that architecture. -DLARGE: with 21 MiB of constants that nobody reads.
+// -DABSENT=BYTES: it launches a kernel that no image has, which asks for so much shared memory.
 #include "cuda_host.h"
 #include "fake_cuda.h"
 #include "host_support.h"
 
 #ifndef SM
 #define SM 90
+#endif
+#ifndef ABSENT
+#define ABSENT 0
+#define LAUNCHES_ABSENT 0
+#else
+#define LAUNCHES_ABSENT 1
 #endif
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)
@@ -59,7 +66,7 @@ const FakeImage kImage = {{'F', 'A', 'K', 'E', 'C', 'U', 'D', 'A'}, 3, kFakes};
 const CudaKernel kKernels[] = {{"scale", 256, 0, 1, "scale (model.py:3)", 0},
                                {kGather, 256, 0, 1, "gather (model.py:4)", FOREIGN},
                                {"count", 256, 0, 1, "count (model.py:5)", 0},
-                               {"hopper_only", 256, 0, 2, "hopper", 0}};
+                               {"hopper_only", 256, ABSENT, 2, "hopper (model.py:6)", 0}};
 const CudaImage kImages[] = {{SM, 1, reinterpret_cast<const unsigned char*>(&kForeignImage), sizeof kForeignImage},
                              {SM, 1, reinterpret_cast<const unsigned char*>(&kImage), sizeof kImage}};
 const CudaCode kCode = {kImages, 2, kKernels, 4, "sm_" STRING(SM)};
@@ -82,6 +89,7 @@ int32_t enqueue(const cd::CudaCall* call, CoilError* error) {
   if (cd::cuda_has(call, 3) || cd::cuda_sms(call) != 132) return cd::fail(error, 901, "a kernel that no image has was found");
   if (cd::cuda_clusters(call, 1) != 132 || cd::cuda_clusters(call, 2) != 66 || cd::cuda_clusters(call, 4) != 32)
     return cd::fail(error, 901, "clusters that do not fit the machine");
+  if (LAUNCHES_ABSENT) return cd::cuda_launch(call, 3, 2, 1, 1, nullptr, 0, error);
   const void *x = call->inputs[0], *ids = call->inputs[1], *table = call->constants, *arena = call->arena, *y = call->outputs[0];
   const void *flag = call->flag, *state = call->state;
   const int64_t* s = call->symbols;

@@ -92,6 +92,7 @@ std::string bytes_text(uint64_t bytes) {
 }
 
 std::string seconds_text(double seconds) {
+  if (seconds > 0 && seconds < 1e-7) return fmt::format("{:.3g} ns", seconds * 1e9);  // in microseconds it would read 0.00
   if (seconds < 1e-4) return fmt::format("{:.2f} us", seconds * 1e6);
   if (seconds < 1e-3) return fmt::format("{:.1f} us", seconds * 1e6);
   if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);

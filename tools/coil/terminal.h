@@ -39,7 +39,7 @@ class Table {
 };
 
 std::string bytes_text(uint64_t bytes);           // "814 B", "12.3 KB", "91.0 MB" (powers of 1000)
-std::string seconds_text(double seconds);         // "0.83 us", "12.3 ms", "1.24 s"
+std::string seconds_text(double seconds);         // "1.2 ns", "0.83 us", "12.3 ms", "1.24 s"
 std::string rows_text(int64_t from, int64_t to);  // "2-8", "3" of one number
 // "batch 1-12: winograd, 13-: default": what serves up to which number, INT64_MAX: all larger ones. Alone: "default".
 std::string choices_text(std::string_view by, const std::vector<std::pair<int64_t, std::string>>& rows);

@@ -83,7 +83,7 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
             if getattr(node.target, "namespace", "") == "coil_triton":  # PyTorch cannot run it any more
                 raise make_error(102, f"COIL-E102: {node.target}: {reason}\n  hint: docs/triton.md lists what kernels in Triton may be")
         _count_fallbacks(used, kind)
-        graph_split(gm, split, reasons, kind)
+        graph_split(gm, split, reasons, kind, [programs[level].model for level in sorted(programs)])
         log.debug("%s graph of %d operators: %d programs, %d operators in PyTorch", kind, len(operators), len(programs), len(used))
         call = _assemble(gm, split, programs)
         return with_writes_behind(records.record(call, gm, kind, static, {p.model for p in programs.values()}), moved) if records else call
@@ -152,7 +152,7 @@ def _count_fallbacks(used: dict[Node, str], kind: str) -> None:
     for node, reason in used.items():
         row = f"{operator_name(node.target)}: {reason}"
         if row not in stats.fallbacks:
-            log.info("%s graph: %s runs in PyTorch", kind, row)
+            log.info("%s graph: %s runs in PyTorch: %s", kind, operator_name(node.target), reason)
         stats.fallbacks[row] = stats.fallbacks.get(row, 0) + 1
 
 

@@ -17,6 +17,7 @@ from torch.fx import Graph, Node
 
 from ._control import is_control
 from ._decompositions import draws
+from ._places import origin_of
 from ._results import attention_kernel
 from ._split import STRIDED, base_of, tensors_of, writes_input
 
@@ -212,14 +213,13 @@ class _Layout:
     def _in_order(self, node: Node, order: list[int]) -> Node:
         if order == sorted(order):
             return self._contiguous(node)
-        trace = {"stack_trace": node.meta.get("stack_trace")}
-        made = self._new[node]
+        origin, made = origin_of(node), self._new[node]
         for target, args in ((aten.permute.default, (order,)), (aten.clone.default, ()), (aten.permute.default, ([order.index(d) for d in range(len(order))],))):
             kwargs = {} if args else {"memory_format": torch.contiguous_format}
             with self._mode:
                 value = target(made.meta["val"], *args, **kwargs)
             made = self.graph.call_function(target, (made, *args), kwargs)
-            made.meta.update(trace, val=value)
+            made.meta.update(origin, val=value)
         return made
 
 

@@ -96,6 +96,7 @@ class Models:
 
 
 models = Models(kept=32)
+_kernels: "weakref.WeakKeyDictionary[_runtime.Model, int]" = weakref.WeakKeyDictionary()  # how many each has
 
 
 def build_programs(split: Split, levels: dict[int, list[Node]], settings: dict, device: torch.device,
@@ -130,7 +131,11 @@ def build_programs(split: Split, levels: dict[int, list[Node]], settings: dict, 
     found.update(_compile_all(jobs, settings, device))
     for level, (parts, key) in written.items():
         model = found[key]
-        results[level] = model if isinstance(model, Error) else Program(parts.inputs, parts.symbols, parts.outputs, _caller(model, parts.inputs), model)
+        if isinstance(model, Error):
+            results[level] = model
+            continue
+        stats.kernels += _kernels.get(model, 0)
+        results[level] = Program(parts.inputs, parts.symbols, parts.outputs, _caller(model, parts.inputs), model)
     return results
 
 
@@ -157,9 +162,10 @@ def _compile_all(jobs: dict[bytes, _Parts], settings: dict, device: torch.device
     models_made: list[_runtime.Model | Error] = [model for model, _ in made]
     for folder, (_, report) in zip(folders, made):
         program_compiled(folder, settings, report)
-    for (key, parts), model in zip(jobs.items(), models_made):
+    for (key, parts), (model, report) in zip(jobs.items(), made):
         if not isinstance(model, Error):
             stats.packages += 1
+            _kernels[model] = report["kernels"] if report else 0
             if not parts.weights:
                 models.add(key, model)
     stats.compile_seconds += time.perf_counter() - start

@@ -14,6 +14,7 @@ from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .._errors import make_error
+from ._places import file_and_line
 
 _NO_KERNEL = re.compile(r"""not implemented for '(Long|Int|Short|Char|Byte|Bool)'""")
 _MOST_ELEMENTS = 1 << 24  # of a call that is tried
@@ -102,5 +103,5 @@ def _eager_says(node: Node) -> str:
 
 
 def _place(node: Node) -> str:
-    lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or node.stack_trace or "")
-    return f" ({lines[-1][0]}:{lines[-1][1]})" if lines else ""
+    found = file_and_line(node)
+    return f" ({found[0]}:{found[1]})" if found else ""

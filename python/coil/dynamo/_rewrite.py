@@ -11,6 +11,7 @@ from torch.fx import Graph, Node
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ._decompositions import draws
+from ._places import origin_of
 from ._split import STRIDED, base_of, is_view, tensors_of
 
 aten = torch.ops.aten
@@ -29,7 +30,7 @@ def separate_gradients(graph: Graph) -> None:
         for node in list(sharing)[1:]:
             with graph.inserting_before(output):
                 copy = copies[node] = graph.call_function(aten.clone.default, (node,))
-            copy.meta.update(val=aten.clone.default(node.meta["val"]), stack_trace=node.meta.get("stack_trace"))
+            copy.meta.update(origin_of(node), val=aten.clone.default(node.meta["val"]))
     if copies:
         output.args = torch.fx.map_arg(output.args, lambda n: copies.get(n, n))
 
@@ -59,13 +60,13 @@ def draw_masks_first(graph: Graph, sizes: dict[sympy.Symbol, tuple[Node, int | N
         parts = {user.args[1]: user for user in node.users if user.target is operator.getitem}
         with graph.inserting_before(node):
             drawn = graph.call_function(aten.native_dropout.default, (like, p, True))
-            drawn.meta["val"] = node.meta["val"]
+            drawn.meta.update(origin_of(node), val=node.meta["val"])
             mask = graph.call_function(operator.getitem, (drawn, 1))
             mask.meta["val"] = node.meta["val"][1]
             kept = graph.call_function(aten.mul.Tensor, (x, mask))
             scaled = graph.call_function(aten.mul.Tensor, (kept, 1.0 / (1.0 - p)))
             for product in (kept, scaled):
-                product.meta.update(val=node.meta["val"][0], stack_trace=node.meta.get("stack_trace"))
+                product.meta.update(origin_of(node), val=node.meta["val"][0])
         for index, result in ((0, scaled), (1, mask)):
             if index in parts:
                 parts[index].replace_all_uses_with(result)
@@ -139,7 +140,7 @@ def numbers_as_tensors(graph: Graph) -> list[Node]:
             if (number, dtype) not in made:
                 with graph.inserting_after(number):
                     made[number, dtype] = graph.call_function(aten.scalar_tensor.default, (number,), {"dtype": dtype, "device": value.device})
-                made[number, dtype].meta.update(val=value.new_empty([], dtype=dtype), stack_trace=node.meta.get("stack_trace"))
+                made[number, dtype].meta.update(origin_of(node), val=value.new_empty([], dtype=dtype))
             node.update_arg(position, made[number, dtype])
     return list(made.values())
 

@@ -16,6 +16,7 @@ from torch.fx import Node
 from .._errors import Error
 from ._control import graph_behind, is_control
 from ._decompositions import operator_name
+from ._places import module_path
 from ._results import read_results, unread_arguments
 
 DTYPES = {torch.uint8: 1, torch.int8: 2, torch.int16: 3, torch.int32: 4, torch.int64: 5, torch.float16: 6, torch.float32: 7,
@@ -47,7 +48,7 @@ class ProgramWriter:
         self.tensors: dict[str, Any] = {}
         self.numbers: dict[str, Any] = {}
         self.nodes: list[dict] = []
-        self.traces: list[str] = []
+        self.origins: list[dict] = []
         self.symbols: dict[str, sympy.Symbol] = outer.symbols if outer else {}
         self._text: dict[sympy.Expr, str] = {}
         self.names: dict[Node, str] = {}
@@ -96,7 +97,7 @@ class ProgramWriter:
                 inputs.append({"name": parameter.name, "arg": self.argument(node.kwargs[parameter.name], parameter), "kind": 2})
         self.nodes.append({"target": f"torch.ops.{node.target.namespace}.{node.target._opname}.{node.target._overloadname}",
                            "inputs": inputs, "outputs": self.outputs(node), "name": self.name(node)})
-        self.traces.append(node.meta.get("stack_trace") or "")
+        self.origins.append(_origin(node))
 
     def add_control(self, node: Node) -> None:
         """A branch or a loop: its graphs, and what they take."""
@@ -120,7 +121,7 @@ class ProgramWriter:
                 raise CannotSerialize(f"an argument of {node.target} is a {type(value).__name__}")
             inputs.append({"name": "", "arg": argument, "kind": 1})
         self.nodes.append({"target": f"torch.ops.{operator_name(node.target)}", "inputs": inputs, "outputs": self.outputs(node), "name": name})
-        self.traces.append(node.meta.get("stack_trace") or "")
+        self.origins.append(_origin(node))
 
     def inner_graph(self, module: torch.fx.GraphModule) -> dict:
         """The JSON of a graph that is an argument. Sizes that it takes are known by their expressions: they are left out here as they
@@ -256,9 +257,15 @@ class ProgramWriter:
             "schema_version": {"major": 8, "minor": 20}, "torch_version": torch.__version__, "guards_code": []}
 
     def text_with_traces(self, program: dict) -> str:
-        for node, trace in zip(self.nodes, self.traces):
-            node["metadata"] = {"stack_trace": trace} if trace else {}
+        for node, origin in zip(self.nodes, self.origins):
+            node["metadata"] = origin
         return json.dumps(program)
+
+
+def _origin(node: Node) -> dict:
+    """As an export has it: the stack, and the innermost module as "key,path,type"."""
+    trace, module = node.meta.get("stack_trace") or "", module_path(node)
+    return ({"stack_trace": trace} if trace else {}) | ({"nn_module_stack": f",{module},"} if module else {})
 
 
 def _is_tensor(value: Any) -> bool:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Mapping
 
-log = logging.getLogger(__name__)
+from . import Artifact
+
+artifact = Artifact(__name__, stock=True)
 
 
 def show(name: str, sources: Mapping[str, str]) -> None:
     """`sources`: texts by the names of their stages."""
-    if log.isEnabledFor(logging.DEBUG):
+    if artifact.wanted_in_full():
         for stage, text in sources.items():
-            log.debug("%s: %s\n%s", name, stage, text.rstrip())
-    else:
-        log.info("%s: %d bytes of generated code (TORCH_LOGS=+coil.logs.output_code shows it)", name, sum(map(len, sources.values())))
+            artifact.write(f"{name}: {stage}\n{text.rstrip()}", in_full=True)
+    elif artifact.wanted():
+        artifact.write(f"{name}: {sum(map(len, sources.values()))} bytes of generated code (TORCH_LOGS=+coil.logs.output_code shows it)")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Iterable
 
-log = logging.getLogger(__name__)
+from . import Artifact
+
+artifact = Artifact(__name__, stock=True)
 
 
 def show(name: str, hints: Iterable[str]) -> None:
-    for hint in hints:
-        log.info("%s: %s", name, hint)
+    if artifact.wanted():
+        for hint in hints:
+            artifact.write(f"{name}: {hint}")

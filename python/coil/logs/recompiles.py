@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-
 import torch
 
-log = logging.getLogger(__name__)
+from . import Artifact
+
+artifact = Artifact(__name__)
 
 
 def show(kind: str, inputs: str) -> None:
     """Of a graph that is about to be compiled. `inputs`: its tensors, as text."""
     current = torch._guards.CompileContext.current_compile_id()
     if current is not None and current.frame_compile_id:
-        log.info("%s graph: compilation %d of frame %s, for inputs %s", kind, current.frame_compile_id + 1, current.frame_id, inputs)
+        artifact.write(f"{kind} graph: compilation {current.frame_compile_id + 1} of frame {current.frame_id}, for inputs {inputs}")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
+from . import Artifact, count
 
-log = logging.getLogger(__name__)
+artifact = Artifact(__name__, stock=True)
 
 
 def show(name: str, plan: str) -> None:
-    kernels = sum(line.startswith("kernel ") for line in plan.splitlines())
-    if log.isEnabledFor(logging.DEBUG):
-        log.debug("%s: schedule\n%s", name, plan.rstrip())
-    else:
-        log.info("%s: %d kernels (TORCH_LOGS=+coil.logs.schedule shows them)", name, kernels)
+    if artifact.wanted_in_full():
+        artifact.write(f"{name}: schedule\n{plan.rstrip()}", in_full=True)
+    elif artifact.wanted():
+        kernels = sum(line.startswith("kernel ") for line in plan.splitlines())
+        artifact.write(f"{name}: {count(kernels, 'kernel')} (TORCH_LOGS=+coil.logs.schedule shows them)")

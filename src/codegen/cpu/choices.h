@@ -29,8 +29,8 @@ std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, con
 // The part of its time that a choice must save to be chosen, over what the noise demands: a library must win clearly.
 double needed_gain(const Kernel& kernel, const Choice& choice);
 
-// What in the program's shapes costs speed, a sentence each, in the program's order: "linear: 10 columns are no multiple of 32: ...".
-std::vector<std::string> hints(const KernelPlan& plan);
+// What in each kernel's shapes costs speed.
+std::vector<KernelHint> hints(const KernelPlan& plan);
 
 // Whether the plan has what the choice asks of the kernel's weight; a user's kernel: that configuration.
 bool can_run(const KernelPlan& plan, const Kernel& kernel, const Choice& choice);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/hint.h"
 #include "schedule/kernel_plan.h"
 #include "schedule/target.h"
 #include "templates/cuda_variants.h"
@@ -95,6 +96,8 @@ struct CudaSettings {
 };
 TargetTraits traits(const CudaSettings& settings);
 CudaProgram generate_kernels(const KernelPlan& plan, const CudaSettings& settings);
+// What in each kernel's shapes costs speed.
+std::vector<KernelHint> hints(const KernelPlan& plan);
 
 // --- parts
 struct KernelText {

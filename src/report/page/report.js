@@ -108,7 +108,7 @@ function pick(n) {
     ["operations", ran(k) ? k.flops === undefined ? "unknown" : amount(k.flops, "FLOP") + (k.gflop_s ? ", " + rate(k.gflop_s) + " GFLOP/s" : "") : ""],
     ["the machine needs", k.roof_us ? time(k.roof_us) + " (" + percent(efficiency(k)) + " of the roof, bound by " + k.bound + ")" : ""], ["time of all threads", k.threads_us ? time(k.threads_us) : ""],
     ["cycles", k.cycles ? amount(k.cycles, "") + ", " + amount(k.instructions, "instructions") + ", " + amount(k.cache_misses, "cache misses") : ""],
-    ["variant", k.variant || (k.choices ? "default" : "")], ["function", k.function || "of the device library"]];
+    ["variant", k.variant || (k.choices ? "default" : "")], ["its shapes", k.hint ? k.hint.text : ""], ["function", k.function || "of the device library"]];
   const facts = el("table", {}, rows.filter(([, v]) => v !== "" && v !== undefined).map(([a, b]) => el("tr", {}, el("td", {class: "dim"}, a), el("td", {class: "text"}, b))));
   const parts = [el("button", {onclick: close, "aria-label": "Close"}, "Close"), el("h2", {}, n + ": " + k.name), facts];
   if (k.tuned) parts.push(el("h2", {}, "What the tuner timed"), ...k.tuned.map(tunedTable));
@@ -159,7 +159,24 @@ function overview() {
   return [el("h2", {}, "Advice"), ...advice, el("h2", {}, "Where a call's time goes"), strip(total),
     el("table", {}, [...shares, ["host: checks, memory, between kernels", r.call.host_us || 0]].map(([name, us]) => el("tr", {}, el("td", {}, name), el("td", {class: "n"}, time(us)), el("td", {class: "n"}, percent(us / total)), el("td", {}, bar(us / total))))),
     el("p", {class: "dim"}, "Kernels and host add up to the call. On the host: inputs checked in " + time(r.call.check_us) + ", memory found in " + time(r.call.place_us) + "."),
-    el("h2", {}, "The busiest kernels"), table(most), r.call.counters ? el("p", {class: "dim"}, r.call.counters) : null];
+    ...inPyTorch(r.graph), el("h2", {}, "The busiest kernels"), table(most), r.call.counters ? el("p", {class: "dim"}, r.call.counters) : null];
+}
+
+// Of a program of torch.compile: the operators of its graph that coil did not take, each kind once.
+function inPyTorch(graph) {
+  if (!graph) return [];
+  const head = el("h2", {}, "What stayed in PyTorch"), of = "the " + graph.kind + " graph's " + graph.operators + (graph.operators === 1 ? " operator" : " operators");
+  if (!graph.in_torch.length) return [head, el("p", {class: "dim"}, "Nothing: coil computes all of " + of + ".")];
+  const kinds = new Map();
+  for (const o of graph.in_torch) {
+    const key = o.operator + "\n" + o.reason, kind = kinds.get(key) || {...o, times: 0, sources: new Set()};
+    kind.times++;
+    if (o.source) kind.sources.add(o.source);
+    kinds.set(key, kind);
+  }
+  const cells = k => [k.times, k.operator, k.reason, short([...k.sources].join(", "), 120)];
+  return [head, el("p", {class: "dim"}, graph.in_torch.length + " of " + of + ", between coil's programs; their time is in no kernel here."),
+    el("table", {}, el("tr", {}, ["times", "operator", "why", "from"].map(t => el("th", {}, t))), [...kinds.values()].map(k => el("tr", {}, cells(k).map((c, i) => el("td", {class: i ? "text" : "n"}, c)))))];
 }
 const bar = share => el("span", {class: "bar", style: "width:" + Math.max(0, Math.min(200, 200 * share || 0)) + "px"});
 

@@ -56,7 +56,7 @@ std::vector<Choice> candidates(const TemplateUse&, const Attention& a, const Sou
   return ordered(first, {}, sought.most);
 }
 
-std::string hint(const TemplateUse&, const Attention&) { return ""; }
+KernelHint hint(const TemplateUse&, const Attention&) { return {}; }
 
 Expr scratch(const TemplateUse& use, const Attention&) { return use.pool().symbol(use.plan.workers) * COIL_ATTENTION_WORKER_BYTES; }
 

@@ -90,25 +90,24 @@ constexpr int64_t kWinogradChannels = 16;
 
 }  // namespace
 
-std::string hint(const TemplateUse& use, const Conv2d& c) {
+KernelHint hint(const TemplateUse& use, const Conv2d& c) {
   const auto& [plan, t] = use;
   const BufferInfo& w = plan.buffer(t.operands[1].buffer).info;
-  if (!w.sizes[0]->is_constant() || !w.sizes[1]->is_constant() || is_depthwise(c, w.sizes)) return "";
+  if (!w.sizes[0]->is_constant() || !w.sizes[1]->is_constant() || is_depthwise(c, w.sizes)) return {};
   const int64_t oc = w.sizes[0]->as_int() / c.groups, ic = w.sizes[1]->as_int();
-  if (typical(t.result_sizes[0]) * typical(t.result_sizes[2]) * typical(t.result_sizes[3]) * oc * ic * c.kernel[0] * c.kernel[1] < kWorthSaying) return "";
+  if (typical(t.result_sizes[0]) * typical(t.result_sizes[2]) * typical(t.result_sizes[3]) * oc * ic * c.kernel[0] * c.kernel[1] < kWorthSaying) return {};
   const bool winograd_shape =
       c.kernel == std::array<int64_t, 2>{3, 3} && c.stride == std::array<int64_t, 2>{1, 1} && c.dilation == std::array<int64_t, 2>{1, 1} && c.groups == 1;
   if (winograd_shape && ic > kWinogradChannels && ic % kWinogradChannels != 0) {
-    return fmt::format("{} input channels are no multiple of {}: no Winograd filtering", ic, kWinogradChannels);
+    return {fmt::format("{} input channels are no multiple of {}: no Winograd filtering", ic, kWinogradChannels)};
   }
   const PlanConstant* packed = packed_constant(plan, t.operands[1].buffer);
-  if (packed && (packed->packing == PlanConstant::Packing::narrow_groups_weight || packed->packing == PlanConstant::Packing::few_outputs_weight)) return "";
+  if (packed && (packed->packing == PlanConstant::Packing::narrow_groups_weight || packed->packing == PlanConstant::Packing::few_outputs_weight)) return {};
   const int64_t step = column_step(w.dtype);
   if (padding_percent(oc, step) > kMostPadding) {
-    return fmt::format("{} output channels{} are no multiple of {}: {} % of the sums are padding", oc, c.groups > 1 ? " of a group" : "", step,
-                       padding_percent(oc, step));
+    return padded(c.groups > 1 ? "output channels of a group" : "output channels", oc, step, "sums are");
   }
-  return "";
+  return {};
 }
 
 }  // namespace coil::cpu

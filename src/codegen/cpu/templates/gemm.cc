@@ -53,19 +53,19 @@ std::vector<Choice> candidates(const TemplateUse& use, const Gemm& g, const Soug
   return ordered(first, std::move(rest), sought.most);
 }
 
-std::string hint(const TemplateUse& use, const Gemm& g) {
+KernelHint hint(const TemplateUse& use, const Gemm& g) {
   const auto& [plan, t] = use;
   const Expr n = product(use.pool(), g.n), k = product(use.pool(), g.k), m = product(use.pool(), g.m), batch = product(use.pool(), g.batch);
-  if (typical(batch) * typical(m) * typical(n) * typical(k) < kWorthSaying) return "";
+  if (typical(batch) * typical(m) * typical(n) * typical(k) < kWorthSaying) return {};
   const PlanBuffer& b = plan.buffer(t.operands[1].buffer);
   const int64_t step = column_step(b.info.dtype);
   if (n->is_constant() && padding_percent(n->as_int(), step) > kMostPadding) {
-    return fmt::format("{} columns are no multiple of {}: {} % of the product is padding", n->as_int(), step, padding_percent(n->as_int(), step));
+    return padded("columns", n->as_int(), step, "product is");
   }
   if (b.placement.kind != Placement::Kind::constant && b.info.kind == BufferInfo::Kind::input) {
-    return fmt::format("the second factor is the input '{}': it is packed in each call; a parameter is packed when the program is compiled", b.info.name);
+    return {fmt::format("the second factor is the input '{}': it is packed in each call; a parameter is packed when the program is compiled", b.info.name)};
   }
-  return "";
+  return {};
 }
 
 Expr scratch(const TemplateUse& use, const Gemm& g) {

@@ -11,7 +11,7 @@ std::string method_text(const GroupedGemm&, int32_t) { return ""; }
 bool has_method(const TemplateUse&, const GroupedGemm&, int32_t) { return true; }
 OneDnnWeight onednn_weight(const TemplateUse&, const GroupedGemm&) { return {}; }
 std::vector<Choice> candidates(const TemplateUse&, const GroupedGemm&, const Sought&) { return {Choice{}}; }
-std::string hint(const TemplateUse&, const GroupedGemm&) { return ""; }
+KernelHint hint(const TemplateUse&, const GroupedGemm&) { return {}; }
 
 Expr scratch(const TemplateUse& use, const GroupedGemm& def) {
   ExprPool& pool = use.pool();

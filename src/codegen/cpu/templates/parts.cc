@@ -81,4 +81,10 @@ int64_t padding_percent(int64_t columns, int64_t step) {
   return (padded - columns) * 100 / padded;
 }
 
+KernelHint padded(std::string_view what, int64_t columns, int64_t step, std::string_view of) {
+  const int64_t percent = padding_percent(columns, step), whole = (columns + step - 1) / step * step;
+  return {fmt::format("{} {} are no multiple of {}: {} % of the {} padding; {} would take as long", columns, what, step, percent, of, whole),
+          static_cast<double>(percent) / 100};
+}
+
 }  // namespace coil::cpu

@@ -5,10 +5,12 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "codegen/cpu/choice_types.h"
+#include "codegen/hint.h"
 #include "schedule/kernel_plan.h"
 
 namespace coil::cpu {
@@ -75,6 +77,8 @@ constexpr int64_t kWorthSaying = 1 << 22;  // multiply-adds
 // The kernels compute columns in such steps.
 int64_t column_step(DType dtype);
 int64_t padding_percent(int64_t columns, int64_t step);
+// "33 output channels are no multiple of 16: 31 % of the sums are padding; 48 would take as long"
+KernelHint padded(std::string_view what, int64_t columns, int64_t step, std::string_view of);
 
 // --- of each template
 
@@ -120,11 +124,11 @@ std::vector<Choice> candidates(const TemplateUse& use, const GroupedGemm& def, c
 std::vector<Choice> candidates(const TemplateUse& use, const Conv2d& def, const Sought& sought);
 std::vector<Choice> candidates(const TemplateUse& use, const Attention& def, const Sought& sought);
 
-// What in its shapes costs speed, in plain words; empty: nothing.
-std::string hint(const TemplateUse& use, const Gemm& def);
-std::string hint(const TemplateUse& use, const GroupedGemm& def);
-std::string hint(const TemplateUse& use, const Conv2d& def);
-std::string hint(const TemplateUse& use, const Attention& def);
+// What in its shapes costs speed.
+KernelHint hint(const TemplateUse& use, const Gemm& def);
+KernelHint hint(const TemplateUse& use, const GroupedGemm& def);
+KernelHint hint(const TemplateUse& use, const Conv2d& def);
+KernelHint hint(const TemplateUse& use, const Attention& def);
 
 // Bytes that its kernel wants, as device/kernels.h states them, for any of its choices; null: none.
 Expr scratch(const TemplateUse& use, const Gemm& def);

@@ -143,7 +143,7 @@ class HostWriter {
     together_until_ = k + call.together->kernels;
     std::string text = "  {\n    bool together = false;\n", apart;
     for (const CudaLaunch& l : call.together->launches) text += together_text(l, k);
-    if (call.together->always) apart = no_code(plan_.kernels[k], "      ");
+    if (call.together->always) apart = absent(call.together->launches.back(), "      ");
     for (size_t j = k; j < together_until_ && !call.together->always; ++j) apart += own_call(j);
     return text + "    if (!together) {\n" + apart + "    }\n  }\n";
   }
@@ -160,14 +160,9 @@ class HostWriter {
            "      together = true;\n    }\n  }\n";
   }
 
-  static std::string no_code(const Kernel& kernel, const std::string& indent) {
-    return fmt::format("{}return cd::fail(error, {}, \"%s\", {});\n", indent, static_cast<int>(ErrorCode::wrong_machine),
-                       message_literal("the package has no code for this device's architecture for " + kernel.name));
-  }
-
-  static std::string no_code_of_form() {
-    return fmt::format("      return cd::fail(error, {}, \"the package has no code for this device's architecture for %s\", kKernels[f[0]].label);\n",
-                       static_cast<int>(ErrorCode::wrong_machine));
+  // None of the launches has its function on the device: the last one, which asks for least, says why.
+  std::string absent(const CudaLaunch& l, const std::string& indent) const {
+    return fmt::format("{}return cd::cuda_absent(call, {}, error);\n", indent, function(l.function));
   }
 
   std::string own_call(size_t k) {
@@ -198,7 +193,7 @@ class HostWriter {
       text += fmt::format("if ({}{}) {{\n{}    }} else ", has, l.condition.empty() ? "" : " && (" + l.condition + ")",
                           launch(l, k, t != nullptr, only_params, "      "));
     }
-    text += "{\n" + (values_ ? no_code_of_form() : no_code(kernel, "      ")) + "    }\n";
+    text += "{\n" + absent(call.launches.back(), "      ") + "    }\n";
     return text + ends(k) + hook(k, true) + "  }\n";
   }
 
