@@ -17,10 +17,10 @@ class LoopReader : public TextReader {
   // All are borrowed.
   LoopReader(const LoopProgram& program, const BuffersByName& buffers, std::string_view line);
 
-  void variables();   // "[i0, i1 | i2]", which says nothing that sizes do not say
-  int variable();     // "i1": 1
-  BufferId buffer();  // "-": none
-  Operand operand();  // "x[i0, i2]"
+  void variables();        // "[i0, i1 | i2]", which says nothing that sizes do not say
+  int variable();          // "i1": 1
+  BufferId buffer();       // "-": none
+  Operand operand();       // "x[i0, i2]"
   std::string all_left();  // of the line, without what quotes it if something does
 
   // What names mean in expressions: of plans, whose temps have types, and whose loads may be of what is no buffer.

@@ -60,7 +60,6 @@ class Parser : ProgramLines {
     if (!read_common(words)) read_loop(words);
   }
 
-
   void read_input(LoopReader& words) {
     LoopInput in;
     if (words.accept("size ")) {

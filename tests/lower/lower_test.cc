@@ -121,8 +121,8 @@ TEST_F(LowerTest, TrueDivisionOfIntegersIsFloatingAndBooleansAddAsOr) {
 TEST_F(LowerTest, AttentionOfAnotherTypeThanItsOperandsIsNoTemplate) {
   ValueId q = input("q", dims({2, 4, 6, 8}));
   output(node("aten.scaled_dot_product_attention.default",
-              {{"query", q}, {"key", q}, {"value", q}, {"attn_mask", NoneArg{}}, {"dropout_p", 0.0}, {"is_causal", false}, {"scale", 0.5}},
-              dims({2, 4, 6, 8}), DType::f64));
+              {{"query", q}, {"key", q}, {"value", q}, {"attn_mask", NoneArg{}}, {"dropout_p", 0.0}, {"is_causal", false}, {"scale", 0.5}}, dims({2, 4, 6, 8}),
+              DType::f64));
   const std::string found = text();
   EXPECT_EQ(found.find("= attention "), std::string::npos) << found;
   EXPECT_NE(found.find("f64[2, 4, 6, 8]"), std::string::npos) << found;
