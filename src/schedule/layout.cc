@@ -5,6 +5,7 @@
 
 #include "loop/templates/template.h"
 #include "schedule/few_last.h"
+#include "schedule/grouped_heads.h"
 #include "schedule/product_orders.h"
 #include "schedule/product_rows.h"
 #include "schedule/schedule.h"
@@ -358,37 +359,8 @@ class LayoutChooser {
     c.weight = whole.buffer;
   }
 
-  // A group's first head of an operand, if the other heads of the group repeat it.
-  std::optional<Operand> first_of_group(const Operand& x, int64_t group, const VarRanges& ranges) {
-    std::vector<Expr> first, renumbered;
-    for (int v = 0; v < 4; ++v) first.push_back(pool().var(v));
-    renumbered = first;
-    first[1] = floor_div(first[1], pool().index(group)) * group;
-    renumbered[1] = renumbered[1] * group;
-    Operand found = x;
-    for (Expr& c : found.coordinates) {
-      if (simplify_index(substitute_vars(c, first), ranges) != simplify_index(c, ranges)) return std::nullopt;
-      c = simplify_index(substitute_vars(c, renumbered), {});
-    }
-    return found;
-  }
-
-  // Keys and values that were repeated for the heads of a group (LLaMA's repeat_kv) are read once a group, in place.
-  void group_heads(Attention& a, const VarRanges& ranges) {
-    if (!a.heads->is_constant() || a.kv_heads != a.heads) return;
-    const int64_t heads = a.heads->as_int();
-    for (int64_t group = heads; group > 1; --group) {
-      if (heads % group != 0) continue;
-      std::optional<Operand> k = first_of_group(a.k, group, ranges), v = first_of_group(a.v, group, ranges);
-      if (!k || !v) continue;
-      a.k = std::move(*k), a.v = std::move(*v);
-      a.kv_heads = pool().index(heads / group);
-      return;
-    }
-  }
-
   void legalise_attention(Loop& loop, Attention& a) {
-    group_heads(a, {operand_ranges(loop.def)});
+    group_heads(pool(), a, {operand_ranges(loop.def)});
     const auto fix = [&](Operand& x, const std::vector<Expr>& sizes, bool unit_column) {
       const Expr offset = offset_of(x, loop.def);
       bool ok = true;

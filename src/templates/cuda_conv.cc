@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "device/cuda/shared_memory.h"
+#include "templates/cuda_conv_direct.h"
 #include "templates/cuda_machine.h"
 #include "templates/cuda_variants.h"
 
@@ -49,33 +50,16 @@ constexpr std::array<WgmmaTile, 6> kWgmmaTiles = {{{2, 128, 5, 6, 1, 758, 3695, 
                                                    {3, 128, 4, 5, 1, 964, 5089, 3565, 879, 6930, 2498},
                                                    {3, 64, 5, 0, 1, 850, 2137, 4610, 0, 0, 0}}};
 
-int element_bytes(DType dtype) { return byte_size(dtype); }
-
-bool is_half(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
-
-// Whether tensor cores compute it.
-bool on_tensor_cores(const CudaConvFacts& facts) { return is_half(facts.dtype) || facts.tf32; }
-
 std::string_view type_name(const CudaConvFacts& facts) { return facts.tf32 ? "cd::tf32" : info(facts.dtype).c_name; }
 
-// A machine as this template uses it.
-struct Machine {
-  int sms;
-  double flops;  // multiply-adds of an SM a clock on this template's units
-  bool clusters;
-  double split = 0, part = 93;  // clocks that a cluster's sum takes, and of that for each part of k
-};
-
-Machine machine_of(int sm, const CudaConvFacts& facts) {
+ConvMachine machine_of(int sm, const CudaConvFacts& facts) {
   const CudaMachine& machine = cuda_machine(sm);
-  Machine m = {machine.multiprocessors, facts.dtype == DType::f64 ? machine.f64 : machine.f32, machine.clusters};
+  ConvMachine m = {machine.multiprocessors, facts.dtype == DType::f64 ? machine.f64 : machine.f32, machine.clusters};
   if (!on_tensor_cores(facts)) return m;
   if (facts.tf32) m.flops = machine.half / 2, m.split = 0, m.part = 28;
   else m.flops = machine.half, m.split = 3216, m.part = 868;
   return m;
 }
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 CudaVariant variant(const CudaConvFacts& facts, const Tile& tile, int split) {
   const bool mma = on_tensor_cores(facts);
@@ -95,129 +79,11 @@ CudaVariant variant(const CudaConvFacts& facts, const Tile& tile, int split) {
   return v;
 }
 
-// Host expression: whether x is as the kernels that read `width` channels at a time want it, and the weight at 16 bytes. Empty: surely; nullopt: never.
-std::optional<std::string> channel_vectors(const CudaConvFacts& facts, int64_t width) {
-  const std::optional<int64_t> x_c = known(facts.x_c);
-  if (x_c && *x_c != 1) return std::nullopt;
-  const int64_t bytes = width * element_bytes(facts.dtype);
-  bool sure = x_c && facts.x_alignment % bytes == 0 && facts.w_alignment % 16 == 0;
-  for (Expr stride : {facts.x_n, facts.x_h, facts.x_w}) {
-    const std::optional<int64_t> value = known(stride);
-    if (value && *value % width != 0) return std::nullopt;
-    sure &= value || known(simplify_index(floor_mod(stride, stride->pool->index(width)), {})) == 0;
-  }
-  if (sure) return "";
-  return fmt::format("t.x_c == 1 && (t.x_n | t.x_h | t.x_w) % {} == 0 && (unsigned long long)t.x % {} == 0 && (unsigned long long)t.w % 16 == 0", width, bytes);
-}
-
-std::optional<std::string> channel_vectors(const CudaConvFacts& facts) { return channel_vectors(facts, 16 / element_bytes(facts.dtype)); }
-
 std::string join(const std::string& a, const std::string& b) { return a.empty() ? b : b.empty() ? a : a + " && " + b; }
-
-CudaVariant depthwise(const CudaConvFacts& facts) {
-  const int width = 16 / element_bytes(facts.dtype);
-  CudaVariant v;
-  v.name = "conv_depthwise";
-  v.header = "cuda/conv_depthwise.h";
-  v.call = fmt::format("cd::conv_depthwise<{}>(t, epilogue);", info(facts.dtype).c_name);
-  v.grid_x = fmt::format("(t.n * t.oh * t.ow * ((t.oc + {}) / {}) + 255) / 256", width - 1, width);
-  return v;
-}
-
-// Strips of a line for kernels of which a thread has 16 bytes of channels: long ones where there are enough threads without.
-int strip_length(const CudaConvFacts& facts, const Machine& machine, int64_t pieces) {
-  const int64_t n = known(facts.result_sizes[0]).value_or(8), lines = n * known(facts.result_sizes[2]).value_or(28),
-                ow = known(facts.result_sizes[3]).value_or(28);
-  int strip = 4;
-  while (strip > 1 && pieces * lines * ceil_div(ow, strip) < int64_t{machine.sms} * 512) strip /= 2;
-  return strip;
-}
-
-// Whether windows are as the kernels that walk along lines want them.
-bool is_regular(const Conv2d& def) {
-  return def.stride[0] == def.stride[1] && def.stride[0] <= 2 && def.dilation[0] == 1 && def.dilation[1] == 1 && def.kernel[1] <= 9 &&
-         def.kernel[0] * def.kernel[1] <= 81;
-}
-
-// Strips of a line where channels lie side by side, as many of a thread as their number and place allow; else pixel by pixel.
-std::vector<CudaVariant> depthwise_variants(const CudaConvFacts& facts, const Machine& machine, int64_t channels) {
-  const Conv2d& def = facts.def;
-  int64_t width = 16 / element_bytes(facts.dtype);
-  while (width > 1 && (channels % width != 0 || !channel_vectors(facts, width))) width /= 2;
-  const int64_t groups = channels / width, taps = def.kernel[0] * def.kernel[1];
-  const std::optional<std::string> fit = channel_vectors(facts, width);
-  if (!fit || !is_regular(def)) return {depthwise(facts)};
-  int cg = 1;
-  while (cg < 32 && cg < groups) cg *= 2;
-  const int strip = strip_length(facts, machine, groups);
-  CudaVariant v;
-  v.name = fmt::format("conv_depthwise_{}x{}_strip{}", def.kernel[0], def.kernel[1], strip);
-  v.header = "cuda/conv_depthwise_strip.h";
-  v.call = fmt::format("cd::conv_depthwise_strip<{}, {}, {}, {}, {}, {}, {}>(t, epilogue);", info(facts.dtype).c_name, def.kernel[0], def.kernel[1],
-                       def.stride[0], strip, cg, width);
-  v.min_blocks = 2;
-  v.shared_bytes = cd::conv_depthwise_strip_shared(taps, cg);
-  v.grid_x = fmt::format("((t.n * t.oh * ((t.ow + {}) / {}) + {}) / {}) * {}", strip - 1, strip, 256 / cg - 1, 256 / cg, ceil_div(groups, cg));
-  v.condition = *fit;
-  std::vector<CudaVariant> variants = {v};
-  if (!fit->empty()) variants.push_back(depthwise(facts));
-  return variants;
-}
-
-// Groups of so few channels that a tile of the implicit gemm would be mostly empty. Null: others serve them.
-std::optional<CudaVariant> few_channel_groups(const CudaConvFacts& facts, const Machine& machine) {
-  const Conv2d& def = facts.def;
-  const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
-  const std::optional<std::string> fit = channel_vectors(facts);
-  if (!ic || !oc || !fit || def.groups < 2 || !is_regular(def) || *ic < 1 || *oc < 1) return std::nullopt;
-  const int64_t width = 16 / element_bytes(facts.dtype), ic_g = *ic / def.groups, oc_g = *oc / def.groups, taps = def.kernel[0] * def.kernel[1];
-  const bool whole =
-      oc_g < width ? width % oc_g == 0 && ic_g % oc_g == 0 && ic_g <= 4 * oc_g && width / oc_g * ic_g % width == 0 : oc_g % width == 0 && ic_g % width == 0;
-  if (!whole || *oc % width != 0 || ic_g > (on_tensor_cores(facts) ? 16 : 32) || oc_g > 64) return std::nullopt;
-  const int64_t pieces = *oc / width;
-  int64_t cg = 1;
-  while (cg < 32 && cg < pieces) cg *= 2;
-  while (cg > 1 && cd::conv_groups_shared(taps, ic_g, cg) > 48 * 1024) cg /= 2;
-  if (cg < std::min<int64_t>(pieces, 4)) return std::nullopt;  // a warp would read too many lines
-  const int strip = strip_length(facts, machine, pieces);
-  CudaVariant v;
-  v.name = fmt::format("conv_groups_{}x{}_strip{}", ic_g, oc_g, strip);
-  v.header = "cuda/conv_groups.h";
-  v.call = fmt::format("cd::conv_groups<{}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", info(facts.dtype).c_name, ic_g, oc_g, def.kernel[0], def.kernel[1],
-                       def.stride[0], strip, cg);
-  v.min_blocks = 2;
-  v.shared_bytes = cd::conv_groups_shared(taps, ic_g, cg);
-  const int64_t parts = ceil_div(pieces, cg), most = std::max<int64_t>(1, 2 * machine.sms / parts);
-  const std::string strips = fmt::format("((t.n * t.oh * ((t.ow + {}) / {}) + {}) / {})", strip - 1, strip, 256 / cg - 1, 256 / cg);
-  v.grid_x = fmt::format("({0} < {1} ? {0} : {1}) * {2}", strips, most, parts);
-  v.condition = *fit;
-  return v;
-}
-
-// A network's first layer: 3 channels or so, for which a fragment is put together element by element.
-std::optional<CudaVariant> few_channels(const CudaConvFacts& facts, const Machine& machine) {
-  const Conv2d& def = facts.def;
-  const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
-  if (!ic || !oc || *ic < 1 || *ic > 4 || *oc < 1 || def.groups != 1 || def.stride[0] != def.stride[1] || def.dilation[0] != 1 || def.dilation[1] != 1)
-    return std::nullopt;
-  const int64_t k = *ic * def.kernel[0] * def.kernel[1], bn = *oc <= 16 ? 16 : *oc <= 32 ? 32 : 64;
-  const int64_t patch = cd::conv_few_patch(*ic, def.kernel[0], def.kernel[1], def.stride[0]);
-  if (k > 256 || patch > 16384) return std::nullopt;
-  CudaVariant v;
-  v.name = fmt::format("conv_few_{}x{}x{}", *ic, def.kernel[0], def.kernel[1]);
-  v.header = "cuda/conv_few.h";
-  v.call = fmt::format("cd::conv_few<{}, {}, {}, {}, {}, {}>(t, epilogue);", info(facts.dtype).c_name, *ic, def.kernel[0], def.kernel[1], def.stride[0], bn);
-  v.min_blocks = 2;
-  v.shared_bytes = cd::conv_few_shared(*ic, def.kernel[0], def.kernel[1], def.stride[0], bn);
-  const int64_t parts = ceil_div(*oc, bn), most = std::max<int64_t>(1, 2 * machine.sms / parts);
-  const std::string tiles = "(t.n * ((t.oh + 15) / 16) * ((t.ow + 15) / 16))";
-  v.grid_x = fmt::format("({0} < {1} ? {0} : {1}) * {2}", tiles, most, parts);
-  return v;
-}
 
 // Clocks of the whole problem: rounds of blocks that are resident together. A round is as long as its blocks' products take the SM, or
 // as one block's slabs one after the other.
-double clocks(const Machine& machine, const Tile& tile, int split, int64_t rows, int64_t columns, int64_t k, int64_t groups, int slab) {
+double clocks(const ConvMachine& machine, const Tile& tile, int split, int64_t rows, int64_t columns, int64_t k, int64_t groups, int slab) {
   const int64_t blocks = ceil_div(rows, tile.bm) * ceil_div(columns, tile.bn) * groups * split, per_sm = ceil_div(blocks, machine.sms);
   const double slabs = static_cast<double>(ceil_div(ceil_div(k, slab), split));
   const double work = static_cast<double>(tile.bm) * tile.bn * slab / machine.flops / tile.rate;
@@ -238,7 +104,7 @@ struct Choice {
   int split;
 };
 
-Choice choose(const Machine& machine, std::span<const Tile> tiles, int64_t rows, int64_t columns, int64_t k, int64_t groups, int slab) {
+Choice choose(const ConvMachine& machine, std::span<const Tile> tiles, int64_t rows, int64_t columns, int64_t k, int64_t groups, int slab) {
   Choice best = {&tiles[0], 1};
   double least = -1;
   for (const Tile& tile : tiles) {
@@ -260,14 +126,14 @@ struct WgmmaChoice {
   int split;
 };
 
-double clocks(const Machine& machine, const WgmmaTile& tile, int split, int64_t rows, int64_t columns, int64_t k, int64_t groups) {
+double clocks(const ConvMachine& machine, const WgmmaTile& tile, int split, int64_t rows, int64_t columns, int64_t k, int64_t groups) {
   const int64_t tiles = ceil_div(rows, 64 * tile.groups) * ceil_div(columns, tile.bn) * groups;
   const auto steps = static_cast<double>(ceil_div(ceil_div(k, 64), split)), turns = static_cast<double>(ceil_div(tiles * split, machine.sms * tile.resident));
   if (split > 1) return turns * (steps * tile.split_step + tile.split_tile + tile.split_part * split);
   return turns * (steps * tile.step + tile.tile) + tile.start;
 }
 
-WgmmaChoice choose_wgmma(const Machine& machine, int64_t rows, int64_t columns, int64_t k, int64_t groups) {
+WgmmaChoice choose_wgmma(const ConvMachine& machine, int64_t rows, int64_t columns, int64_t k, int64_t groups) {
   WgmmaChoice best = {&kWgmmaTiles[0], 1};
   for (const WgmmaTile& tile : kWgmmaTiles) {
     for (int split = 1; split <= 8; split *= 2) {
@@ -300,7 +166,7 @@ CudaVariant wgmma_variant(const CudaConvFacts& facts, const WgmmaChoice& choice)
 }
 
 // What wgmma can do of the problem; empty: nothing. With conditions where something else must serve the rest.
-std::vector<CudaVariant> wgmma_variants(const CudaConvFacts& facts, const Machine& machine, int sm) {
+std::vector<CudaVariant> wgmma_variants(const CudaConvFacts& facts, const ConvMachine& machine, int sm) {
   const std::optional<int64_t> ic = known(facts.def.x_sizes[1]), oc = known(facts.result_sizes[1]);
   const std::optional<std::string> fit = channel_vectors(facts);
   if (sm != 90 || !fit || !ic || !oc || *ic < 1 || *oc < 1 || *ic / facts.def.groups % 8 != 0) return {};
@@ -330,7 +196,7 @@ std::vector<CudaVariant> wgmma_variants(const CudaConvFacts& facts, const Machin
 std::vector<CudaVariant> cuda_conv_variants(const CudaConvFacts& facts, int sm) {
   const Conv2d& def = facts.def;
   const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
-  const Machine machine = machine_of(sm, facts);
+  const ConvMachine machine = machine_of(sm, facts);
   if (ic && oc && *ic == *oc && def.groups == *ic && def.groups > 1) return depthwise_variants(facts, machine, *ic);
   std::vector<CudaVariant> variants;
   if (auto groups = few_channel_groups(facts, machine)) {
@@ -369,7 +235,7 @@ namespace {
 // What tiles of a convolution can be chosen among, and the product that it is.
 struct Tiled {
   bool tensor;
-  Machine machine;
+  ConvMachine machine;
   std::optional<std::string> wgmma;  // the condition of wgmma's tiles; null: they cannot serve
   std::span<const Tile> tiles;       // the others'
   int slab;
@@ -380,7 +246,7 @@ struct Tiled {
 std::optional<Tiled> tiled(const CudaConvFacts& facts, int sm) {
   const Conv2d& def = facts.def;
   const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
-  const Machine machine = machine_of(sm, facts);
+  const ConvMachine machine = machine_of(sm, facts);
   if (!ic || !oc || (*ic == *oc && def.groups == *ic && def.groups > 1) || (is_half(facts.dtype) && few_channels(facts, machine)) ||
       few_channel_groups(facts, machine))
     return std::nullopt;
@@ -399,7 +265,7 @@ std::optional<Tiled> tiled(const CudaConvFacts& facts, int sm) {
 CudaWay way_of(const WgmmaTile& t, int split) { return {t.resident > 1 ? kWgmmaTwo : kWgmma, 64 * t.groups, t.bn, split}; }
 CudaWay way_of(const Tiled& c, const Tile& t, int split) { return {c.tensor ? kMmaSync : kCudaCores, t.bm, t.bn, split}; }
 
-bool splits(const Machine& machine, int split) { return split == 1 || (machine.clusters && (split == 2 || split == 4 || split == 8)); }
+bool splits(const ConvMachine& machine, int split) { return split == 1 || (machine.clusters && (split == 2 || split == 4 || split == 8)); }
 
 }  // namespace
 
