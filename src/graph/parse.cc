@@ -316,6 +316,7 @@ Result<Graph> parse_graph(std::string_view text, const OperatorSchemas& schemas)
   TRY(Graph graph, Parser(context, first->functional, 0).run(Lines(lines).subspan(1), 2));
   graph.torch_version = std::move(first->torch_version);
   if (const Status sound = verify(graph); !sound.ok()) return Error{ErrorCode::bad_program, sound.error().message, sound.error().where, ""};
+  if (graph.outputs.empty()) return Error{ErrorCode::bad_program, "the text has no line `return`: nothing is to be computed", "", ""};
   return graph;
 }
 

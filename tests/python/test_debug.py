@@ -212,6 +212,7 @@ def test_graphs_that_are_none_are_refused(tmp_path):
         (GRAPH.replace("dim=[1]", "dim=[1.5]"), "argument 'dim' is a list of floats instead of a list"),
         (GRAPH.replace("aten.mm.default", "user my.mm"), "a user's kernel, whose code is not in the text"),
         (GRAPH.replace("rows", "workers"), "'workers' cannot name a dynamic dimension"),
+        (GRAPH.replace("return %total\n", ""), "no line `return`"),
         (GRAPH.replace("%act: f32[rows, 4]", "%act: f32[rows, 40]"), "a dimension of 4 does not go with a result that has 40 there"),
     ):
         graph.write_text(wrong)
