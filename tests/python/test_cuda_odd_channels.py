@@ -101,3 +101,32 @@ def test_depthwise(dtype, channels, width, tmp_path):
     inputs = (drawn(dtype, 2, channels, 9, 14).contiguous(memory_format=torch.channels_last), drawn(dtype, channels, 1, 3, 3), drawn(dtype, channels, 1, 5, 5) / 5)
     text = check(depthwise, [inputs], tmp_path)
     assert f", {width}>(t, epilogue);" in text and "cd::conv_depthwise<" not in text
+
+
+def test_products_read_what_a_norm_stored_as_rows(tmp_path):
+    """Image by image: of several, of one, and where a row is no multiple of 16 bytes."""
+    def over_places(x, one, odd, w, bias):
+        def turned(x):
+            return F.layer_norm(x.float(), x.shape[-1:]).transpose(1, 2).to(x.dtype)
+
+        return ((turned(x) @ w + bias).transpose(1, 2), turned(one) @ w, turned(odd) @ w)
+
+    inputs = (drawn(torch.bfloat16, 3, 49, 64), drawn(torch.bfloat16, 1, 49, 72), drawn(torch.bfloat16, 2, 49, 33), drawn(torch.bfloat16, 49, 56) / 8, drawn(torch.bfloat16, 56))
+    check(over_places, [inputs], tmp_path)
+
+
+def test_numbers_of_heads_that_lie_apart(tmp_path):
+    """Scores and probabilities mixed between four heads, which are the last dimension of both products; and of three, with as many places as a warp has no use for."""
+    def talking(q, k, v, before, after):
+        scores = (q @ k.transpose(-2, -1)).permute(0, 2, 3, 1) @ before
+        heads = scores.permute(0, 3, 1, 2).float().softmax(-1).to(q.dtype).permute(0, 2, 3, 1) @ after
+        return heads.permute(0, 3, 1, 2) @ v, scores.sum(2)
+
+    def both(*inputs):
+        return (*talking(*inputs[:5]), *talking(*inputs[5:]))
+
+    def problem(heads, places):
+        qkv = [drawn(torch.bfloat16, 2, heads, places, 16) / 4 for _ in range(3)]
+        return (*qkv, drawn(torch.bfloat16, heads, heads) / 2, drawn(torch.bfloat16, heads, heads) / 2)
+
+    check(both, [(*problem(4, 40), *problem(3, 13))], tmp_path)
