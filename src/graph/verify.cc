@@ -1,7 +1,7 @@
 // The structural rules of a graph. A violation is our bug when a pass made it and a bad program when a file did.
 #include <fmt/format.h>
 
-#include <unordered_set>
+#include <map>
 
 #include "graph/graph.h"
 
@@ -10,7 +10,13 @@ namespace {
 
 class Verifier {
  public:
-  explicit Verifier(const Graph& graph, int depth) : graph_(graph), depth_(depth), defined_(graph.values.size(), false) {}
+  explicit Verifier(const Graph& graph, int depth) : graph_(graph), depth_(depth), defined_(graph.values.size(), false) {
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      for (SymbolId s : graph.nodes[i].binds) {
+        if (graph.pool && graph.pool->symbol_info(s).from_data) binders_.emplace(s, i);
+      }
+    }
+  }
 
   Status run() {
     if (depth_ > 64) return bad("sub-graphs are nested more than 64 deep");
@@ -53,6 +59,28 @@ class Verifier {
     return ok_status();
   }
 
+  // What the node reads has sizes that are known by then: those from data are read by earlier nodes.
+  Status has_value(Expr e, size_t node, const std::string& by) const {
+    Status status = ok_status();
+    if (binders_.empty() || !e) return status;
+    visit(e, [&](Expr part) {
+      if (part->kind != ExprKind::symbol || !status.ok()) return;
+      const auto found = binders_.find(SymbolId(part->id));
+      if (found == binders_.end() || found->second < node) return;
+      status = bad(fmt::format("{} needs the size '{}', which is found in data only by {}", by, graph_.pool->symbol_info(found->first).label,
+                               found->second == node ? "itself" : graph_.nodes[found->second].target),
+                   where(graph_.nodes[node]));
+    });
+    return status;
+  }
+
+  Status use_by_node(ValueId id, size_t node, const std::string& by) const {
+    TRY_STATUS(use(id, by, where(graph_.nodes[node])));
+    if (!graph_.value(id).is_tensor()) return ok_status();
+    for (Expr size : graph_.value(id).tensor().sizes) TRY_STATUS(has_value(size, node, by));
+    return ok_status();
+  }
+
   Status input(const GraphInput& in) {
     if (in.kind == GraphInput::Kind::fixed) return ok_status();
     TRY_STATUS(define(in.value, NodeId(), "input " + in.name));
@@ -79,14 +107,15 @@ class Verifier {
 
   Status node(NodeId id) {
     const Node& n = graph_.node(id);
+    const auto row = static_cast<size_t>(id.index);
     std::string by = n.target + (n.name.empty() ? "" : " (" + n.name + ")");
     if (n.arg_names.size() != n.args.size())
       return bad(fmt::format("{} has {} argument names for {} arguments", by, n.arg_names.size(), n.args.size()), where(n));
     for (const Argument& a : n.args) {
-      if (const auto* v = std::get_if<ValueId>(&a)) TRY_STATUS(use(*v, by, where(n)));
+      if (const auto* v = std::get_if<ValueId>(&a)) TRY_STATUS(use_by_node(*v, row, by));
       if (const auto* list = std::get_if<std::vector<ValueId>>(&a)) {
         for (ValueId v : *list) {
-          if (v.valid()) TRY_STATUS(use(v, by, where(n)));
+          if (v.valid()) TRY_STATUS(use_by_node(v, row, by));
         }
       }
       if (const auto* e = std::get_if<Expr>(&a); e && !*e) return bad(fmt::format("{} has a null expression", by), where(n));
@@ -102,6 +131,7 @@ class Verifier {
   const Graph& graph_;
   int depth_;
   std::vector<bool> defined_;
+  std::map<SymbolId, size_t> binders_;  // the nodes that read sizes from data
 };
 
 }  // namespace

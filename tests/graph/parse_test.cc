@@ -196,6 +196,11 @@ TEST(GraphText, ProblemsNameTheLineAndWhatWasExpected) {
   EXPECT_EQ(problem(x + "input parameter %y: f32[1000000, 1000000]\n"), "line 3, column 42: the constants take more than 4294967296 bytes");
   EXPECT_EQ(problem(x + "input parameter %y: f32[2] holds [1]\n"), "line 3, column 36: expected ','");
   EXPECT_EQ(problem(x + "input parameter %y: f32[2] tied to z\n"), "line 3, column 37: there is no weight 'z' before this line");
+  const std::string own = "program\ndim n (u0): 0.. from data\ninput user %x: f32[n]\n%y: f32[n] = aten.relu.default(%x)\n",
+                    bound = "%z: f32[n] = aten.nonzero.default(%x) binds n\n";
+  EXPECT_EQ(problem(own + bound + "return %y\n"), "aten.relu.default (y) needs the size 'n', which is found in data only by aten.nonzero.default");
+  EXPECT_EQ(problem(own.substr(0, own.find("%y")) + bound + "return %z\n"),
+            "aten.nonzero.default (z) needs the size 'n', which is found in data only by itself");
   EXPECT_EQ(problem("program\ndim i0: 1..2\n"), "line 2, column 13: 'i0' cannot be the name of a size here: expressions read it as something else");
   EXPECT_EQ(problem("program\ndim n: 3..2\n"), "line 2, column 12: the range is empty");
   EXPECT_EQ(problem(x + "asserts 1 <= 2\n"), "line 3, column 15: expected 'else'");
