@@ -326,7 +326,9 @@ std::vector<NamedNet> template_nets() {
   r.push_back({"product_f16", product(DType::f16, false, 512, 384)});
   r.push_back({"product_transposed_f32", product(DType::f32, true, 512, 384)});
   r.push_back({"product_large_bf16", product(DType::bf16, true, 4096, 4096)});
+  r.push_back({"product_large_f32", product(DType::f32, false, 4096, 4096)});
   r.push_back({"conv_depthwise_odd", conv_relu(DType::f32, {31, 31, 28, 3, 1, 31})});
+  r.push_back({"conv_depthwise_wide", conv_relu(DType::f32, {32, 32, 28, 11, 1, 32})});
   r.push_back({"attention_wide_f16", attention(DType::f16, 128, false)});
   r.push_back({"attention_one_bf16", attention(DType::bf16, 64, true)});
   return r;
