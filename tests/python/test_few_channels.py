@@ -1,5 +1,7 @@
 """Convolutions whose groups have few channels, and those to few channels, against eager: dtypes, windows, borders, sizes of every call, what is not finite."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -33,9 +35,16 @@ def call(package, x, folder):
     return torch.from_numpy(harness.call(package, x.numpy(), folder))
 
 
+def exact(module, x):
+    """In float64, of the same weights and input. PyTorch's own kernels for bfloat16 on processors with AMX spread what is not finite to other groups."""
+    doubles = copy.deepcopy(module).double()
+    x, doubles.dtype = x.to(module.dtype).double(), torch.float64
+    return doubles(x).float()
+
+
 def check(module, package, x, folder, dtype):
     with torch.no_grad():
-        expected = module(x)
+        expected = module(x) if dtype == torch.float32 or x.isfinite().all() else exact(module, x)
     torch.testing.assert_close(call(package, x, folder), expected, equal_nan=True, rtol=1e-5 if dtype == torch.float32 else 2e-2, atol=1e-5 if dtype == torch.float32 else 2e-2)
 
 
