@@ -84,7 +84,7 @@ class PlanComparison {
   void compare(size_t kernel, bool computed) {
     const auto found = shown_.find(kernel);
     if (inside_[kernel] || found == shown_.end()) return;
-    PlanVerdict verdict{kernel, computed, computed ? "" : "the interpreter of plans has no reference for it", 0};
+    KernelVerdict verdict{kernel, computed, computed ? "" : "the interpreter of plans has no reference for it", 0};
     for (const Written& w : found->second) {
       if (last_.at(w.buffer) != kernel) continue;  // a piece of a concatenation: what is beside it nobody has written yet
       if (computed) compare(w, verdict);
@@ -94,7 +94,7 @@ class PlanComparison {
     shown_.erase(found);
   }
 
-  void compare(const Written& w, PlanVerdict& verdict) {
+  void compare(const Written& w, KernelVerdict& verdict) {
     const TensorData expected = interpreter_->contents(w.buffer);
     const std::vector<uint8_t> a = dense_bytes(expected), b = dense_bytes(w.data);
     const int64_t count = static_cast<int64_t>(std::min(a.size(), b.size())) / byte_size(expected.dtype);

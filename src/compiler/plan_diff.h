@@ -7,16 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "compiler/watch.h"
+#include "compiler/kernel_diff.h"
 
 namespace coil {
-
-struct PlanVerdict {
-  size_t kernel = 0;
-  bool compared = false;
-  std::string why_not;
-  double share = 0;  // the largest difference, as a part of what is allowed
-};
 
 struct PlanDifference {
   size_t kernel = 0;
@@ -26,7 +19,7 @@ struct PlanDifference {
 };
 
 struct PlanDiff {
-  std::vector<PlanVerdict> kernels;
+  std::vector<KernelVerdict> kernels;
   std::optional<PlanDifference> first;
 };
 

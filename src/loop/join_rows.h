@@ -23,6 +23,15 @@ struct JoinRows {
     if (o.size() == 5) join.part = o[3], join.turned = o[4] != 0;
     return join;
   }
+  // What the rows of one place become together; of the last one, which stays alone, any.
+  ReduceOp reduction() const {
+    switch (how) {
+      case product: return ReduceOp::prod;
+      case largest: return ReduceOp::max;
+      case smallest: return ReduceOp::min;
+      default: return ReduceOp::sum;
+    }
+  }
   std::vector<int64_t> options() const {
     if (part == 0) return {how, whole, whose};
     return {how, whole, whose, part, turned};

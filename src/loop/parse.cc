@@ -54,27 +54,10 @@ class Parser : ProgramLines {
   // A space behind the word: buffers may be named so, and a colon follows their names.
   void read_line(LoopReader& words) {
     if (words.accept("outer ")) return program_.outer_sizes.push_back(words.symbol());
-    if (words.accept("input ")) return read_input(words);
+    if (words.accept("input ")) return read_input(words, program_.inputs, [&] { return add(words, BufferInfo::Kind::input); });
     if (words.accept("constant ")) return read_stored(words, BufferInfo::Kind::constant);
     if (words.accept("state ")) return read_stored(words, BufferInfo::Kind::state);
     if (!read_common(words)) read_loop(words);
-  }
-
-  void read_input(LoopReader& words) {
-    LoopInput in;
-    if (words.accept("size ")) {
-      in.name = words.name();
-      words.expect(":");
-      in.symint = words.index();
-    } else {
-      in.buffer = add(words, BufferInfo::Kind::input);
-      BufferInfo& b = program_.buffer(in.buffer);
-      b.input = static_cast<int>(std::count_if(program_.inputs.begin(), program_.inputs.end(), [](const LoopInput& i) { return i.buffer.valid(); }));
-      in.exact_strides = words.accept("exact strides");
-      in.whole_storage = words.accept("whole storage");
-      in.name = words.accept("named") ? words.quoted() : b.name;
-    }
-    program_.inputs.push_back(std::move(in));
   }
 
   void read_loop(LoopReader& words) {

@@ -43,11 +43,7 @@ class Printer : LoopText {
     out_ += '\n';
   }
 
-  void print(const LoopInput& in) {
-    if (!in.buffer.valid()) return line("input size {}: {}", name_text(in.name), text(in.symint));
-    const std::string called = in.name == program_.buffer(in.buffer).name ? "" : " named " + quoted_name(in.name);
-    line("input {}{}{}{}", declaration(in.buffer), in.exact_strides ? " exact strides" : "", in.whole_storage ? " whole storage" : "", called);
-  }
+  void print(const LoopInput& in) { out_ += input_text(program_, *this, in, "input", in.buffer.valid() ? declaration(in.buffer) : ""); }
 
   // "[i0, i1 | i2]": the coordinates of an element, then the reduced ones.
   std::string variables(size_t rank, size_t reduced = 0) const {

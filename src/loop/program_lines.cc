@@ -29,6 +29,12 @@ std::string sizes_text(const LoopProgram& program, const LoopText& words, bool w
   return out;
 }
 
+std::string input_text(const LoopProgram& program, const LoopText& words, const LoopInput& in, std::string_view word, const std::string& buffer) {
+  if (!in.buffer.valid()) return fmt::format("{} size {}: {}\n", word, name_text(in.name), words.text(in.symint));
+  const std::string called = in.name == program.buffer(in.buffer).name ? "" : " named " + quoted_name(in.name);
+  return fmt::format("{} {}{}{}{}\n", word, buffer, in.exact_strides ? " exact strides" : "", in.whole_storage ? " whole storage" : "", called);
+}
+
 std::string check_text(const SizeCheck& check) {
   return fmt::format("require {}{}{}{}\n", to_string(check.condition), check.also_asserted ? " asserted" : "",
                      check.message.empty() ? "" : " else " + quoted_name(check.message), check.where.empty() ? "" : " at " + quoted_name(check.where));
@@ -100,6 +106,24 @@ void ProgramLines::read_stored(LoopReader& words, BufferInfo::Kind kind) {
   if (!stored) return;
   if (words.accept("=")) b.data = read_contents(words, *stored);
   else b.data = kind == BufferInfo::Kind::state ? zeros(*stored) : drawn_contents(b.name, *stored);
+}
+
+void ProgramLines::read_input(LoopReader& words, std::vector<LoopInput>& inputs, const std::function<BufferId()>& buffer) {
+  LoopInput in;
+  if (words.accept("size ")) {
+    in.name = words.name();
+    words.expect(":");
+    in.symint = words.index();
+  } else {
+    in.buffer = buffer();
+    if (!in.buffer.valid()) return;
+    BufferInfo& b = program_.buffer(in.buffer);
+    b.input = static_cast<int>(std::count_if(inputs.begin(), inputs.end(), [](const LoopInput& i) { return i.buffer.valid(); }));
+    in.exact_strides = words.accept("exact strides");
+    in.whole_storage = words.accept("whole storage");
+    in.name = words.accept("named") ? words.quoted() : b.name;
+  }
+  inputs.push_back(std::move(in));
 }
 
 void ProgramLines::read_check(LoopReader& words) {

@@ -1,8 +1,10 @@
 // Lines that texts of loop programs and of kernel plans have in common: sizes, buffers, checks and results.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "loop/loop_reader.h"
@@ -12,6 +14,8 @@ namespace coil {
 
 // What they look like, each with the end of its line. workers: also the symbol of plans for the number of workers.
 std::string sizes_text(const LoopProgram& program, const LoopText& words, bool workers);
+// word: of the line; buffer: how it says which buffer.
+std::string input_text(const LoopProgram& program, const LoopText& words, const LoopInput& in, std::string_view word, const std::string& buffer);
 std::string check_text(const SizeCheck& check);
 std::string output_text(const LoopProgram& program, const LoopText& words, const LoopOutput& out);
 
@@ -26,6 +30,8 @@ class ProgramLines {
   BufferId add(LoopReader& words, BufferInfo::Kind kind);
   // The same of a constant or a state, and its contents.
   void read_stored(LoopReader& words, BufferInfo::Kind kind);
+  // What stands behind the first word of an argument's line, in the order of the call. buffer: reads the buffer's part of it; invalid: there is none.
+  void read_input(LoopReader& words, std::vector<LoopInput>& inputs, const std::function<BufferId()>& buffer);
 
   LoopProgram program_;
   BuffersByName buffers_;

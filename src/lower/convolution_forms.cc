@@ -35,8 +35,8 @@ std::optional<ConvolutionForm> as_patches(Op& op, const View& x, const View& w, 
     const int64_t kernel = w.sizes[2 + i]->as_int();
     if (g.stride[i] != kernel || g.padding[i] != 0 || (g.dilation[i] != 1 && kernel != 1)) return std::nullopt;
   }
-  const Expr all = product(op.pool, Sizes(w.sizes.begin() + 1, w.sizes.end()));
   const Sizes window(w.sizes.begin() + 1, w.sizes.end());  // channels, then the kernel
+  const Expr all = product(op.pool, window);
   Sizes pixels = sizes, single(w.rank(), op.pool.index(1));
   pixels[1] = all;
   single[0] = w.sizes[0], single[1] = all;

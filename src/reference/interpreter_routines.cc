@@ -5,19 +5,6 @@
 #include "reference/interpreter.h"
 
 namespace coil::reference {
-namespace {
-
-ReduceOp operation(JoinRows::How how) {
-  switch (how) {
-    case JoinRows::product: return ReduceOp::prod;
-    case JoinRows::largest: return ReduceOp::max;
-    case JoinRows::smallest: return ReduceOp::min;
-    default: return ReduceOp::sum;
-  }
-}
-
-}  // namespace
-
 Status Interpreter::run_routine(const Loop& loop, const Library& def) {
   if (const std::optional<JoinRows> join = JoinRows::of(def)) return join_rows(loop, def, *join);
   return Error{ErrorCode::unsupported_feature, fmt::format("{} has no reference: it is a routine of the library", loop.op), "", ""};
@@ -29,7 +16,7 @@ Status Interpreter::join_rows(const Loop& loop, const Library& def, const JoinRo
   const std::vector<int64_t> n = sizes(def.sizes);
   const int64_t rows = n[0], columns = n[1], count = n[2];
   const Tensor &places = get(def.inputs[0]), &values = get(def.inputs[1]), &before = get(def.inputs[2]);
-  std::vector<Accumulator> sums(out.size(), Accumulator(operation(join.how), type_of(loop.outputs[0])));
+  std::vector<Accumulator> sums(out.size(), Accumulator(join.reduction(), type_of(loop.outputs[0])));
   for (size_t i = 0; i < out.size(); ++i) {
     out[i] = before.at(join.whole ? static_cast<int64_t>(i) : 0);
     sums[i].add(out[i]);

@@ -10,10 +10,6 @@
 namespace coil {
 namespace {
 
-constexpr int64_t kFew = 8;
-
-bool is_few(Expr size) { return size->is_constant() && size->as_int() <= kFew; }
-
 bool is_loop(const Loop& loop) { return std::holds_alternative<Pointwise>(loop.def) || std::holds_alternative<Reduction>(loop.def); }
 
 // The dimension that the innermost variable of many elements walks along, one by one. Null: none, or it moves in others too.
@@ -33,6 +29,11 @@ std::optional<size_t> line_of(Expr load, const std::vector<Expr>& domain) {
 }
 
 }  // namespace
+
+bool is_few(Expr size) {
+  constexpr int64_t kFew = 8;
+  return size->is_constant() && size->as_int() <= kFew;
+}
 
 std::map<BufferId, size_t> lines_of_readers(const LoopProgram& program) {
   std::map<BufferId, size_t> lines;

@@ -7,7 +7,10 @@
 
 namespace coil {
 
-// Of computed buffers without strides yet, at most kFew elements in their last dimension, that loops alone read: the dimension along which all of these
+// Whether a dimension has so few elements that nobody walks along it for long.
+bool is_few(Expr size);
+
+// Of computed buffers without strides yet, few elements in their last dimension, that loops alone read: the dimension along which all of these
 // loops walk, element after element. It is not the last one.
 std::map<BufferId, size_t> lines_of_readers(const LoopProgram& program);
 

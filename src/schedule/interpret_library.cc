@@ -10,15 +10,6 @@
 namespace coil {
 namespace {
 
-ReduceOp operation(JoinRows::How how) {
-  switch (how) {
-    case JoinRows::product: return ReduceOp::prod;
-    case JoinRows::largest: return ReduceOp::max;
-    case JoinRows::smallest: return ReduceOp::min;
-    default: return ReduceOp::sum;
-  }
-}
-
 // The element of a vector, as a number of its kind.
 struct Number {
   double f = 0;
@@ -42,7 +33,7 @@ Status join_rows(PlanMemory& memory, const LibraryKernel& k, const JoinRows& joi
   const interpreter::Tensor out = memory.linear(k.results[0]);
   CHECK(rows * columns <= out.sizes[0], "a table of more elements than its buffer has");
   const bool floating = is_float(out.dtype);
-  const interpreter::Accumulator empty{operation(join.how), floating, compute_type(out.dtype)};
+  const interpreter::Accumulator empty{join.reduction(), floating, compute_type(out.dtype)};
   std::vector<interpreter::Accumulator> sums(static_cast<size_t>(rows * columns), empty);
   const auto add = [&](size_t at, const Number& v) {
     if (join.how == JoinRows::last) sums[at].start();

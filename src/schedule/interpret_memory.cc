@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "schedule/shared_states.h"
+#include "schedule/kernel_buffers.h"
 
 namespace coil {
 namespace {
@@ -77,14 +78,7 @@ void PlanMemory::set_input(size_t position, const TensorData& data) {
 }
 
 int64_t PlanMemory::bytes_of(const BufferInfo& b) const {
-  int64_t last = 0, count = 1;
-  for (size_t d = 0; d < b.sizes.size(); ++d) {
-    const int64_t size = value(b.sizes[d]);
-    if (size <= 0) return 0;
-    count *= size;
-    if (!b.strides.empty()) last += (size - 1) * value(b.strides[d]);
-  }
-  return (b.strides.empty() ? count : last + 1) * byte_size(b.dtype);
+  return spanned_elements(b, [&](Expr e) { return value(e); }) * byte_size(b.dtype);
 }
 
 PlanMemory::Piece PlanMemory::within(Bytes& memory, int64_t begin, int64_t bytes, BufferId id) const {

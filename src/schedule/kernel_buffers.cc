@@ -87,6 +87,17 @@ void for_expressions(const Stmt& s, const std::function<void(Expr)>& f) {
   }
 }
 
+int64_t spanned_elements(const BufferInfo& buffer, const std::function<int64_t(Expr)>& value) {
+  int64_t last = 0, count = 1;
+  for (size_t d = 0; d < buffer.sizes.size(); ++d) {
+    const int64_t size = value(buffer.sizes[d]);
+    if (size <= 0) return 0;
+    count *= size;
+    if (!buffer.strides.empty()) last += (size - 1) * value(buffer.strides[d]);
+  }
+  return buffer.strides.empty() ? count : last + 1;
+}
+
 BufferId whole_buffer(const KernelPlan& plan, BufferId id) {
   const Placement& p = plan.buffer(id).placement;
   return p.kind == Placement::Kind::row ? BufferId(p.index) : id;

@@ -16,6 +16,9 @@ struct KernelBuffers {
 
 KernelBuffers buffers_of(const Kernel& kernel);
 
+// From a buffer's first to its last element in memory, at sizes and strides that have these values; without strides: all of them.
+int64_t spanned_elements(const BufferInfo& buffer, const std::function<int64_t(Expr)>& value);
+
 // Calls f with each expression of a statement, of those that it has.
 void for_expressions(const Stmt& s, const std::function<void(Expr)>& f);
 

@@ -55,7 +55,7 @@ class PlanParser : ProgramLines {
     if (words.accept("state ")) return read_buffer(words, BufferInfo::Kind::state);
     if (words.accept("buffer ")) return read_buffer(words, BufferInfo::Kind::computed);
     if (words.accept("package ")) return read_constant(words);
-    if (words.accept("argument ")) return read_argument(words);
+    if (words.accept("argument ")) return read_input(words, plan_.inputs, [&] { return argument(words); });
     if (words.accept("arena ")) {
       plan_.arena_bytes = words.index();
       return words.expect("bytes");
@@ -151,22 +151,10 @@ class PlanParser : ProgramLines {
     plan_.constants.push_back(c);
   }
 
-  void read_argument(LoopReader& words) {
-    LoopInput in;
-    if (words.accept("size ")) {
-      in.name = words.name();
-      words.expect(":");
-      in.symint = words.index();
-    } else {
-      in.buffer = words.buffer();
-      if (words.failed() || !in.buffer.valid()) return words.fail("expected a buffer");
-      BufferInfo& b = program_.buffer(in.buffer);
-      b.input = static_cast<int>(std::count_if(plan_.inputs.begin(), plan_.inputs.end(), [](const LoopInput& i) { return i.buffer.valid(); }));
-      in.exact_strides = words.accept("exact strides");
-      in.whole_storage = words.accept("whole storage");
-      in.name = words.accept("named") ? words.quoted() : b.name;
-    }
-    plan_.inputs.push_back(std::move(in));
+  BufferId argument(LoopReader& words) {
+    const BufferId id = words.buffer();
+    if (!id.valid()) words.fail("expected a buffer");
+    return id;
   }
 
   void read_late(LoopReader& words) {

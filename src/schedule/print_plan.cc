@@ -110,11 +110,7 @@ class PlanPrinter : Named, LoopText {
          c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride, c.first);
   }
 
-  void print(const LoopInput& in) {
-    if (!in.buffer.valid()) return line("argument size {}: {}", name_text(in.name), text(in.symint));
-    const std::string called = in.name == program_.buffer(in.buffer).name ? "" : " named " + quoted_name(in.name);
-    line("argument {}{}{}{}", name(in.buffer), in.exact_strides ? " exact strides" : "", in.whole_storage ? " whole storage" : "", called);
-  }
+  void print(const LoopInput& in) { out_ += input_text(program_, *this, in, "argument", in.buffer.valid() ? name(in.buffer) : ""); }
 
   void print(const Stmt& s) {
     const std::string lead = fmt::format("  {}{}", s.phase, s.inner ? "*" : " ");

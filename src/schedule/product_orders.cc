@@ -4,13 +4,13 @@
 #include <numeric>
 
 #include "loop/templates/template.h"
+#include "schedule/few_last.h"
 #include "schedule/schedule.h"
 
 namespace coil {
 namespace {
 
 constexpr size_t kLeastRank = 3, kMostRank = 5;  // of which there are at most 120 orders, and 24 that leave the last dimension where it is
-constexpr int64_t kFew = 8;
 
 // A product's operand: the dimensions of its rows (or columns) and of what is summed over begin at these variables.
 struct Read {
@@ -51,13 +51,13 @@ std::vector<Expr> best_order(const LoopProgram& program, const std::vector<Expr>
   std::iota(order.begin(), order.end(), size_t{0});
   std::vector<Expr> best;
   int most = 0;
-  const bool few = sizes.back()->is_constant() && sizes.back()->as_int() <= kFew;
+  const std::ptrdiff_t stays = is_few(sizes.back()) ? 0 : 1;
   do {
     const std::vector<Expr> strides = strides_in(*program.pool, sizes, order);
     int sum = 0;
     for (const Read& r : reads) sum += worth(program, r, strides);
     if (sum > most) most = sum, best = strides;
-  } while (most < 2 * static_cast<int>(reads.size()) && std::next_permutation(order.begin(), order.end() - (few ? 0 : 1)));
+  } while (most < 2 * static_cast<int>(reads.size()) && std::next_permutation(order.begin(), order.end() - stays));
   return best;
 }
 
@@ -94,12 +94,10 @@ Gemm by_image(Gemm g) {
   return g;
 }
 
-// Whether the product can read it so, perhaps image by image.
-bool takes(const LoopProgram& program, const Read& r, const std::vector<Expr>& strides, bool* images) {
-  if (worth(program, r, strides) > 0) return true;
+bool takes_by_image(const LoopProgram& program, const Read& r, const std::vector<Expr>& strides) {
   if (r.operand != &r.gemm->a || r.rows->size() < 2) return false;
   const Gemm g = by_image(*r.gemm);
-  return *images = worth(program, {&g, &g.a, r.first + 1, &g.m, r.loop}, strides) > 0;
+  return worth(program, {&g, &g.a, r.first + 1, &g.m, r.loop}, strides) > 0;
 }
 
 // What a product reads as well in lines along another dimension lies as what it is made from: whoever computes that stores its own lines then.
@@ -113,9 +111,9 @@ void order_as_source(const LoopProgram& program, const Loop& loop, const std::ve
   std::vector<Expr> strides = strides_in(*program.pool, b.sizes, order);
   std::set<size_t> by_images;
   for (const Read& r : reads) {
-    bool images = false;
-    if (!takes(program, r, strides, &images)) return;
-    if (images) by_images.insert(r.loop);
+    if (worth(program, r, strides) > 0) continue;
+    if (!takes_by_image(program, r, strides)) return;
+    by_images.insert(r.loop);
   }
   found.strides.emplace(loop.outputs[0], std::move(strides));
   found.by_images.merge(by_images);

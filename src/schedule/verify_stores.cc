@@ -96,17 +96,8 @@ class StoreVerifier {
     return one_way_ && std::any_of(sizes.begin(), sizes.end(), [](Expr s) { return depends_on_data(s); });
   }
 
-  // From the first to the last element in memory.
   int64_t elements(BufferId id) const {
-    const BufferInfo& b = plan_.buffer(id).info;
-    int64_t last = 0, count = 1;
-    for (size_t d = 0; d < b.sizes.size(); ++d) {
-      const int64_t size = value(b.sizes[d]);
-      if (size <= 0) return 0;
-      count *= size;
-      if (!b.strides.empty()) last += (size - 1) * value(b.strides[d]);
-    }
-    return b.strides.empty() ? count : last + 1;
+    return spanned_elements(plan_.buffer(id).info, [&](Expr e) { return value(e); });
   }
 
   Status check_store(const Kernel& k, const std::string& to, int64_t room, Expr offset, Expr condition, const std::vector<int64_t>& domain) {

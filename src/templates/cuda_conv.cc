@@ -63,7 +63,7 @@ ConvMachine machine_of(int sm, const CudaConvFacts& facts) {
 
 CudaVariant variant(const CudaConvFacts& facts, const Tile& tile, int split) {
   const bool mma = on_tensor_cores(facts);
-  const int size = element_bytes(facts.dtype);
+  const int size = byte_size(facts.dtype);
   const char* kind = mma ? "mma" : "simt";
   CudaVariant v;
   v.name = fmt::format("conv_{}_{}x{}", facts.tf32 ? "tf32" : kind, tile.bm, tile.bn) + (split > 1 ? fmt::format("_split{}", split) : "");
@@ -210,7 +210,7 @@ std::vector<CudaVariant> cuda_conv_variants(const CudaConvFacts& facts, int sm) 
   const std::span<const Tile> tiles = tiles_of(facts);
   const std::optional<int64_t> n = known(facts.result_sizes[0]), oh = known(facts.result_sizes[2]), ow = known(facts.result_sizes[3]);
   const int64_t columns = oc.value_or(64 * def.groups) / def.groups, k = ic.value_or(64 * def.groups) / def.groups * def.kernel[0] * def.kernel[1];
-  const int slab = tiles[0].line / element_bytes(facts.dtype);
+  const int slab = tiles[0].line / byte_size(facts.dtype);
   if (n && oh && ow) {
     const Choice c = choose(machine, tiles, *n * *oh * *ow, columns, k, def.groups, slab);
     variants.push_back(variant(facts, *c.tile, c.split));
@@ -255,7 +255,7 @@ std::optional<Tiled> tiled(const CudaConvFacts& facts, int sm) {
              machine,
              std::nullopt,
              tiles,
-             tiles[0].line / element_bytes(facts.dtype),
+             tiles[0].line / byte_size(facts.dtype),
              *oc / def.groups,
              *ic / def.groups * def.kernel[0] * def.kernel[1]};
   if (is_half(facts.dtype) && !wgmma_variants(facts, machine, sm).empty()) t.wgmma = channel_vectors(facts);

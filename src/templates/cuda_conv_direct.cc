@@ -11,7 +11,7 @@ namespace coil::templates {
 namespace {
 
 CudaVariant depthwise(const CudaConvFacts& facts) {
-  const int width = 16 / element_bytes(facts.dtype);
+  const int width = 16 / byte_size(facts.dtype);
   CudaVariant v;
   v.name = "conv_depthwise";
   v.header = "cuda/conv_depthwise.h";
@@ -44,7 +44,7 @@ bool on_tensor_cores(const CudaConvFacts& facts) { return is_half(facts.dtype) |
 std::optional<std::string> channel_vectors(const CudaConvFacts& facts, int64_t width) {
   const std::optional<int64_t> x_c = known(facts.x_c);
   if (x_c && *x_c != 1) return std::nullopt;
-  const int64_t bytes = width * element_bytes(facts.dtype);
+  const int64_t bytes = width * byte_size(facts.dtype);
   bool sure = x_c && facts.x_alignment % bytes == 0 && facts.w_alignment % 16 == 0;
   for (Expr stride : {facts.x_n, facts.x_h, facts.x_w}) {
     const std::optional<int64_t> value = known(stride);
@@ -55,11 +55,11 @@ std::optional<std::string> channel_vectors(const CudaConvFacts& facts, int64_t w
   return fmt::format("t.x_c == 1 && (t.x_n | t.x_h | t.x_w) % {} == 0 && (unsigned long long)t.x % {} == 0 && (unsigned long long)t.w % 16 == 0", width, bytes);
 }
 
-std::optional<std::string> channel_vectors(const CudaConvFacts& facts) { return channel_vectors(facts, 16 / element_bytes(facts.dtype)); }
+std::optional<std::string> channel_vectors(const CudaConvFacts& facts) { return channel_vectors(facts, 16 / byte_size(facts.dtype)); }
 
 std::vector<CudaVariant> depthwise_variants(const CudaConvFacts& facts, const ConvMachine& machine, int64_t channels) {
   const Conv2d& def = facts.def;
-  int64_t width = 16 / element_bytes(facts.dtype);
+  int64_t width = 16 / byte_size(facts.dtype);
   while (width > 1 && (channels % width != 0 || !channel_vectors(facts, width))) width /= 2;
   const int64_t groups = channels / width, taps = def.kernel[0] * def.kernel[1];
   const std::optional<std::string> fit = channel_vectors(facts, width);
@@ -86,7 +86,7 @@ std::optional<CudaVariant> few_channel_groups(const CudaConvFacts& facts, const 
   const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
   const std::optional<std::string> fit = channel_vectors(facts);
   if (!ic || !oc || !fit || def.groups < 2 || !is_regular(def) || *ic < 1 || *oc < 1) return std::nullopt;
-  const int64_t width = 16 / element_bytes(facts.dtype), ic_g = *ic / def.groups, oc_g = *oc / def.groups, taps = def.kernel[0] * def.kernel[1];
+  const int64_t width = 16 / byte_size(facts.dtype), ic_g = *ic / def.groups, oc_g = *oc / def.groups, taps = def.kernel[0] * def.kernel[1];
   const bool whole =
       oc_g < width ? width % oc_g == 0 && ic_g % oc_g == 0 && ic_g <= 4 * oc_g && width / oc_g * ic_g % width == 0 : oc_g % width == 0 && ic_g % width == 0;
   if (!whole || *oc % width != 0 || ic_g > (on_tensor_cores(facts) ? 16 : 32) || oc_g > 64) return std::nullopt;

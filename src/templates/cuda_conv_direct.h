@@ -17,7 +17,6 @@ struct ConvMachine {
   double split = 0, part = 93;  // clocks that a cluster's sum takes, and of that for each part of k
 };
 
-inline int element_bytes(DType dtype) { return byte_size(dtype); }
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 bool is_half(DType dtype);
 // Whether tensor cores compute it.

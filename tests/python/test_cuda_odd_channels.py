@@ -2,33 +2,21 @@
 depthwise ones a few channels at a time; windows, borders, sizes of every call, numbers that are not finite. And products that read what a loop turned."""
 
 import emulated_cuda
-import harness
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+from test_cuda_sorts import array, package_of
+
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
-
-
-def package_of(function, inputs, folder, dynamic=None, level=80):
-    class Program(torch.nn.Module):
-        def forward(self, *inputs):
-            return function(*inputs)
-
-    with torch.no_grad():
-        exported = torch.export.export(Program(), inputs, dynamic_shapes=dynamic)
-    torch.export.save(exported, folder / "program.pt2")
-    package = emulated_cuda.Emulated(folder / "program.pt2", folder, level, level="-O1")
-    assert package.compiled.returncode == 0, package.compiled.stderr
-    return package
 
 
 def check(function, sets, folder, dynamic=None):
     """The text of the kernels. Halves are compared with what float32 gives of the same numbers."""
-    package, arrays = package_of(function, sets[0], folder, dynamic), folder / "inputs.npz"
+    package, arrays = package_of(function, sets[0], folder, dynamic, level="-O1", architecture=80), folder / "inputs.npz"
     for inputs in sets:
-        np.savez(arrays, **{f"in_{i}": (t.float() if t.dtype == torch.bfloat16 else t).numpy() for i, t in enumerate(inputs)})
+        np.savez(arrays, **{f"in_{i}": array(t) for i, t in enumerate(inputs)})
         done, outputs = package.run(arrays)
         assert done.returncode == 0, done.stderr
         exact = function(*[t.float() for t in inputs])

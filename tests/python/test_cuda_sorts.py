@@ -35,7 +35,7 @@ def array(t):
     return (t.float() if t.dtype == torch.bfloat16 else t).numpy()
 
 
-def package_of(function, inputs, folder, dynamic=None, options=(), level="-O0"):
+def package_of(function, inputs, folder, dynamic=None, options=(), level="-O0", architecture=90):
     class Program(torch.nn.Module):
         def forward(self, *inputs):
             return function(*inputs)
@@ -43,7 +43,7 @@ def package_of(function, inputs, folder, dynamic=None, options=(), level="-O0"):
     with torch.no_grad():
         exported = torch.export.export(Program(), inputs, dynamic_shapes=dynamic)
     torch.export.save(exported, folder / "program.pt2")
-    package = emulated_cuda.Emulated(folder / "program.pt2", folder, 90, options, level=level)
+    package = emulated_cuda.Emulated(folder / "program.pt2", folder, architecture, options, level=level)
     assert package.compiled.returncode == 0, package.compiled.stderr
     return package
 

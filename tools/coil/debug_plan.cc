@@ -28,7 +28,7 @@ std::string index_text(const std::vector<int64_t>& index) {
 std::string to_text(const WatchedBuild& build, const PlanDiff& diff) {
   const Style style;
   Table table(2);
-  for (const PlanVerdict& v : diff.kernels) {
+  for (const KernelVerdict& v : diff.kernels) {
     const std::string verdict = v.compared ? fmt::format("{:.0f} % of what is allowed", 100 * v.share) : "not compared: " + shown(v.why_not);
     table.add({style.bold(shown(name_of(build, v.kernel))), verdict});
   }
@@ -39,7 +39,7 @@ std::string to_text(const WatchedBuild& build, const PlanDiff& diff) {
 
 Json to_json(const std::string& path, const WatchedBuild& build, const PlanDiff& diff) {
   Json kernels = Json::array();
-  for (const PlanVerdict& v : diff.kernels) {
+  for (const KernelVerdict& v : diff.kernels) {
     Json row = {{"name", name_of(build, v.kernel)}, {"compared", v.compared}};
     if (v.compared) row["share"] = v.share;
     else row["why_not"] = v.why_not;
