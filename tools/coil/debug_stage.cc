@@ -67,7 +67,7 @@ Result<WatchedBuild> build(const StageArguments& a, const CompileOptions& option
     return build_watched(graph.value(), options, dump);
   }
   auto loops = parse_loops(text);
-  if (!loops.ok()) return at_stage(std::move(loops).error(), a.path, "`graph` or `loops`");
+  if (!loops.ok()) return at_stage(std::move(loops).error(), a.path, "`graph` or `loops`, or is `plan`");
   return build_watched(std::move(loops).value(), options, dump);
 }
 
