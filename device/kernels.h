@@ -25,6 +25,8 @@ extern "C" {
 /* Bounds of a tile that an epilogue sees, for every ISA and kernel. */
 #define COIL_TILE_ROWS 64
 #define COIL_TILE_COLS 64
+/* Scratch for a packed copy of one B that a call makes (CoilGemm.b_copied): whole panels, a multiple of 64. */
+#define COIL_GEMM_COPY_BYTES(n, k, element) (((n) + COIL_PANEL - 1) / COIL_PANEL * ((k) * (COIL_PANEL * (element))))
 /* Scratch of one worker, see coil_*_scratch_bytes. */
 #define COIL_GEMM_WORKER_BYTES 172032
 /* Of coil_gemm_grouped: where its groups begin; bfloat16 panels that a worker keeps while it goes through a group's rows, and the k up to which it does. */
@@ -81,6 +83,7 @@ typedef struct CoilGemm {
   int64_t c_batch, c_row; /* c's column stride is 1 */
   int32_t dtype;          /* COIL_FLOAT32, COIL_BFLOAT16, COIL_FLOAT16: a, b and c; of coil_gemm_f64 COIL_FLOAT64 */
   int32_t b_packed;
+  int32_t b_copied;                  /* the scratch has room for packed copies of a b that is not packed: made where the rows are many */
   int32_t block_tiles, block_panels; /* the blocks of a task, see COIL_BLOCK_RULE; 0: as the kernel finds best */
   CoilEpilogue epilogue;
   const void* epilogue_context;
@@ -193,6 +196,7 @@ COIL_KERNELS(v4)
 /* Bytes of `scratch` (64-byte aligned; may be 0). The compiler's memory plan evaluates the same formulas symbolically
  * (src/templates), a test keeps the two equal:
  *   gemm       k > COIL_GEMM_UNBLOCKED_K(element) ? num_workers * COIL_GEMM_WORKER_BYTES : 0
+ *              and b_copied ? batch * COIL_GEMM_COPY_BYTES(n, k, element) : 0
  *   conv2d     depthwise, narrow_groups or few_outputs ? 0 : (kh * kw * (ic / groups) > COIL_GEMM_UNBLOCKED_K(element) ? num_workers * COIL_GEMM_WORKER_BYTES :
  * 0)
  *                              + (x_c == 1 ? 0 : round_up(n * ih * iw * ic * (float64 ? 8 : 4), 64)),
@@ -205,7 +209,7 @@ COIL_KERNELS(v4)
  *   attention  num_workers * COIL_ATTENTION_WORKER_BYTES
  *   gemm_grouped   as gemm, and COIL_GROUP_TABLE_BYTES(batch), and of bfloat16 that is not packed
  *                  num_workers * COIL_GROUP_PANELS * ceil(min(k, COIL_GROUP_KEPT_K) / 2) * COIL_PANEL * 4
- * num_workers is CoilHost.num_workers. Other fields than the sizes (and x_c, w_plain, dtype) are not looked at. */
+ * num_workers is CoilHost.num_workers. Other fields than the sizes (and x_c, w_plain, b_copied, dtype) are not looked at. */
 int64_t coil_gemm_scratch_bytes(const CoilGemm* args, int32_t num_workers);
 int64_t coil_conv2d_scratch_bytes(const CoilConv2d* args, int32_t num_workers);
 int64_t coil_attention_scratch_bytes(const CoilAttention* args, int32_t num_workers);

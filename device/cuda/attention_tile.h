@@ -16,16 +16,23 @@ struct NoMask {
   char nothing;
 };
 
-// A mask's element applied to a score in units of log 2.
+// A mask's element as a number, and applied to a score in units of log 2.
+template <class M>
+CD_FN float attention_addend(const M* at) {
+  if constexpr (kSame<M, NoMask>) return 0;
+  else if constexpr (kSame<M, bool>) return *(const u8*)at != 0 ? 1.0f : 0.0f;
+  else return (float)load1(at);
+}
+template <class M>
+CD_FN float attention_masked_by(float score, float addend) {
+  if constexpr (kSame<M, NoMask>) return score;
+  else if constexpr (kSame<M, bool>) return addend != 0 ? score : -inf32();
+  else return fmaf(addend, kLog2e, score);
+}
 template <class M>
 CD_FN float attention_masked(float score, const M* at) {
-  if constexpr (kSame<M, NoMask>) {
-    return score;
-  } else if constexpr (kSame<M, bool>) {
-    return *(const u8*)at != 0 ? score : -inf32();
-  } else {
-    return fmaf((float)load1(at), kLog2e, score);
-  }
+  if constexpr (kSame<M, NoMask>) return score;
+  else return attention_masked_by<M>(score, attention_addend(at));
 }
 
 // scale in units of log 2, never 0, so that times it minus infinity stays what it is.

@@ -75,8 +75,11 @@ CD_CONTRACT attention_wgmma_shared(long long d, long long queries, long long key
 CD_CONTRACT attention_simt_shared(long long d, long long queries, long long keys, long long buffers) {
   return ((queries + buffers * 2 * keys) * (d + 4) + queries * (keys + 4)) * 4;
 }
-// What each team of lanes found of each row, and all together.
-CD_CONTRACT attention_decode_shared(long long d, long long rows, long long teams) { return (teams + 1) * rows * (d + 2) * 4; }
+// What each team of lanes found of each row, their weights, and what the cluster's blocks send: items of rows * d that a block finishes, a maximum, a sum and
+// a weight of each row.
+CD_CONTRACT attention_decode_shared(long long d, long long rows, long long teams, long long threads, long long split) {
+  return (teams * rows * (d + 3) + split * ((rows * d + threads * split - 1) / (threads * split) * threads + 3 * rows)) * 4;
+}
 
 // ---- Convolutions ----
 

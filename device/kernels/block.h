@@ -18,8 +18,9 @@ constexpr int64_t kDotChunk = 2 * kChunk;                   // of bfloat16 as it
 constexpr int64_t kRowStride = kChunk + 64 / sizeof(Real);  // of the copy of A: an odd number of cache lines, so that rows do not collide
 constexpr int64_t kRowBytes = kRowStride * sizeof(Real);
 constexpr int64_t kBlockRows = 84;
-constexpr int64_t kBlockPanels = 16;   // where rows of A are copied, so that other panels seldom need them again
-constexpr int64_t kPanelsInPlace = 8;  // where they are not: B's block rather stays in the cache for more rows
+constexpr int64_t kBlockPanels = 16;                            // where rows of A are copied, so that other panels seldom need them again
+constexpr int64_t kTallRows = 3 * kBlockRows, kTallPanels = 5;  // as those, and a panel of B is brought into order for each block of rows
+constexpr int64_t kPanelsInPlace = 8;                           // where they are not: B's block rather stays in the cache for more rows
 #ifdef __AVX512F__
 constexpr int64_t kTileRows = 14;  // 14 x 32 floats or 14 x 16 doubles: 28 accumulators of 32 registers
 #else
@@ -27,6 +28,7 @@ constexpr int64_t kTileRows = 6;  // 6 x 16 or 6 x 8: 12 accumulators of 16 regi
 #endif
 static_assert(kBlockRows % kTileRows == 0);
 static_assert(kBlockRows * kBlockPanels * kPanel * static_cast<int64_t>(sizeof(Real)) == COIL_GEMM_WORKER_BYTES);
+static_assert(kTallRows * kTallPanels <= kBlockRows * kBlockPanels);
 
 // acc[r][0..kPanel) (+)= sum over k of a[r][k] * b[k * ldb + 0..kPanel), for `rows` rows of numbers, a_stride bytes apart, rounded up as
 // row_capacity says. Columns at or beyond `cols` may be left alone. Each step of k brings the line at `next` (null: nothing) nearer, and
@@ -85,7 +87,7 @@ struct Product {
 constexpr int64_t kSmallProduct = 131072;
 
 // tile_rows may be set before (to what row_capacity leaves alone), or 0.
-void plan(Product& product, int32_t workers, int64_t most_panels = kBlockPanels);
+void plan(Product& product, int32_t workers, int64_t most_panels = kBlockPanels, int64_t most_rows = kBlockRows);
 // True when the product is too small for threads to pay.
 bool is_small(const Product& product);
 
@@ -246,7 +248,7 @@ struct BlockRunner {
         const int64_t next_part = k * source.b_row_bytes() / tiles, step = ceil_div(next_part, p.bfloat16_dot ? ceil_div(k, 2) : k);
         for (int64_t t = 0; t < tiles; t++, next += next ? next_part : 0) {
           const int64_t tile_row = t * p.tile_rows, count = min64(p.tile_rows, rows - tile_row);
-          Real* acc = partial ? partial + (j * kBlockRows + tile_row) * kPanel : tile;
+          Real* acc = partial ? partial + (j * p.block_rows + tile_row) * kPanel : tile;
           if (in_place && j == 0) fetch_tile(batch, row, rows, tile_row + p.tile_rows, k0);
           multiply(row + tile_row, k0, k, a + tile_row * a_stride, a_stride, b, count, cols, acc, next, step);
           if (c + 1 == chunks) finish_tile(batch, row + tile_row, panel0 + j, count, cols, acc);

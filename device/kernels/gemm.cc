@@ -1,9 +1,11 @@
 // coil_gemm: batched products of strided or packed operands.
 #include "amx.h"
+#include "copied_b.h"
 #include "few_outputs.h"
 #include "gemm_quantised.h"
 #include "gemm_source.h"
 #include "gemv.h"
+#include "pairs.h"
 #include "quantised_rows.h"
 
 namespace COIL_KERNELS_NAMESPACE {
@@ -38,7 +40,11 @@ struct MixedGemmSource : GemmSource<T> {
     if constexpr (__is_same(T, BFloat16)) {
       if (bits) {
         const T* a = static_cast<const T*>(g.a) + batch * g.a_batch + row * g.a_row + k0 * g.a_col;
-        for (int64_t r = 0; r < rows; r++) copy_row(a + r * g.a_row, k, reinterpret_cast<T*>(out + r * stride));
+        if (g.a_col == 1) {
+          for (int64_t r = 0; r < rows; r++) copy_row(a + r * g.a_row, k, reinterpret_cast<T*>(out + r * stride));
+        } else {
+          copy_turned_pairs(a, g.a_col, rows, k, out, stride);
+        }
         return;
       }
     }
@@ -76,17 +82,21 @@ template <class T>
 void gemm(const CoilGemm& g, const CoilHost* host) {
   const StoreContext to = {g.c, g.c_batch, g.c_row, g.dtype};
   Product p = gemm_product(g, to);
-  const bool rows_fit_dot = g.b_packed && g.a_col == 1 && g.m >= kFewestDotRows;
+  const bool rows_fit_dot = g.b_packed && (g.a_col == 1 || g.a_row == 1) && g.m >= kFewestDotRows;
   p.bfloat16_dot = __is_same(T, BFloat16) && rows_fit_dot && has_bfloat16_dot();
   if (is_gemv(g)) return gemv(g, p.epilogue, p.epilogue_context, host);
   if (fits_few_columns(g)) return few_columns_gemm(g, p.epilogue, p.epilogue_context, host);
+  if (copies_b(g)) return gemm<T>(copy_b(g, host), host);
   const MixedGemmSource<T> source(g, p.bfloat16_dot);
   if (__is_same(T, BFloat16) && rows_fit_dot && !g.b_bits && suits_amx(p)) {
     const MixedGemmSource<T> as_bits(g, true);
     plan_amx(p, host->num_workers);
     return AmxRunner<const MixedGemmSource<T>>{p, as_bits}.run(host);
   }
-  plan(p, host->num_workers, suits_in_place(source.stride_in_place()) ? kPanelsInPlace : kBlockPanels);
+  p.tile_rows = rows_per_tile(g.m);
+  const int64_t last = g.m % p.tile_rows;
+  const bool in_place = suits_in_place(source.stride_in_place()), tall = in_place && !g.b_packed && row_capacity(max64(last, 1)) == max64(last, 1);
+  plan(p, host->num_workers, tall ? kTallPanels : in_place ? kPanelsInPlace : kBlockPanels, tall ? kTallRows : kBlockRows);
   BlockRunner<const MixedGemmSource<T>>{p, source}.run(host);
 }
 

@@ -205,10 +205,10 @@ bool is_small(const Product& p) {
   return p.batch * max64(p.m, 4) * p.n * max64(p.k, 1) < kSmallProduct;
 }
 
-void plan(Product& p, int32_t workers, int64_t most_panels) {
+void plan(Product& p, int32_t workers, int64_t most_panels, int64_t most_rows) {
   const int64_t panels = ceil_div(p.n, kPanel), chunks = ceil_div(p.k, p.chunk());
   if (p.tile_rows == 0) p.tile_rows = rows_per_tile(p.m);
-  const int64_t tiles = ceil_div(p.m, p.tile_rows), most_tiles = kBlockRows / p.tile_rows;
+  const int64_t tiles = ceil_div(p.m, p.tile_rows), most_tiles = most_rows / p.tile_rows;
   p.resident = chunks == 0 || (tiles == 1 && p.tile_rows * chunks <= kBlockRows);
   int64_t block_tiles = chunks == 0 ? 1 : ceil_div(tiles, max64(ceil_div(tiles, most_tiles), 1));
   int64_t block_panels = max64(ceil_div(panels, max64(ceil_div(panels, most_panels), 1)), 1);

@@ -4,7 +4,8 @@
 #define COIL_ONE_OF_MANY __attribute__((weak))
 
 extern "C" COIL_ONE_OF_MANY int64_t coil_gemm_scratch_bytes(const CoilGemm* args, int32_t num_workers) {
-  return args->k > COIL_GEMM_UNBLOCKED_K(args->dtype == COIL_FLOAT64 ? 8 : 4) ? num_workers * static_cast<int64_t>(COIL_GEMM_WORKER_BYTES) : 0;
+  const int64_t copy = args->b_copied ? args->batch * COIL_GEMM_COPY_BYTES(args->n, args->k, args->dtype == COIL_FLOAT32 ? 4 : 2) : 0;
+  return copy + (args->k > COIL_GEMM_UNBLOCKED_K(args->dtype == COIL_FLOAT64 ? 8 : 4) ? num_workers * static_cast<int64_t>(COIL_GEMM_WORKER_BYTES) : 0);
 }
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -22,6 +22,9 @@ struct Normalised {
   std::function<Val(Coordinates)> grad, xhat, weight, rstd;
 };
 
+// 1 / number. Each point multiplies by it, as PyTorch's kernels do: a division is a dozen instructions of a kernel that should only move data.
+Val share_of(const Op& op, Expr number, DType type) { return Val(op.constant(1, type)) / Val(as(op.pool.cast(number, DType::i64), type)); }
+
 // Sums over `dims` of x's, kept with size 1, of a value at each point.
 View summed(const Normalised& n, const char* name, const View& x, const std::vector<size_t>& dims, bool keep, const std::function<Val(Coordinates)>& value) {
   return reduced(n.op, n.op.name + name, ReduceOp::sum, n.type, x, dims, keep, [&](Expr, Coordinates at) { return value(at).e; });
@@ -32,9 +35,9 @@ View grad_input(const Normalised& n, const View& x, const std::vector<size_t>& d
   for (size_t d : dims) domain.push_back(x.sizes[d]);
   View plain = summed(n, ".sum", x, dims, true, [&](Coordinates at) { return n.grad(at) * n.weight(at); });
   View along = summed(n, ".product", x, dims, true, [&](Coordinates at) { return n.grad(at) * n.weight(at) * n.xhat(at); });
-  Val number = as(n.op.pool.cast(count(n.op.pool, domain), DType::i64), n.type);
+  const Val share = share_of(n.op, count(n.op.pool, domain), n.type);
   return n.op.rec.pointwise(n.op.name, stored, x.sizes, [&](Coordinates c) {
-    Val mean = (Val(read(plain, c)) + n.xhat(c) * Val(read(along, c))) / number;
+    Val mean = (Val(read(plain, c)) + n.xhat(c) * Val(read(along, c))) * share;
     return (n.rstd(c) * (n.grad(c) * n.weight(c) - mean)).e;
   });
 }
@@ -98,9 +101,9 @@ Views group_norm_backward(Op& op) {
   if (mask[0]) {
     const View plain = sum_over(".group", 2, true, [&](Coordinates c) { return at(sums.grad, c) * weights(c); });
     const View along = sum_over(".group_product", 2, true, [&](Coordinates c) { return at(sums.product, c) * weights(c); });
-    const Val number = as(op.pool.cast(per_group * split[3], DType::i64), type);
+    const Val share = share_of(op, per_group * split[3], type);
     const View dx = op.rec.pointwise(op.name, op.out(0).dtype, split, [&](Coordinates c) {
-      const Val r = inverse(c), mean_of_both = (Val(read(plain, c)) + centred(c) * r * r * Val(read(along, c))) / number;
+      const Val r = inverse(c), mean_of_both = (Val(read(plain, c)) + centred(c) * r * r * Val(read(along, c))) * share;
       return (r * (grads(c) * weights(c) - mean_of_both)).e;
     });
     results[0] = reshaped(op, dx, sizes);
@@ -140,11 +143,11 @@ Views batch_norm_backward(Op& op) {
   };
   Views results(3);
   if (mask[0]) {
-    const Val number = as(op.pool.cast(count(op.pool, domain), DType::i64), type);
+    const Val share = share_of(op, count(op.pool, domain), type);
     results[0] = op.rec.pointwise(op.name, op.out(0).dtype, x.sizes, [&](Coordinates c) {
       if (!training) return (grads(c) * factor(c)).e;
-      const Val slope = inverse(c) * inverse(c) * Val(read(sums.product, c)) / number;
-      return (factor(c) * (grads(c) - Val(read(sums.grad, c)) / number - centred(c) * slope)).e;
+      const Val slope = inverse(c) * inverse(c) * Val(read(sums.product, c)) * share;
+      return (factor(c) * (grads(c) - Val(read(sums.grad, c)) * share - centred(c) * slope)).e;
     });
   }
   if (mask[1]) results[1] = of_channel(1, [&](Coordinates c) { return Val(op.rec.at(sums.product, c)) * inverse(c); });

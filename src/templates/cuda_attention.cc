@@ -94,7 +94,7 @@ CudaVariant decode(const CudaAttentionFacts& facts, int64_t widest, int rows, in
   v.call = fmt::format("cd::attention_decode<{}, {}, {}, {}, {}, {}, {}>(t);", info(facts.dtype).c_name, mask_name(facts), flag(facts.def.causal), d, rows,
                        warps, split);
   v.threads = warps * 32;
-  v.shared_bytes = cd::attention_decode_shared(d, rows, warps * 32 / lanes);
+  v.shared_bytes = cd::attention_decode_shared(d, rows, warps * 32 / lanes, warps * 32, split);
   v.cluster = split;
   v.hopper = split > 1;
   v.grid_x = fmt::format("(t.heads / t.kv_heads * t.q_len + {}) / {} * t.kv_heads * t.batch", rows - 1, rows);

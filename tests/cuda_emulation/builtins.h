@@ -249,6 +249,7 @@ inline void ld_shared__cluster_v2_f64(double& x, double& y, u32 from) {
   x = v.x, y = v.y;
 }
 inline void remote_f32(float& r, u32 from, u32 rank) { ld_shared_f32(r, emulation::shared_address_of(from, rank)); }
+inline void remote_store_f32(u32 to, u32 rank, float x) { put(emulation::shared_address_of(to, rank), x); }
 inline void remote_v4_f32(float& x, float& y, float& z, float& w, u32 from, u32 rank) {
   ld_shared_v4_f32(x, y, z, w, emulation::shared_address_of(from, rank));
 }

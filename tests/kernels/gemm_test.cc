@@ -17,6 +17,7 @@ struct GemmCase {
   bool shared_b;
   int64_t gap;               // elements between rows beyond the dense ones
   bool odd_strides = false;  // neither stride of A and B is 1
+  bool copied = false;       // b is packed by the call
 };
 
 std::string describe(const GemmCase& c) {
@@ -97,7 +98,7 @@ void check(const GemmCase& c) {
   g.b_batch = c.packed ? (c.shared_b ? 0 : templates::packed_gemm_b_elements(c.k, c.n, b.size())) : b_batch;
   g.b_row = c.packed ? -1 : b_row, g.b_col = c.packed ? -1 : b_col;
   g.c_batch = c_batch, g.c_row = c_row;
-  g.dtype = c.dtype, g.b_packed = c.packed;
+  g.dtype = c.dtype, g.b_packed = c.packed, g.b_copied = c.copied;
   for (const IsaKernels& isa : runnable_kernels()) {
     SCOPED_TRACE(isa.name);
     Buffer first(c.dtype, c.batch * c_batch);
@@ -285,6 +286,27 @@ TEST(Gemm, AnyBlocksGiveTheSameBits) {
       check_blocks({1, 45, 100, 1024, dtype, packed, false, false, false, 0});  // A's rows would meet in the cache: they are copied
     }
   }
+}
+
+// A second operand that a call of many rows packs for itself: along k or along columns, with tails and odd strides; A's rows may stand side by side.
+TEST(Gemm, PacksInTheCall) {
+  for (const bool transposed_a : {false, true}) {
+    for (const bool transposed_b : {false, true}) {
+      for (const int64_t gap : {0, 1, 2}) {
+        for (const int dtype : {COIL_BFLOAT16, COIL_FLOAT16}) {
+          check({1, 16, 37, 65, dtype, false, transposed_a, transposed_b, false, gap, false, true});
+          check({1, 33, 96, 300, dtype, false, transposed_a, transposed_b, false, gap, false, true});
+          check({1, 70, 5, 1030, dtype, false, transposed_a, transposed_b, false, gap, false, true});
+          check({3, 20, 40, 66, dtype, false, transposed_a, transposed_b, false, gap, false, true});
+          check({3, 20, 40, 66, dtype, false, transposed_a, transposed_b, true, gap, false, true});
+        }
+        if (gap == 0 || transposed_b) check({1, 757, 40, 70, COIL_FLOAT32, false, transposed_a, transposed_b, false, gap, false, true});
+        if (gap == 1) check({1, 2018, 33, 260, COIL_FLOAT32, false, transposed_a, transposed_b, false, gap, false, true});
+      }
+    }
+  }
+  check({1, 16, 37, 0, COIL_BFLOAT16, false, false, true, false, 0, false, true});
+  check({1, 760, 1, 9, COIL_FLOAT32, false, false, true, false, 0, false, true});
 }
 
 TEST(Gemm, BatchOfNone) { check({0, 3, 4, 5, COIL_FLOAT32, false, false, false, false, 0}); }

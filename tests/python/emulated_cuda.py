@@ -62,6 +62,8 @@ def ptx_call(body):
     text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', head))
     if found := re.match(r"\{\.reg \.b32 a; mapa\S+ a, %\d, %\d; ld\.shared::cluster\.(\S+) ", text):
         name = "remote_" + found[1].replace(".", "_")
+    elif found := re.match(r"\{\.reg \.b32 a; mapa\S+ a, %\d, %\d; st\.shared::cluster\.(\S+) ", text):
+        name = "remote_store_" + found[1].replace(".", "_")
     elif text.startswith("barrier.cluster.arrive") and "wait" in text:
         name = "cluster_barrier"
     elif "@p st.volatile" in text:

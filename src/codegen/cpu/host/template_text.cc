@@ -8,6 +8,7 @@
 
 #include "codegen/cpu/choices.h"
 #include "codegen/cpu/templates/conv2d.h"
+#include "codegen/cpu/templates/gemm.h"
 #include "codegen/index_text.h"
 #include "codegen/interface/call_text.h"
 #include "schedule/depthwise.h"
@@ -51,6 +52,7 @@ class FieldsWriter {
       add("b_batch", stride(b, 0, g.batch));
       add("b_row", stride(b, k0, g.k));
       add("b_col", stride(b, n0, g.n));
+      if (cpu::copies_b(plan_, t)) add("b_copied", 1);
     }
     if (!t.epilogue.empty()) return;
     const Expr n = product(pool(), g.n);

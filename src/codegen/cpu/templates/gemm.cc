@@ -1,3 +1,5 @@
+#include "codegen/cpu/templates/gemm.h"
+
 #include <fmt/format.h>
 
 #include "codegen/cpu/templates/parts.h"
@@ -8,6 +10,19 @@
 namespace coil::cpu {
 
 using Packing = PlanConstant::Packing;
+
+namespace {
+
+// From so many rows the kernel copies (device/kernels/copied_b.cc), and of so many bytes at most, which may be more than a program has else.
+constexpr int64_t kRows = 756, kHalfRows = 16, kMostCopied = 64 << 20;
+
+Expr copy_bytes(const KernelPlan& plan, const TemplateKernel& t) {
+  const auto& g = std::get<Gemm>(t.def);
+  const Expr panels = ceil_div(product(*plan.pool, g.n), plan.pool->index(COIL_PANEL));
+  return product(*plan.pool, g.batch) * panels * product(*plan.pool, g.k) * (COIL_PANEL * byte_size(plan.buffer(t.operands[0].buffer).info.dtype));
+}
+
+}  // namespace
 
 std::string problem(const TemplateUse& use, const Gemm& g) {
   const auto& [plan, t] = use;
@@ -68,11 +83,28 @@ KernelHint hint(const TemplateUse& use, const Gemm& g) {
   return {};
 }
 
+bool copies_b(const KernelPlan& plan, const TemplateKernel& t) {
+  const auto* g = std::get_if<Gemm>(&t.def);
+  if (!g) return false;
+  ExprPool& pool = *plan.pool;
+  const TemplateUse use{plan, t};
+  const DType type = use.info(0).dtype;
+  const bool half = type == DType::bf16 || type == DType::f16;
+  if ((!half && type != DType::f32) || g->quantised || use.info(1).dtype != type || use.packing(1) != Packing::plain) return false;
+  const Expr batch = product(pool, g->batch);
+  if (!half && !(batch == pool.index(1))) return false;
+  const Expr all = batch * product(pool, g->n) * product(pool, g->k);
+  return typical(product(pool, g->m)) >= (half ? kHalfRows : kRows) && typical(all) * byte_size(type) <= kMostCopied;
+}
+
 Expr scratch(const TemplateUse& use, const Gemm& g) {
   if (is_int(use.info(0).dtype)) return Expr();  // sums of bytes lie on the stack
   const int64_t unblocked = COIL_GEMM_UNBLOCKED_K(byte_size(use.info(0).dtype));
   const bool one_block = provably_less(product(use.pool(), g.k), use.pool().index(unblocked + 1));
-  return one_block ? Expr() : use.pool().symbol(use.plan.workers) * COIL_GEMM_WORKER_BYTES;
+  const Expr partial = one_block ? Expr() : use.pool().symbol(use.plan.workers) * COIL_GEMM_WORKER_BYTES;
+  if (!copies_b(use.plan, use.kernel)) return partial;
+  const Expr copy = copy_bytes(use.plan, use.kernel);
+  return partial ? copy + partial : copy;
 }
 
 }  // namespace coil::cpu
