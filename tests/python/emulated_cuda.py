@@ -131,8 +131,11 @@ def make_tools(done, fake):
 def kernels_of(package):
     """The text of a package's kernels, and their names."""
     with zipfile.ZipFile(package) as archive:
-        files = sorted(n for n in archive.namelist() if re.search(r"data/coil/src/kernels_\d+\.cu$", n))
-        source = rewrite("\n".join(archive.read(n).decode() for n in files))
+        files = sorted(n for n in archive.namelist() if re.search(r"data/coil/src/(\w+/)?kernels_\d+\.cu$", n))
+        texts = [archive.read(n).decode() for n in files]
+        if len({n.rsplit("/", 1)[0] for n in files}) > 1:  # several programs: functions of a name are the same
+            texts = ["\n\n".join(dict.fromkeys(re.sub(r"^//.*\n", "", part, flags=re.M) for text in texts for part in text.split("\n\n")))]
+        source = rewrite("\n".join(texts))
     return source, re.findall(r"COIL_KERNEL void (?:__launch_bounds__\([^)]*\) )?(\w+)\(", source)
 
 

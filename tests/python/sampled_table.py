@@ -29,22 +29,27 @@ def logits_of(kind, rows, vocabulary, seed):
     return table
 
 
-def export(table, dtype, path):
+def export(table, logits, path, form="places"):
+    """form: "places" [n] beside tokens [1, n]; the same as "int32"; "start": the first token's place, a number of the host's; "tensor": that as a tensor; "single":
+    one token at a time."""
     import torch
     from torch import nn
 
     class Table(nn.Module):
         def __init__(self):
             super().__init__()
-            self.register_buffer("table", torch.from_numpy(table).to(dtype))
+            self.register_buffer("table", torch.from_numpy(table).to(logits))
             self.register_buffer("cache", torch.zeros(CONTEXT))
 
         def forward(self, tokens, places):
-            self.cache.index_copy_(0, places, tokens[0].float())
-            return self.table[tokens % self.table.shape[0]]
+            rows = places.long() if form in ("places", "int32", "single") else places + torch.arange(tokens.shape[1])
+            self.cache.index_copy_(0, rows, tokens[0].float())
+            return self.table[tokens.long() % self.table.shape[0]]
 
-    n = torch.export.Dim("n", min=1, max=CONTEXT)
-    torch.export.save(torch.export.export(Table(), (torch.zeros(1, 3, dtype=torch.int64), torch.arange(3)), dynamic_shapes=({1: n}, {0: n})), path)
+    n, count, dtype = torch.export.Dim("n", min=1, max=CONTEXT), 1 if form == "single" else 3, torch.int32 if form == "int32" else torch.int64
+    places = 0 if form == "start" else torch.tensor(0) if form == "tensor" else torch.arange(count, dtype=dtype)
+    dynamic = {"start": ({1: n}, torch.export.Dim.DYNAMIC), "tensor": ({1: n}, None), "single": None}.get(form, ({1: n}, {0: n}))
+    torch.export.save(torch.export.export(Table(), (torch.zeros(1, count, dtype=dtype), places), dynamic_shapes=dynamic), path)
 
 
 def export_slots(table, dtype, slots, path):

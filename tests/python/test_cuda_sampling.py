@@ -94,6 +94,24 @@ def test_stops_errors_and_full_caches(tmp_path):
     assert "NaN" in found[6]["device"][0][1]
 
 
+@pytest.mark.parametrize("form", ["int32", "start", "tensor", "single", "programs"])
+def test_forms_of_programs(form, tmp_path):
+    """The device writes the next token and its place where the program reads them, whatever their types; a prompt may have a program of its own."""
+    table = sampled_table.logits_of("plain", ROWS, 90, 21)
+    sampled_table.export(table, torch.float32, tmp_path / "table.pt2", "places" if form == "programs" else form)
+    more = []
+    if form == "programs":
+        sampled_table.export(table, torch.float32, tmp_path / "single.pt2", "single")
+        more = [tmp_path / "single.pt2"]
+    program = emulated_cuda.Emulated(tmp_path / "table.pt2", tmp_path, options=more)
+    assert program.compiled.returncode == 0, program.compiled.stderr
+    greedy = {"prompt": [3, 1, 4], "count": 12, "sampling": {}, "steps": [0, 1, 5]}
+    cases = [greedy, {**greedy, "sampling": {"temperature": 1.0, "repetition_penalty": 1.2, "seed": 4}}, {**greedy, "count": sampled_table.CONTEXT + 9}]
+    for case, found in zip(cases, compared(program, cases)):
+        assert [d[0] for d in found["device"]] == [found["host"][0]] * 3 and len(found["host"][0]) == min(case["count"], sampled_table.CONTEXT - 2), case
+        assert all(d[1].split(":")[0] == found["host"][1].split(":")[0] for d in found["device"]), found
+
+
 def test_several_conversations_in_a_call(tmp_path):
     sampled_table.export_slots(sampled_table.logits_of("ties", ROWS, 300, 5), torch.bfloat16, 3, tmp_path / "table.pt2")
     program = emulated_cuda.Emulated(tmp_path / "table.pt2", tmp_path, level="-O1")

@@ -66,7 +66,8 @@ void add_token_choice(const KernelPlan& plan, const CudaSettings& settings, Cuda
   if (vocabulary < 1 || vocabulary > kMostTokens) return;
   program.choice = TokenChoice{static_cast<int>(program.functions.size()), vocabulary};
   const std::string row = "rows.row[blockIdx.y], vocabulary";
-  program.functions.push_back(function_of("begin", "", fmt::format("cd::sample_begin<{}>({})", memory_type(logits->dtype), row), settings));
+  const std::string type = logits->dtype == DType::f32 ? "f32" : logits->dtype == DType::bf16 ? "bf16" : "f16";
+  program.functions.push_back(function_of("begin_" + type, "", fmt::format("cd::sample_begin<{}>({})", memory_type(logits->dtype), row), settings));
   program.functions.push_back(
       function_of("select", ", const cd::SamplePass pass", fmt::format("cd::sample_select({}, pass.by_share, pass.number)", row), settings));
   program.functions.push_back(function_of("choose", "", fmt::format("cd::sample_choose({})", row), settings));
