@@ -1,6 +1,7 @@
 """Tokens that a device chooses are those that the host chooses of the same logits, by every rule; several steps without looking give the same text."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -129,3 +130,11 @@ def test_a_seed_means_the_same_on_cpu_and_device(tmp_path):
     assert not generator._generator.chooses
     on_cpu = [sampled_table.tokens_of(generator, case, False) for case in cases]
     assert [f["device"][0] for f in compared(program, cases)] == on_cpu
+
+
+@pytest.mark.skipif(not any(pathlib.Path(p).exists() for p in ("/usr/local/cuda/lib64/libnvrtc.so.13", os.environ.get("COIL_NVRTC", "/no"))), reason="needs NVRTC")
+def test_nvrtc_takes_the_kernels(tmp_path):
+    sampled_table.export(sampled_table.logits_of("plain", ROWS, 50, 1), torch.float16, tmp_path / "table.pt2")
+    harness.coil_ok("compile", tmp_path / "table.pt2", "--target", "cuda:sm_80,cuda:sm_90,cuda:sm_100,cuda:compute_80", "-q", "-o", tmp_path / "m.pt2")
+    shown = harness.coil_ok("inspect", tmp_path / "m.pt2", "--json").stdout
+    assert "sm_80" in shown and "sm_90" in shown
