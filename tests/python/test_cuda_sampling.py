@@ -53,7 +53,7 @@ def random_cases(vocabulary, count, seed):
     return cases
 
 
-SMALL = [(1, "f32", "plain"), (2, "bf16", "ties"), (31, "f16", "never"), (257, "bf16", "infinite"), (1030, "f32", "equal"), (3000, "f32", "ties"), (3000, "bf16", "far")]
+SMALL = [(1, "f32", "plain"), (2, "bf16", "ties"), (31, "f16", "never"), (257, "bf16", "infinite"), (1030, "f32", "equal"), (3000, "bf16", "far")]
 
 
 @pytest.mark.parametrize("vocabulary, dtype, kind", SMALL)
@@ -135,6 +135,6 @@ def test_a_seed_means_the_same_on_cpu_and_device(tmp_path):
 @pytest.mark.skipif(not any(pathlib.Path(p).exists() for p in ("/usr/local/cuda/lib64/libnvrtc.so.13", os.environ.get("COIL_NVRTC", "/no"))), reason="needs NVRTC")
 def test_nvrtc_takes_the_kernels(tmp_path):
     sampled_table.export(sampled_table.logits_of("plain", ROWS, 50, 1), torch.float16, tmp_path / "table.pt2")
-    harness.coil_ok("compile", tmp_path / "table.pt2", "--target", "cuda:sm_80,cuda:sm_90,cuda:sm_100,cuda:compute_80", "-q", "-o", tmp_path / "m.pt2")
+    harness.coil_ok("compile", tmp_path / "table.pt2", "--target", "cuda:sm_80,cuda:sm_90", "-q", "-o", tmp_path / "m.pt2")
     shown = harness.coil_ok("inspect", tmp_path / "m.pt2", "--json").stdout
     assert "sm_80" in shown and "sm_90" in shown
