@@ -29,6 +29,8 @@
 extern "C" {
 #endif
 
+struct CudaSample; /* cuda/sample_rules.h */
+
 #define COIL_ABI_VERSION 2u
 #define COIL_MAX_RANK 16
 
@@ -162,6 +164,9 @@ typedef struct CoilModel {
   const uint8_t* late_outputs; /* [num_outputs], 1: sized by data (output_shape before run gives sizes that mean nothing); or null */
   /* As run, which tells nobody. On CUDA the kernels are then enqueued one by one, never as a graph. Absent in older packages. */
   int32_t (*run_traced)(const CoilCall* call, const CoilTrace* trace, CoilError* error);
+  /* CUDA models that generate text: enqueues the choice of a token for each row of logits on call->stream (device/cuda/sample_rules.h), of which `call` gives
+   * device and stream. Null for others, absent in older packages. */
+  int32_t (*sample)(const CoilCall* call, const struct CudaSample* rows, int32_t num_rows, CoilError* error);
 } CoilModel;
 
 /* The package's constants entry is the blob of constants_bytes, then optionally this trailer. Both hosts compare it with

@@ -75,10 +75,12 @@ COIL_API int32_t coil_generator_takes_source(const coil_generator* generator);
 /* Chooses one more token, and adds it. COIL-E210 where there is no token before it, where the caches are full, or where the logits are NaN. */
 COIL_API coil_status coil_conversation_next(coil_conversation* conversation, int64_t* token);
 /* Chooses at most `count` more, up to one of `stop`, which is added too; *made is how many. draft > 0: so many tokens that followed the last three when they
- * came before are tried in one call; the text is the same, in fewer calls (for states that are caches by place). When a step fails, *made tells how many
- * tokens were added before. */
+ * came before are tried in one call; the text is the same, in fewer calls (for states that are caches by place). steps: how many steps a GPU that chooses
+ * tokens is given before the first token is looked at; the text is the same, with less waiting. 0: as many as there can be where there is no `stop`, else 1;
+ * more than 1 with `stop` is for states that are caches by place, which steps behind the stop write to. When a step fails, *made tells how many tokens were
+ * added before. */
 COIL_API coil_status coil_conversation_generate(coil_conversation* conversation, int64_t count, const int64_t* stop, int32_t num_stop, int64_t draft,
-                                                int64_t* tokens, int64_t* made);
+                                                int64_t steps, int64_t* tokens, int64_t* made);
 /* One more token for each of `count` different conversations, of any lengths, in as few calls of the program as its slots allow; the same tokens as each gets
  * alone. Of each conversation at most `most` tokens that are not processed yet are (0: as many as a call takes), so that a long prompt does not hold up the
  * others: tokens[i] is -1 while some are left, for the next step. statuses: COIL_OK or the number of a code for each, or NULL; one that fails does so

@@ -161,7 +161,7 @@ def _compile_several(programs: Mapping[str, Any], output: str | None, settings: 
             sources.append((name, path_of(program, "program")))
         elif isinstance(program, (bytes, bytearray, memoryview)):
             sources.append((name, buffer_of(program, "program")))
-        elif torch is not None and isinstance(program, torch.export.ExportedProgram):
+        elif torch is not None and isinstance(program, (torch.export.ExportedProgram, importlib.import_module("coil._program").TextProgram)):
             source, owner = importlib.import_module("coil._program").exported_source(program)
             sources.append((name, source))
             kept.append(owner)

@@ -9,6 +9,13 @@ from typing import Any
 import torch
 
 
+class TextProgram:
+    """A program by its JSON (models/model.json of a .pt2) and the tensors that this names, on the CPU."""
+
+    def __init__(self, text: str, tensors: dict[str, torch.Tensor]):
+        self.text, self.tensors = text, tensors
+
+
 def weight_row(tensor: torch.Tensor) -> tuple[int, int, str, list[int], list[int]]:
     """(address, bytes from there, dtype, sizes, strides) of a tensor on the CPU."""
     reach = 0 if tensor.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
@@ -21,7 +28,9 @@ def _plain(tensor: Any) -> bool:
 
 
 def exported_source(program: Any) -> Any:
-    """What `_compiler.compile_programs` takes for an ExportedProgram: (JSON, weights), or the bytes of torch.export.save; and what keeps it alive."""
+    """What `_compiler.compile_programs` takes for an ExportedProgram or a TextProgram: (JSON, weights), or the bytes of torch.export.save; and what keeps it alive."""
+    if isinstance(program, TextProgram):
+        return (program.text, {name: weight_row(tensor) for name, tensor in program.tensors.items()}), program
     tensors = {**program.constants, **program.state_dict}
     if not all(_plain(t) for t in tensors.values()):  # objects, tensor subclasses: PyTorch's own form says what they are
         file = io.BytesIO()

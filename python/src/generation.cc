@@ -48,8 +48,8 @@ class Talk {
   std::vector<int64_t> source() {
     return locked([&] { return std::vector<int64_t>(conversation_->source().begin(), conversation_->source().end()); });
   }
-  std::vector<int64_t> generate(int64_t count, const std::vector<int64_t>& stop, int64_t draft) {
-    return value_or_throw(locked([&] { return conversation_->generate(count, stop, draft); }));
+  std::vector<int64_t> generate(int64_t count, const std::vector<int64_t>& stop, int64_t draft, int64_t steps) {
+    return value_or_throw(locked([&] { return conversation_->generate(count, stop, draft, steps); }));
   }
   void truncate(int64_t count) {
     throw_if(locked([&] { return conversation_->truncate(count); }));
@@ -149,6 +149,7 @@ void add_generation(nb::module_& m) {
       .def_prop_ro("conversations_per_call", [](const Generator& g) { return std::max<int64_t>(g.slots(), 1); })
       .def_prop_ro("programs", [](const Generator& g) { return g.programs(); })
       .def_prop_ro("takes_source", [](const Generator& g) { return g.takes_source(); })
+      .def_prop_ro("chooses", [](const Generator& g) { return g.chooses(); })
       .def_prop_ro("has_state", [](const Generator& g) { return g.has_state(); });
   m.def("make_generator", &make_generator, "model"_a, nb::keep_alive<0, 1>());
   nb::class_<Talk>(m, "Conversation")
@@ -156,7 +157,7 @@ void add_generation(nb::module_& m) {
       .def("append", &Talk::append, "tokens"_a)
       .def("set_source", &Talk::set_source, "tokens"_a)
       .def_prop_ro("source", &Talk::source)
-      .def("generate", &Talk::generate, "count"_a, "stop"_a, "draft"_a)
+      .def("generate", &Talk::generate, "count"_a, "stop"_a, "draft"_a, "steps"_a)
       .def("truncate", &Talk::truncate, "count"_a)
       .def("save", &Talk::save)
       .def("restore", &Talk::restore, "saved"_a)

@@ -11,6 +11,7 @@
 #include "codegen/constants.h"
 #include "codegen/cuda/grids.h"
 #include "codegen/cuda/host/host_program.h"
+#include "codegen/cuda/token_choice.h"
 #include "codegen/interface/limits.h"
 #include "compiler/cuda_target.h"
 #include "compiler/debug_info.h"
@@ -280,6 +281,7 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   TRY_STATUS(check_images(t.plan, cuda_architectures(job.architectures)));
   plan.settings.joins = !hooks.any();  // who looks at each kernel has each run by itself
   cuda::CudaProgram program = cuda::generate_kernels(t.plan, plan.settings);
+  if (!hooks.any()) cuda::add_token_choice(t.plan, plan.settings, program);
   if (hooks.program) *hooks.program = program;
   TRY(t.replaced, replace_kernels(program, t.plan, options.replace_kernels));
   mark_edited(program, options.replace_kernels, t);

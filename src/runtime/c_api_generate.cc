@@ -138,12 +138,12 @@ coil_status coil_conversation_next(coil_conversation* conversation, int64_t* tok
   return fail_exception();
 }
 
-coil_status coil_conversation_generate(coil_conversation* conversation, int64_t count, const int64_t* stop, int32_t num_stop, int64_t draft, int64_t* tokens,
-                                       int64_t* made) try {
+coil_status coil_conversation_generate(coil_conversation* conversation, int64_t count, const int64_t* stop, int32_t num_stop, int64_t draft, int64_t steps,
+                                       int64_t* tokens, int64_t* made) try {
   if (!conversation) return fail_null("the conversation");
   if (!made || (count > 0 && !tokens)) return fail_null(made ? "the array for the tokens" : "the place for their number");
-  if (count < 0 || num_stop < 0 || draft < 0 || (num_stop > 0 && !stop))
-    return fail(Error{ErrorCode::bad_option, "count, num_stop and draft are 0 or more", "", ""});
+  if (count < 0 || num_stop < 0 || draft < 0 || steps < 0 || (num_stop > 0 && !stop))
+    return fail(Error{ErrorCode::bad_option, "count, num_stop, draft and steps are 0 or more", "", ""});
   Conversation& c = *conversation->conversation;
   struct Told {  // also where memory runs out on the way
     const std::vector<int64_t>& all;
@@ -155,7 +155,7 @@ coil_status coil_conversation_generate(coil_conversation* conversation, int64_t 
     }
   };
   const Told told{c.tokens(), tokens, made};
-  const auto all = c.generate(count, {stop, static_cast<size_t>(num_stop)}, draft);
+  const auto all = c.generate(count, {stop, static_cast<size_t>(num_stop)}, draft, steps);
   return all.ok() ? COIL_OK : fail(all.error());
 } catch (...) {
   return fail_exception();

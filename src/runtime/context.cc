@@ -231,6 +231,18 @@ int32_t Context::fail_arena(const CoilError& reason, CoilError* error) const {
               formula.empty() ? "" : ", by the formula ", formula.c_str(), reason.message);
 }
 
+int32_t Context::choose(std::span<CudaSample> rows, CoilError* error) {
+  if (!session_ || !code_.sample) return fail(error, ErrorCode::internal, "the model does not choose tokens");
+  const cd::CudaScope scope(&model_->cuda()->driver(), model_->cuda()->context());
+  for (CudaSample& row : rows) row.flag = session_->flag();
+  CoilCall call = {};
+  call.device = model_->loaded();
+  call.stream = session_->stream();
+  error->code = 0;
+  if (!code_.sample(&call, rows.data(), static_cast<int32_t>(rows.size()), error)) return 0;
+  return error->code ? error->code : fail(error, ErrorCode::internal, "the choice of a token failed without a reason");
+}
+
 int32_t Context::synchronise(CoilError* error) { return session_ ? session_->synchronise(error) : 0; }
 
 }  // namespace coil::runtime

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "device/cuda/sample_rules.h"
 #include "runtime/call_recorder.h"
 #include "runtime/cuda_session.h"
 #include "runtime/model.h"
@@ -43,6 +45,9 @@ class Context {
   // On CUDA the work is enqueued on `stream` (null: the default stream) and not waited for. The device's memory that a call
   // uses is this context's: calls on several streams are made to follow one another.
   int32_t run(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error, void* stream = nullptr);
+
+  // Of models that choose tokens (CoilModel::sample): enqueues the choice for each row behind the last run. Fills in the rows' `flag`.
+  int32_t choose(std::span<CudaSample> rows, CoilError* error);
 
   // Waits for the last run, and tells what its kernels found at fault (an index out of range in the data). Nothing on the CPU.
   int32_t synchronise(CoilError* error);

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 
+#include "runtime/conversation_errors.h"
 #include "runtime/generator.h"
 
 namespace coil::runtime {
@@ -18,13 +19,6 @@ struct SavedHead {
 };
 constexpr char kMagic[8] = {'C', 'O', 'I', 'L', 'T', 'A', 'L', 'K'};
 
-// Where in the conversation a call failed.
-Error at_tokens(Error error, int64_t begin, int64_t count) {
-  error.message = "token " + std::to_string(begin) + (count > 1 ? " to " + std::to_string(begin + count - 1) : "") + " of the conversation: " + error.message;
-  error.hint = "where a position is out of range the caches are full: shorten the conversation (truncate), or export the model with longer ones";
-  return error;
-}
-
 void put(std::vector<uint8_t>* bytes, const void* from, size_t size) {
   const auto* begin = static_cast<const uint8_t*>(from);
   bytes->insert(bytes->end(), begin, begin + size);
@@ -38,8 +32,6 @@ bool take_numbers(std::span<const uint8_t>* bytes, uint64_t count, std::vector<i
   *bytes = bytes->subspan(count * sizeof(int64_t));
   return true;
 }
-
-Error empty() { return Error{ErrorCode::input_value, "the conversation is empty", "", "append a prompt (or the token that begins texts)"}; }
 
 }  // namespace
 
@@ -73,6 +65,7 @@ Result<std::unique_ptr<Conversation>> Conversation::fork() {
 Status Conversation::set_sampling(Sampling sampling) {
   TRY_STATUS(check(sampling));
   sampling_ = std::move(sampling);
+  rules_.forget();
   return ok_status();
 }
 
@@ -95,8 +88,7 @@ Status Conversation::set_source(std::span<const int64_t> tokens) {
 
 // One call of the program, with tokens from `begin` on; logits of the last `rows` of them.
 Status Conversation::process_piece(int64_t begin, int64_t count, int64_t rows, std::vector<float>* logits) {
-  if (generator_->takes_source() && !source_)
-    return Error{ErrorCode::input_value, "the encoder has read nothing yet", "", "give the conversation its source first"};
+  if (generator_->takes_source() && !source_) return no_source();
   const std::span<const int64_t> piece = std::span<const int64_t>(tokens_).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
   const SlotWork work = {slot_.get(), piece, begin, rows, logits};
   const Status status = slot_ ? generator_->call({&work, 1}) : generator_->call(piece, begin, state_, source_.get(), rows, logits);
@@ -104,8 +96,8 @@ Status Conversation::process_piece(int64_t begin, int64_t count, int64_t rows, s
   return status.ok() || status.error().code != ErrorCode::input_value ? status : Status(at_tokens(status.error(), begin, count));
 }
 
-// Calls the program with what is new, in pieces of as many tokens as it takes; logits of the last `rows` tokens.
-Status Conversation::process(int64_t rows, std::vector<float>* logits) {
+// Calls the program with what is new, in pieces of as many tokens as it takes, but for the last piece, whose begin it returns: it has the last `rows` tokens.
+Result<int64_t> Conversation::process_front(int64_t rows) {
   const auto count = static_cast<int64_t>(tokens_.size());
   if (count == 0) return empty();
   if (!generator_->has_state()) {
@@ -113,32 +105,28 @@ Status Conversation::process(int64_t rows, std::vector<float>* logits) {
       return Error{ErrorCode::input_value,
                    "the conversation has " + std::to_string(count) + " tokens, the program takes at most " + std::to_string(generator_->most()), "",
                    "shorten it (truncate)"};
-    return process_piece(0, count, rows, logits);
+    return 0;
   }
   // The last token is processed again where only its logits are wanted: caches by place hold the same row after it.
-  for (int64_t at = std::min(processed_, count - rows); at < count;) {
+  for (int64_t at = std::min(processed_, count - rows);;) {
     const int64_t n = generator_->piece(count - at, rows);
     if (n == 0) return Error{ErrorCode::input_value, "no program takes the last " + std::to_string(rows) + " tokens in one call", "", ""};
-    TRY_STATUS(process_piece(at, n, at + n == count ? rows : 1, logits));
+    if (at + n == count) return at;
+    TRY_STATUS(process_piece(at, n, 0, nullptr));
     at += n;
   }
-  return ok_status();
 }
 
-// The next token, by the logits of the last one; it is added.
-Result<int64_t> Conversation::choose(std::span<float> logits) {
-  std::vector<float> before;
-  if (watched_ >= 0) before.assign(logits.begin(), logits.end());
-  TRY(const int64_t token, sample(logits, tokens_, sampling_));
-  tokens_.push_back(token);
-  if (watched_ >= 0) chances_.push_back(chances_of(before, token, watched_));
-  return token;
+// Then that one, too; logits of the last `rows` tokens.
+Status Conversation::process(int64_t rows, std::vector<float>* logits) {
+  TRY(const int64_t begin, process_front(rows));
+  return process_piece(begin, static_cast<int64_t>(tokens_.size()) - begin, rows, logits);
 }
 
 Result<int64_t> Conversation::next() {
   chances_.clear();
-  TRY_STATUS(process(1, &logits_));
-  return choose(logits_);
+  TRY(const int64_t begin, process_front(1));
+  return process_and_choose(begin);
 }
 
 // What followed the last tokens when they came before, latest first; empty if they did not.
@@ -167,9 +155,10 @@ Status Conversation::process_with(const std::vector<int64_t>& guess) {
   return process(static_cast<int64_t>(guess.size()) + 1, &logits_);
 }
 
-Result<std::vector<int64_t>> Conversation::generate(int64_t count, std::span<const int64_t> stop, int64_t draft) {
+Result<std::vector<int64_t>> Conversation::generate(int64_t count, std::span<const int64_t> stop, int64_t draft, int64_t steps) {
   std::vector<int64_t> made;
   chances_.clear();
+  if (device_chooses() && draft <= 0 && !slot_) return generate_ahead(count, stop, steps);
   const auto ends = [&](int64_t token) { return std::find(stop.begin(), stop.end(), token) != stop.end(); };
   const int64_t vocabulary = generator_->vocabulary();
   while (static_cast<int64_t>(made.size()) < count) {
@@ -177,6 +166,13 @@ Result<std::vector<int64_t>> Conversation::generate(int64_t count, std::span<con
     const int64_t room = std::min({draft, count - static_cast<int64_t>(made.size()) - 1, generator_->most() - 1});
     if (room > 0 && static_cast<int64_t>(tokens_.size()) > kRepeated) guess = repetition(room);
     while (!guess.empty() && !generator_->takes(static_cast<int64_t>(guess.size()) + 1)) guess.pop_back();
+    if (slot_ && guess.empty() && device_chooses()) {
+      TRY(const int64_t begin, process_front(1));
+      TRY(const int64_t token, process_and_choose(begin));
+      made.push_back(token);
+      if (ends(token)) return made;
+      continue;
+    }
     const Status processed = process_with(guess);
     if (!processed.ok() && !guess.empty()) {  // guesses may reach behind the caches' end
       draft = 0;
@@ -195,73 +191,13 @@ Result<std::vector<int64_t>> Conversation::generate(int64_t count, std::span<con
   return made;
 }
 
-// One call with at most `most` tokens that are not processed yet; -1 while some are left.
-Result<int64_t> Conversation::advance(int64_t most) {
-  const auto count = static_cast<int64_t>(tokens_.size());
-  if (count == 0) return empty();
-  const int64_t from = std::min(processed_, count - 1);
-  if (!generator_->has_state() || count - from <= most) return next();
-  const int64_t n = generator_->piece(std::min(most, count - from), 1);
-  if (n == 0) return next();
-  TRY_STATUS(process_piece(from, n, 1, &logits_));
-  if (processed_ < count) return -1;
-  return choose(logits_);
-}
-
-// Those of `members`, which are in one block: a single call, or one for each where that fails.
-void Conversation::step_block(std::span<Conversation* const> all, int64_t most, std::span<const size_t> members, std::vector<Result<int64_t>>* results) {
-  std::vector<SlotWork> works;
-  for (const size_t i : members) {
-    Conversation& c = *all[i];
-    const auto count = static_cast<int64_t>(c.tokens_.size()), from = std::min(c.processed_, count - 1),
-               n = std::min({most, count - from, c.generator_->most()});
-    works.push_back({c.slot_.get(), std::span<const int64_t>(c.tokens_).subspan(static_cast<size_t>(from), static_cast<size_t>(n)), from, 1, &c.logits_});
-  }
-  const Status status = all[members[0]]->generator_->call(works);
-  for (size_t k = 0; k < members.size(); ++k) {
-    Conversation& c = *all[members[k]];
-    Result<int64_t>& result = (*results)[members[k]];
-    const auto begin = works[k].begin, count = static_cast<int64_t>(works[k].tokens.size());
-    if (!status.ok() && members.size() > 1 && status.error().code == ErrorCode::input_value) {
-      step_block(all, most, {&members[k], 1}, results);
-    } else if (!status.ok()) {
-      result = status.error().code == ErrorCode::input_value ? at_tokens(status.error(), begin, count) : status.error();
-    } else {
-      c.processed_ = begin + count;
-      if (c.processed_ == static_cast<int64_t>(c.tokens_.size())) result = c.choose(c.logits_);
-    }
-  }
-}
-
-std::vector<Result<int64_t>> Conversation::step(std::span<Conversation* const> all, int64_t most) {
-  std::vector<Result<int64_t>> results(all.size(), int64_t{-1});
-  std::vector<std::pair<const SlotBlock*, std::vector<size_t>>> blocks;
-  if (most <= 0) most = INT64_MAX;
-  for (size_t i = 0; i < all.size(); ++i) {
-    Conversation& c = *all[i];
-    c.chances_.clear();
-    if (std::find(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(i), &c) != all.begin() + static_cast<std::ptrdiff_t>(i)) {
-      results[i] = Error{ErrorCode::bad_option, "a conversation is there twice in a step", "", ""};
-    } else if (c.tokens_.empty()) {
-      results[i] = empty();
-    } else if (!c.slot_) {
-      results[i] = c.advance(most);
-    } else {
-      const auto same = std::find_if(blocks.begin(), blocks.end(), [&](const auto& b) { return b.first == &c.slot_->block(); });
-      if (same == blocks.end()) blocks.push_back({&c.slot_->block(), {i}});
-      else same->second.push_back(i);
-    }
-  }
-  for (const auto& [block, members] : blocks) step_block(all, most, members, &results);
-  return results;
-}
-
 Status Conversation::truncate(int64_t count) {
   if (count < 0 || count > static_cast<int64_t>(tokens_.size()))
     return Error{ErrorCode::bad_option,
                  "the conversation has " + std::to_string(tokens_.size()) + " tokens, " + std::to_string(count) + " of them cannot be kept", "", ""};
   tokens_.resize(static_cast<size_t>(count));
   processed_ = std::min(processed_, count);
+  rules_.forget();
   return ok_status();
 }
 
@@ -315,6 +251,7 @@ Status Conversation::restore(std::span<const uint8_t> bytes) {
     return damaged("something follows its end");
   }
   tokens_ = std::move(tokens);
+  rules_.forget();
   source_ = std::move(read);
   processed_ = head.processed;
   return ok_status();

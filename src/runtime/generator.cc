@@ -10,135 +10,6 @@
 #include "base/half.h"
 
 namespace coil::runtime {
-namespace {
-
-void widen(int32_t dtype, std::span<const uint16_t> from, float* to) {
-  if (dtype == COIL_FLOAT16) std::transform(from.begin(), from.end(), to, [](uint16_t bits) { return from_f16(bits); });
-  else std::transform(from.begin(), from.end(), to, [](uint16_t bits) { return from_bf16(bits); });
-}
-
-}  // namespace
-
-// A context, and memory for the inputs of a call.
-class Generator::Call {
- public:
-  explicit Call(const std::shared_ptr<const Model>& model) : context_(model), memory_(model->device()) {}
-
-  // tokens and places: [rows * count], where rows is 1 or the slots. wanted: those of the rows * count whose logits are asked for, rising.
-  Status run(const GenerationForm& form, std::span<const int64_t> tokens, std::span<const int64_t> places, const std::shared_ptr<State>& state,
-             const Source* source, std::span<const int64_t> wanted, std::vector<float>* logits) {
-    std::vector<CoilTensorView> outputs;
-    TRY_STATUS(start(form, tokens, places, state, source, &outputs));
-    TRY_STATUS(take(outputs[static_cast<size_t>(form.logits)], form.vocabulary, static_cast<int64_t>(tokens.size()), wanted, logits));  // waits for them
-    return finish();  // what the call has found
-  }
-
-  // What an encoder makes of the tokens, as a source of its own.
-  Status encode(const GenerationForm& form, std::span<const int64_t> tokens, Source* source) {
-    std::vector<CoilTensorView> outputs;
-    TRY_STATUS(start(form, tokens, {}, nullptr, nullptr, &outputs));
-    const CoilTensorView& made = outputs[static_cast<size_t>(form.logits)];
-    int64_t values = 1;
-    for (int32_t d = made.ndim; d-- > 0; values *= made.sizes[d]) {
-      if (made.strides && made.sizes[d] > 1 && made.strides[d] != values) return wrong_form("what its encoder makes is not contiguous");
-      source->sizes[d] = made.sizes[d];
-    }
-    const int64_t bytes = values * (made.dtype == COIL_FLOAT32 ? 4 : 2);
-    CoilError error{};
-    if (!source->states.reserve(bytes, &error)) return error_of(error);
-    if (context_.model().device().copy(source->states.data(), made.data, bytes, context_.stream(), &error)) return error_of(error);
-    source->tokens.assign(tokens.begin(), tokens.end());
-    return finish();
-  }
-  void drop_state() { (void)context_.use(nullptr); }
-
- private:
-  static constexpr int64_t kAlignment = 256;
-
-  Status start(const GenerationForm& form, std::span<const int64_t> tokens, std::span<const int64_t> places, const std::shared_ptr<State>& state,
-               const Source* source, std::vector<CoilTensorView>* outputs) {
-    const Model& model = context_.model();
-    const std::vector<ManifestTensor>& infos = model.manifest().inputs;
-    const int64_t all = static_cast<int64_t>(tokens.size()), rows = std::max<int64_t>(form.slots, 1);
-    TRY_STATUS(context_.use(state));
-    std::vector<CoilTensorView> inputs(infos.size());
-    const int64_t room = (8 * all + kAlignment - 1) / kAlignment * kAlignment;  // of each input
-    CoilError error{};
-    if (!memory_.reserve(2 * room, &error)) return error_of(error);
-    host_.assign(static_cast<size_t>(2 * room), 0);
-    int64_t used = set(&inputs[static_cast<size_t>(form.tokens)], infos[static_cast<size_t>(form.tokens)], 0, token_sizes_, rows, tokens);
-    if (form.places >= 0)
-      used = std::max(used, set(&inputs[static_cast<size_t>(form.places)], infos[static_cast<size_t>(form.places)], room, place_sizes_, rows, places));
-    if (form.source >= 0) {
-      const DeviceId device = model.device().id();
-      CoilTensorView& view = inputs[static_cast<size_t>(form.source)];
-      view.data = source->states.data(), view.sizes = source->sizes, view.ndim = 3, view.dtype = infos[static_cast<size_t>(form.source)].dtype;
-      view.device_type = device.type, view.device_index = device.index;
-    }
-    if (model.device().copy(memory_.data(), host_.data(), used, nullptr, &error)) return error_of(error);
-    outputs->resize(static_cast<size_t>(model.code().num_outputs));
-    if (context_.run(inputs.data(), static_cast<int32_t>(inputs.size()), outputs->data(), static_cast<int32_t>(outputs->size()), &error))
-      return error_of(error);
-    return ok_status();
-  }
-  Status finish() {
-    CoilError error{};
-    return context_.synchronise(&error) ? Status(error_of(error)) : ok_status();
-  }
-
-  // An input at `at` of the memory on the device, unless it is a number that the host reads. Returns the end of what has to be copied there.
-  int64_t set(CoilTensorView* view, const ManifestTensor& info, int64_t at, int64_t (&sizes)[3], int64_t rows, std::span<const int64_t> values) {
-    const bool number = info.dims.empty(), by_host = number && info.scalar;
-    if (number) values = values.first(1);
-    const auto n = static_cast<int64_t>(values.size());
-    uint8_t* to = host_.data() + at;
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t wide = values[static_cast<size_t>(i)];
-      const auto narrow = static_cast<int32_t>(wide);
-      if (info.dtype == COIL_INT64) std::memcpy(to + 8 * i, &wide, 8);
-      else std::memcpy(to + 4 * i, &narrow, 4);
-    }
-    sizes[0] = rows, sizes[1] = n / rows, sizes[2] = n;
-    const Device& device = by_host ? cpu_device() : context_.model().device();
-    view->data = (by_host ? host_.data() : static_cast<uint8_t*>(memory_.data())) + at;
-    view->sizes = info.dims.size() == 2 ? sizes : sizes + 2;
-    view->ndim = static_cast<int32_t>(info.dims.size());
-    view->dtype = info.dtype;
-    view->device_type = device.id().type;
-    view->device_index = device.id().index;
-    return by_host ? 0 : at + n * (info.dtype == COIL_INT64 ? 8 : 4);
-  }
-
-  // The wanted rows of logits, as floats. The program gives them for all tokens of the call, or for the last ones.
-  Status take(const CoilTensorView& view, int64_t vocabulary, int64_t all, std::span<const int64_t> wanted, std::vector<float>* logits) {
-    int64_t have = 1;
-    for (int32_t d = 0; d + 1 < view.ndim; ++d) have *= view.sizes[d];
-    if (!wanted.empty() && wanted.front() < all - have)
-      return wrong_form("it gives the logits of " + std::to_string(have) + " tokens where those of " + std::to_string(all - wanted.front()) + " are asked for");
-    const int64_t width = view.dtype == COIL_FLOAT32 ? 4 : 2, row = view.ndim > 1 && view.strides ? view.strides[view.ndim - 2] : vocabulary;
-    const bool apart = view.strides && view.ndim == 3 && view.sizes[0] > 1 && view.strides[0] != view.sizes[1] * row;
-    if (view.strides && (view.strides[view.ndim - 1] != 1 || apart)) return wrong_form("its logits are not contiguous");
-    logits->resize(wanted.size() * static_cast<size_t>(vocabulary));
-    if (width == 2) fetched_.resize(static_cast<size_t>(vocabulary));
-    CoilError error{};
-    float* to = logits->data();
-    for (const int64_t r : wanted) {
-      const uint8_t* from = static_cast<const uint8_t*>(view.data) + (have - all + r) * row * width;
-      if (context_.model().device().copy(width == 4 ? static_cast<void*>(to) : fetched_.data(), from, vocabulary * width, context_.stream(), &error))
-        return error_of(error);
-      if (width == 2) widen(view.dtype, fetched_, to);
-      to += vocabulary;
-    }
-    return ok_status();
-  }
-
-  Context context_;
-  Buffer memory_;  // of the inputs
-  std::vector<uint8_t> host_;
-  std::vector<uint16_t> fetched_;  // logits of 16 bits
-  int64_t token_sizes_[3] = {}, place_sizes_[3] = {};
-};
-
 // An idle call, or a new one; idle again at the end.
 class Generator::Lease {
  public:
@@ -150,7 +21,7 @@ class Generator::Lease {
         program_.idle.pop_back();
       }
     }
-    if (!call_) call_ = std::make_unique<Call>(program_.model);
+    if (!call_) call_ = std::make_unique<GeneratorCall>(program_.model);
   }
   ~Lease() {
     call_->drop_state();
@@ -162,11 +33,11 @@ class Generator::Lease {
   }
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
-  Call* operator->() const { return call_.get(); }
+  GeneratorCall* operator->() const { return call_.get(); }
 
  private:
   Program& program_;
-  std::unique_ptr<Call> call_;
+  std::unique_ptr<GeneratorCall> call_;
 };
 
 Generator::Program::Program(std::shared_ptr<const Model> of, GenerationForm with) : model(std::move(of)), form(with) {}
@@ -248,6 +119,7 @@ Result<std::shared_ptr<Generator>> Generator::make(std::shared_ptr<const Model> 
     else made->left_out(c.model->package().program, fit.error());
   }
   TRY_STATUS(made->check());
+  made->chooses_ = std::all_of(made->programs_.begin(), made->programs_.end(), [](const auto& p) { return p->model->cuda() && p->model->code().sample; });
   if (made->slots() > 0) made->slots_ = std::make_shared<Slots>(made->programs_[0]->model, made->slots());
   return made;
 }
@@ -265,7 +137,8 @@ Result<std::shared_ptr<const Source>> Generator::read_source(std::span<const int
                  "", "shorten it, or export the encoder for more"};
   auto source = std::make_shared<Source>(model().device());
   Lease lease(*encoder_);
-  TRY_STATUS(lease->encode(form, tokens, source.get()));
+  TRY_STATUS(lease->start(form, tokens, {}, nullptr, nullptr));
+  TRY_STATUS(lease->take_source(form, tokens, source.get()));
   return std::shared_ptr<const Source>(std::move(source));
 }
 
@@ -316,7 +189,41 @@ Status Generator::call(std::span<const int64_t> tokens, int64_t begin, const std
   std::iota(places.begin(), places.end(), begin);
   std::iota(wanted.begin(), wanted.end(), static_cast<int64_t>(tokens.size()) - rows);
   Lease lease(*program);
-  return lease->run(program->form, tokens, places, state, source, wanted, logits);
+  TRY_STATUS(lease->start(program->form, tokens, places, state, source));
+  return lease->logits(program->form, wanted, logits);
+}
+
+StepsAhead Generator::ahead(std::span<const int64_t> tokens, int64_t begin, const std::shared_ptr<State>& state, const Source* source, const CudaSample& rules,
+                            int64_t steps) {
+  StepsAhead made;
+  const auto count = static_cast<int64_t>(tokens.size()), last = count - 1;
+  Program* program = program_for(count);
+  if (!program) {
+    made.status = Error{ErrorCode::input_value, "no program takes " + std::to_string(count) + " tokens in a call", "", ""};
+    return made;
+  }
+  if (count > 1) steps = 1;  // where a row ends without a token, the next call finds its inputs as they were: they have to be those of one token
+  std::vector<int64_t> places(tokens.size());
+  std::iota(places.begin(), places.end(), begin);
+  made.numbers.reserve(static_cast<size_t>(std::min(steps, kMostAhead)));
+  Lease lease(*program);
+  int64_t enqueued = 0;
+  const auto enqueue = [&]() -> Status {
+    TRY_STATUS(lease->choices().reserve(vocabulary(), 1, kMostAhead));
+    TRY_STATUS(lease->start(program->form, tokens, places, state, source));
+    CudaSample row = rules;
+    if (steps > 1) TRY_STATUS(lease->next_inputs(program->form, &row));
+    for (row.first = 1;; row.first = 0, ++row.place) {
+      TRY_STATUS(lease->choose(program->form, {&last, 1}, lease->choices(), enqueued, {&row, 1}));
+      if (++enqueued >= std::min(steps, kMostAhead)) return ok_status();
+      TRY_STATUS(lease->start_next(program->form, begin + enqueued, state, source));
+    }
+  };
+  made.status = enqueue();
+  const Status found = lease->finish();  // waits, also for what was enqueued before a failure
+  if (made.status.ok()) made.status = found;
+  for (int64_t i = 0; i < enqueued; ++i) made.numbers.push_back(lease->choices().number(i));
+  return made;
 }
 
 Status Generator::call(std::span<const SlotWork> works) {
@@ -328,7 +235,7 @@ Status Generator::call(std::span<const SlotWork> works) {
   SlotBlock& block = works[0].slot->block();
   std::lock_guard lock(block.mutex);
   // Rows that have less to do compute their last token again, at its place: the caches hold the same row after it.
-  std::vector<int64_t> tokens(static_cast<size_t>(count * slots())), places(tokens.size()), wanted;
+  std::vector<int64_t> tokens(static_cast<size_t>(count * slots())), places(tokens.size()), wanted, chosen;
   const auto fill = [&](int64_t row, std::span<const int64_t> with, int64_t begin, int64_t last) {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t at = std::min<int64_t>(i, std::max<int64_t>(static_cast<int64_t>(with.size()) - 1, 0));
@@ -336,6 +243,8 @@ Status Generator::call(std::span<const SlotWork> works) {
       places[static_cast<size_t>(row * count + i)] = begin + at;
     }
   };
+  std::vector<CudaSample> rules;
+  std::vector<int64_t*> numbers;
   for (int64_t row = 0; row < slots(); ++row) {
     const SlotBlock::Use& use = block.uses[static_cast<size_t>(row)];
     const auto work = std::find_if(works.begin(), works.end(), [&](const SlotWork& w) { return w.slot->row() == row; });
@@ -345,17 +254,27 @@ Status Generator::call(std::span<const SlotWork> works) {
     }
     fill(row, work->tokens, work->begin, 0);
     const auto own = static_cast<int64_t>(work->tokens.size());
+    if (work->rules) {
+      rules.push_back(*work->rules), numbers.push_back(work->number);
+      rules.back().first = 1;
+      chosen.push_back(row * count + own - 1);
+      continue;
+    }
     for (int64_t r = own - work->rows; r < own; ++r) wanted.push_back(row * count + r);
   }
   std::vector<float> logits;
   {
     Lease lease(*program);
-    TRY_STATUS(lease->run(program->form, tokens, places, block.state, nullptr, wanted, &logits));
+    if (!rules.empty()) TRY_STATUS(lease->choices().reserve(vocabulary(), slots(), slots()));
+    TRY_STATUS(lease->start(program->form, tokens, places, block.state, nullptr));
+    if (!rules.empty()) TRY_STATUS(lease->choose(program->form, chosen, lease->choices(), 0, rules));
+    TRY_STATUS(lease->logits(program->form, wanted, &logits));
+    for (size_t i = 0; i < numbers.size(); ++i) *numbers[i] = lease->choices().number(static_cast<int64_t>(i));
   }
   for (const SlotWork& w : works) {
     const auto first = std::lower_bound(wanted.begin(), wanted.end(), w.slot->row() * count) - wanted.begin();
     const auto from = logits.begin() + first * vocabulary();
-    if (w.logits) w.logits->assign(from, from + w.rows * vocabulary());
+    if (w.logits && !w.rules) w.logits->assign(from, from + w.rows * vocabulary());
     block.uses[static_cast<size_t>(w.slot->row())] = {true, w.begin + static_cast<int64_t>(w.tokens.size()), w.tokens.back()};
   }
   return ok_status();

@@ -16,8 +16,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "runtime/context.h"
+#include "runtime/device_choice.h"
 #include "runtime/generation_form.h"
+#include "runtime/generator_call.h"
 #include "runtime/model.h"
 #include "runtime/sampler.h"
 #include "runtime/slots.h"
@@ -32,6 +33,14 @@ struct SlotWork {
   int64_t begin = 0;                // the place of the first
   int64_t rows = 0;                 // of the last ones the logits are wanted
   std::vector<float>* logits = nullptr;
+  const CudaSample* rules = nullptr;  // not null: the device chooses the token after the last one, in place of logits
+  int64_t* number = nullptr;          // that, or why there is none (choice_error)
+};
+
+// Steps that a device makes without anybody looking.
+struct StepsAhead {
+  std::vector<int64_t> numbers;  // of each step that was made: the token, or why there is none (choice_error, cd::kSampleHalted, cd::kSampleFault)
+  Status status = ok_status();   // of the first that failed
 };
 
 // Immutable but for idle contexts, of which there are as many as there were ever calls at a time. Thread-safe.
@@ -63,17 +72,24 @@ class Generator {
   // Calls the program with tokens from place `begin` on, on a state and under a source (null for programs without). logits: those of the last `rows` tokens.
   Status call(std::span<const int64_t> tokens, int64_t begin, const std::shared_ptr<State>& state, const Source* source, int64_t rows,
               std::vector<float>* logits);
+  // Whether the device chooses tokens, too.
+  bool chooses() const { return chooses_; }
+  // The most steps of ahead().
+  static constexpr int64_t kMostAhead = 64;
+  // The call of the last tokens, and the choice by `rules` (of ChoiceRules). Where that is a single token, up to steps - 1 more steps, all of which are
+  // enqueued before the first number is known; the rules hold for all of them.
+  StepsAhead ahead(std::span<const int64_t> tokens, int64_t begin, const std::shared_ptr<State>& state, const Source* source, const CudaSample& rules,
+                   int64_t steps);
   // One call for conversations in slots of one block, with at most most() tokens each. What fails leaves all of them as they were.
   Status call(std::span<const SlotWork> works);
 
  private:
-  class Call;
   class Lease;
   struct Program {
     std::shared_ptr<const Model> model;
     GenerationForm form;
     std::mutex mutex;
-    std::vector<std::unique_ptr<Call>> idle;
+    std::vector<std::unique_ptr<GeneratorCall>> idle;
 
     Program(std::shared_ptr<const Model> of, GenerationForm with);
     ~Program();
@@ -97,6 +113,7 @@ class Generator {
   std::unique_ptr<Program> encoder_;                // of models that have one
   std::string left_out_;                            // of the package's other programs: why, for messages
   std::shared_ptr<Slots> slots_;                    // of programs that serve several conversations in a call
+  bool chooses_ = false;
 
  public:
   ~Generator();
@@ -118,8 +135,10 @@ class Conversation {
   // One more token, which is appended. COIL-E210 without any token before it, or where the caches are full.
   Result<int64_t> next();
   // At most `count` more tokens, the last one from `stop` if one of these comes. `draft` tokens of an earlier repetition of the last few are tried at a
-  // time (0: none): the same tokens in fewer calls, for programs whose state is caches by place.
-  Result<std::vector<int64_t>> generate(int64_t count, std::span<const int64_t> stop, int64_t draft = 0);
+  // time (0: none): the same tokens in fewer calls, for programs whose state is caches by place. `steps` of a device that chooses tokens are enqueued
+  // before the first is known: the same tokens with less waiting. More than 1 with `stop` is for states that are caches by place; 0: all that can be
+  // where nothing may stop it, else 1.
+  Result<std::vector<int64_t>> generate(int64_t count, std::span<const int64_t> stop, int64_t draft = 0, int64_t steps = 0);
   // One more token for each of several conversations, of any lengths, in as few calls as their slots allow: of each, at most `most` tokens that are not
   // processed yet are (0: as many as a call takes), so that long prompts do not hold up the others. The new token; -1 where some are left to be processed,
   // by the next step. The same as next() of each; a conversation that fails does so alone. None may be there twice.
@@ -139,11 +158,19 @@ class Conversation {
   Status set_sampling(Sampling sampling);
 
  private:
-  Conversation(std::shared_ptr<Generator> generator, Sampling sampling) : generator_(std::move(generator)), sampling_(std::move(sampling)) {}
+  Conversation(std::shared_ptr<Generator> generator, Sampling sampling)
+      : generator_(std::move(generator)), sampling_(std::move(sampling)), rules_(generator_->model().device()) {}
+  bool device_chooses() const { return generator_->chooses() && watched_ < 0; }
+  Result<int64_t> process_front(int64_t rows);
   Status process(int64_t rows, std::vector<float>* logits);
   Status process_piece(int64_t begin, int64_t count, int64_t rows, std::vector<float>* logits);
   Result<int64_t> choose(std::span<float> logits);
+  Result<int64_t> process_and_choose(int64_t begin);
+  Status made_ahead(const StepsAhead& ahead, int64_t end, std::span<const int64_t> stop, std::vector<int64_t>* made);
+  Result<std::vector<int64_t>> generate_ahead(int64_t count, std::span<const int64_t> stop, int64_t steps);
+  Result<int64_t> take_choice(int64_t number);
   Result<int64_t> advance(int64_t most);
+  Result<SlotWork> slot_work(int64_t most, CudaSample* rules, int64_t* number);
   static void step_block(std::span<Conversation* const> all, int64_t most, std::span<const size_t> members, std::vector<Result<int64_t>>* results);
   Status process_with(const std::vector<int64_t>& guess);
   std::vector<int64_t> repetition(int64_t count) const;
@@ -156,6 +183,7 @@ class Conversation {
   std::vector<int64_t> tokens_;
   int64_t processed_ = 0;  // of them; the state is after these
   std::vector<float> logits_;
+  ChoiceRules rules_;
   int64_t watched_ = -1;
   std::vector<TokenChances> chances_;
 };

@@ -2,10 +2,13 @@
 #include "runtime/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <string>
+
+#include "device/cuda/sample_rules.h"
 
 namespace coil::runtime {
 namespace {
@@ -25,9 +28,7 @@ void penalise(std::span<float> logits, std::span<const int64_t> tokens, float pe
 
 // Logits of what the rules leave to choose from; the others are kNever.
 void forbid(std::span<float> logits, std::span<const int64_t> tokens, const Sampling& s) {
-  for (const auto& [token, bias] : s.bias) {
-    if (token >= 0 && token < static_cast<int64_t>(logits.size())) logits[static_cast<size_t>(token)] += bias;
-  }
+  for (const auto& [token, bias] : biases_of(s, static_cast<int64_t>(logits.size()))) logits[static_cast<size_t>(token)] += bias;
   if (s.repetition_penalty != 1) penalise(logits, tokens, s.repetition_penalty);
   if (!s.allow) return;
   std::vector<uint8_t> allowed(logits.size(), 1);
@@ -59,48 +60,63 @@ float largest_of(std::span<const float> logits) {
   return *std::max_element(std::begin(best), std::end(best));
 }
 
-// A token and its share, as a multiple of the most likely one's.
-struct Candidate {
-  int64_t token;
-  float logit;
-  double share;
+// Tokens that top-k and top-p leave: those whose logit is above the threshold, and the first ones of those at it.
+struct Kept {
+  uint32_t threshold = 0;
+  uint64_t ties = 0;
 };
 
-// What the rules leave to choose from: all that may be, or the most likely ones in falling order (equal ones in that of the vocabulary).
-std::vector<Candidate> candidates(std::span<const float> logits, float largest, const Sampling& s) {
-  std::vector<Candidate> all;
-  double total = 0;
+Kept kept_by_rank(std::span<const float> logits, float largest, const Sampling& s) {
+  std::vector<uint64_t> all;  // a token's order, and below it the complement of its number: most likely ones are largest, equal ones as in the vocabulary
+  uint64_t total = 0;
+  const auto share = [&](uint64_t key) { return cd::sample_share(logits[static_cast<uint32_t>(~key)], largest, s.temperature); };
   for (size_t i = 0; i < logits.size(); ++i) {
     if (logits[i] == kNever) continue;
-    const double share = logits[i] == largest ? 1 : std::exp((static_cast<double>(logits[i]) - largest) / s.temperature);
-    all.push_back({static_cast<int64_t>(i), logits[i], share});
-    total += share;
+    all.push_back(uint64_t{cd::sample_order(std::bit_cast<uint32_t>(logits[i]))} << 32 | static_cast<uint32_t>(~i));
+    if (s.top_k == 0) total += share(all.back());
   }
-  if (s.top_k == 0 && s.top_p == 1) {
-    std::erase_if(all, [&](const Candidate& c) { return c.share < s.min_p; });
-    return all;
-  }
-  const auto less = [](const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit < b.logit : a.token > b.token; };
-  std::make_heap(all.begin(), all.end(), less);
-  std::vector<Candidate> best;
+  std::make_heap(all.begin(), all.end());
+  std::vector<uint64_t> best;
   const auto take = [&] {
-    std::pop_heap(all.begin(), all.end(), less);
+    std::pop_heap(all.begin(), all.end());
     best.push_back(all.back());
     all.pop_back();
   };
-  if (s.top_k > 0) {
-    total = 0;
-    for (int64_t k = 0; k < s.top_k && !all.empty(); ++k) take(), total += best.back().share;
+  for (int64_t k = 0; k < s.top_k && !all.empty(); ++k) take(), total += share(best.back());
+  size_t count = best.size();
+  if (s.top_p < 1) {
+    count = 0;
+    const uint64_t target = cd::sample_target(total, numbers_of(s).top_p);
+    for (uint64_t kept = 0; kept < target; kept += share(best[count++])) {
+      if (count == best.size()) take();  // all shares together reach the target
+    }
   }
-  // Top-p of what top-k has left, of which there is at least one.
-  size_t count = 0;
-  for (double kept = 0; count == 0 || kept < s.top_p * total; kept += best[count++].share) {
-    if (count == best.size() && (s.top_k > 0 || all.empty())) break;
-    if (count == best.size()) take();
+  const auto threshold = static_cast<uint32_t>(best[count - 1] >> 32);
+  Kept kept{threshold, 0};
+  for (; count > 0 && best[count - 1] >> 32 == threshold; --count) ++kept.ties;
+  return kept;
+}
+
+// A token that is left to choose from, and its share.
+struct Candidate {
+  int64_t token;
+  uint64_t share;
+};
+
+std::vector<Candidate> candidates(std::span<const float> logits, float largest, const Sampling& s) {
+  Kept kept;
+  if (s.top_k > 0 || s.top_p < 1) kept = kept_by_rank(logits, largest, s);
+  const uint64_t least = numbers_of(s).min_share;
+  std::vector<Candidate> left;
+  uint64_t ties = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] == kNever) continue;
+    const uint32_t order = cd::sample_order(std::bit_cast<uint32_t>(logits[i]));
+    if (order < kept.threshold || (order == kept.threshold && ties++ >= kept.ties)) continue;
+    const uint64_t share = cd::sample_share(logits[i], largest, s.temperature);
+    if (share >= least) left.push_back({static_cast<int64_t>(i), share});
   }
-  best.resize(count);
-  while (best.size() > 1 && best.back().share < s.min_p) best.pop_back();
-  return best;
+  return left;
 }
 
 }  // namespace
@@ -120,34 +136,35 @@ Status check(const Sampling& s) {
   return ok_status();
 }
 
-Philox philox(uint64_t key, uint64_t counter) {
-  uint32_t c[4] = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), 0, 0};
-  uint32_t k[2] = {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53} * c[0], b = uint64_t{0xCD9E8D57} * c[2];
-    const uint32_t next[4] = {static_cast<uint32_t>(b >> 32) ^ c[1] ^ k[0], static_cast<uint32_t>(b), static_cast<uint32_t>(a >> 32) ^ c[3] ^ k[1],
-                              static_cast<uint32_t>(a)};
-    std::copy(next, next + 4, c);
-    k[0] += 0x9E3779B9;
-    k[1] += 0xBB67AE85;
+std::map<int64_t, float> biases_of(const Sampling& s, int64_t vocabulary) {
+  std::map<int64_t, float> sums;
+  for (const auto& [token, bias] : s.bias) {
+    if (token >= 0 && token < vocabulary) sums[token] += bias;
   }
-  return {{c[0], c[1], c[2], c[3]}};
+  return sums;
 }
+
+SamplingNumbers numbers_of(const Sampling& s) {
+  const uint64_t top_p = s.top_p < 1 ? std::max<uint64_t>(static_cast<uint64_t>(static_cast<double>(s.top_p) * 0x1p64), 1) : 0;
+  return {top_p, static_cast<uint64_t>(static_cast<double>(s.min_p) * static_cast<double>(cd::kSampleOne))};
+}
+
+Error logits_are_nan() { return Error{ErrorCode::input_value, "the model's logits are not numbers (NaN)", "", ""}; }
+Error nothing_is_allowed() { return Error{ErrorCode::input_value, "no token is allowed to come next", "", ""}; }
 
 Result<int64_t> sample(std::span<float> logits, std::span<const int64_t> tokens, const Sampling& s) {
   forbid(logits, tokens, s);
   const float largest = largest_of(logits);
-  if (std::isnan(largest)) return Error{ErrorCode::input_value, "the model's logits are not numbers (NaN)", "", ""};
-  if (largest == kNever) return Error{ErrorCode::input_value, "no token is allowed to come next", "", ""};
+  if (std::isnan(largest)) return logits_are_nan();
+  if (largest == kNever) return nothing_is_allowed();
   if (s.temperature == 0) return std::find(logits.begin(), logits.end(), largest) - logits.begin();
   const std::vector<Candidate> left = candidates(logits, largest, s);
-  double kept = 0;
+  uint64_t kept = 0;
   for (const Candidate& c : left) kept += c.share;
-  const Philox random = philox(s.seed, tokens.size());
-  double u = static_cast<double>((uint64_t{random.words[0]} << 21) ^ (random.words[1] >> 11)) * 0x1p-53 * kept;
+  uint64_t at = cd::sample_place(s.seed, tokens.size(), kept);
   for (const Candidate& c : left) {
-    u -= c.share;
-    if (u < 0) return c.token;
+    if (at < c.share) return c.token;
+    at -= c.share;
   }
   return left.back().token;
 }

@@ -1,10 +1,12 @@
 // Choosing the next token from logits. The rules are those of transformers' logits processors, in their order: bias, repetition penalty, a mask of what
 // is allowed, temperature, top-k, top-p, min-p. Random numbers are Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011)
-// of the seed and the token's place in the conversation: the same seed gives the same text, however the steps were made.
+// of the seed and the token's place in the conversation: the same seed gives the same text, however the steps were made. Probabilities are whole numbers
+// (device/cuda/sample_rules.h): every machine, CPU or GPU, chooses the same tokens of the same logits.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
@@ -28,11 +30,18 @@ struct Sampling {
 // COIL-E402 for numbers that mean nothing (negative, NaN).
 Status check(const Sampling& sampling);
 
-// Four numbers of 32 bits for a key and a counter.
-struct Philox {
-  uint32_t words[4];
+// The biases of the vocabulary's tokens; several of one token count together.
+std::map<int64_t, float> biases_of(const Sampling& sampling, int64_t vocabulary);
+
+// Rules as whole numbers. top_p: times 2^64, 0: all; min_share: of cd::kSampleOne.
+struct SamplingNumbers {
+  uint64_t top_p, min_share;
 };
-Philox philox(uint64_t key, uint64_t counter);
+SamplingNumbers numbers_of(const Sampling& sampling);
+
+// Why no token can be chosen: COIL-E210.
+Error logits_are_nan();
+Error nothing_is_allowed();
 
 // The token after `tokens`. logits: of all tokens, changed. COIL-E210 when no number is left to choose from: NaN, or nothing is allowed.
 Result<int64_t> sample(std::span<float> logits, std::span<const int64_t> tokens, const Sampling& sampling);

@@ -89,6 +89,7 @@ EMULATED_LEAST(double)
 
 // ---- Threads together
 inline void __syncthreads() { emulation::block_barrier(); }
+inline void __threadfence() {}  // one thread runs at a time
 inline void __syncwarp() { emulation::warp_barrier(); }
 template <class T>
 inline T emulated_shuffle(unsigned mask, T x, int source) {
@@ -159,6 +160,7 @@ EMULATED_ATOMICS(double)
   }
 EMULATED_EXTREMES(int)
 EMULATED_EXTREMES(long long)
+EMULATED_EXTREMES(unsigned long long)
 #undef EMULATED_EXTREMES
 
 inline unsigned long long __cvta_generic_to_shared(const void* p) { return emulation::shared_address(p); }

@@ -25,7 +25,7 @@ FLAGS = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-march=x86-64-v3", "-ffp
          "-w", "-fsanitize=alignment,bounds,signed-integer-overflow", "-fsanitize-trap=all"]
 # Compiled once, ahead of the kernels.
 HEADERS = ["reduce.h", "sort.h", "radix_sort.h", "join_rows.h", "gemm_simt.h", "gemm_mma.h", "gemv.h", "joined_rows.h", "conv_simt.h", "conv_mma.h", "conv_few.h", "conv_depthwise.h",
-           "conv_depthwise_strip.h", "conv_groups.h", "grouped_gemm.h", "attention_simt.h", "attention_mma.h", "attention_decode.h"]
+           "conv_depthwise_strip.h", "conv_groups.h", "grouped_gemm.h", "attention_simt.h", "attention_mma.h", "attention_decode.h", "sample.h"]
 ALL = os.environ.get("COIL_EMULATE_ALL", "0") != "0"
 
 
@@ -133,8 +133,11 @@ def make_tools(done, fake):
 def kernels_of(package):
     """The text of a package's kernels, and their names."""
     with zipfile.ZipFile(package) as archive:
-        files = sorted(n for n in archive.namelist() if re.search(r"data/coil/src/kernels_\d+\.cu$", n))
-        source = rewrite("\n".join(archive.read(n).decode() for n in files))
+        files = sorted(n for n in archive.namelist() if re.search(r"data/coil/src/(\w+/)?kernels_\d+\.cu$", n))
+        texts = [archive.read(n).decode() for n in files]
+        if len({n.rsplit("/", 1)[0] for n in files}) > 1:  # several programs: functions of a name are the same
+            texts = ["\n\n".join(dict.fromkeys(re.sub(r"^//.*\n", "", part, flags=re.M) for text in texts for part in text.split("\n\n")))]
+        source = rewrite("\n".join(texts))
     return source, re.findall(r"COIL_KERNEL void (?:__launch_bounds__\([^)]*\) )?(\w+)\(", source)
 
 

@@ -180,7 +180,7 @@ def test_c(packages):
     assert lib.coil_conversation_next(talk, byref(token)) == 210 and b"read nothing yet" in lib.coil_last_error()
     assert lib.coil_conversation_set_source(talk, (c_int64 * len(SOURCE))(*SOURCE), c_int64(len(SOURCE))) == 0
     tokens = (c_int64 * 6)()
-    assert lib.coil_conversation_generate(talk, c_int64(6), None, 0, c_int64(0), tokens, byref(made)) == 0, lib.coil_last_error()
+    assert lib.coil_conversation_generate(talk, c_int64(6), None, 0, c_int64(0), c_int64(0), tokens, byref(made)) == 0, lib.coil_last_error()
     assert list(tokens)[: made.value] == greedy(model, SOURCE, [0], 6)
     lib.coil_conversation_destroy(talk)
     lib.coil_generator_destroy(generator)

@@ -155,6 +155,7 @@ const CoilModel kModel = {
     .reads_sizes = 0,
     .late_outputs = nullptr,
     .run_traced = run_traced,
+    .sample = nullptr,
 };
 
 }  // namespace

@@ -255,6 +255,7 @@ const CoilModel kModel = {
     .late_outputs = nullptr,
 #endif
     .run_traced = nullptr,
+    .sample = nullptr,
 };
 
 }  // namespace

@@ -255,8 +255,8 @@ class Talker {
       if (std::count(stop.begin(), stop.end(), token)) break;
     }
     int64_t made = -7;
-    const coil_status status =
-        with_faults([&] { return coil_conversation_generate(t.handle, count, stop.data(), static_cast<int32_t>(stop.size()), draft, got.data(), &made); });
+    const coil_status status = with_faults(
+        [&] { return coil_conversation_generate(t.handle, count, stop.data(), static_cast<int32_t>(stop.size()), draft, pick(4), got.data(), &made); });
     const bool fault = faults_ && status == 401;
     const auto most = static_cast<int64_t>(want.size() - t.tokens.size());
     MUST(fault || (status == code && made == most));

@@ -20,7 +20,7 @@ struct Arguments {
   std::vector<int64_t> stop;
   CompileArguments compile;
   runtime::Sampling sampling;
-  int64_t tokens = 100, draft = 0;
+  int64_t tokens = 100, draft = 0, steps = 1;
   int threads = 0;
   bool bytes = false, json = false;
 };
@@ -82,8 +82,8 @@ Status speak(const Arguments& a, runtime::Conversation& talk, std::vector<int64_
   const double begin = seconds_now();
   double first = 0;
   while (static_cast<int64_t>(made->size()) < a.tokens) {
-    const int64_t count = made->empty() || a.draft == 0 ? 1 : std::min(a.draft + 1, a.tokens - static_cast<int64_t>(made->size()));
-    TRY(const std::vector<int64_t> next, talk.generate(count, a.stop, a.draft));
+    const int64_t count = made->empty() ? 1 : std::min(std::max(a.draft + 1, a.steps), a.tokens - static_cast<int64_t>(made->size()));
+    TRY(const std::vector<int64_t> next, talk.generate(count, a.stop, a.draft, a.steps));
     if (made->empty()) first = seconds_now() - begin;
     for (const int64_t token : next) show(a, token);
     made->insert(made->end(), next.begin(), next.end());
@@ -149,6 +149,9 @@ Action add_generate(CommandLine& app) {
   app.add_option("--seed", a->sampling.seed, "the same seed gives the same text; default: 0").type_name("N");
   app.add_option("--draft", a->draft, "try so many tokens of an earlier repetition in one step: the same text in fewer steps; default: 0")
       .within(0, 256)
+      .type_name("N");
+  app.add_option("--steps", a->steps, "steps that a GPU makes before the first one's token is looked at: the same text with less waiting; default: 1")
+      .within(1, 64)
       .type_name("N");
   add_device_option(app, a->device);
   add_program_option(app, a->compile.program);

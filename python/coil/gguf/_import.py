@@ -10,6 +10,7 @@ import torch
 
 from .._compile import compile as compile_programs
 from .._errors import make_error
+from ._layers import programs_by_layer
 from ._model import Decoder
 from ._read import open_file, shape_of, weights_of
 
@@ -46,12 +47,14 @@ def import_gguf(path: str | os.PathLike, output: str | os.PathLike, *, context: 
     damaged files, and COIL-E105 for models that are not built as Llama's.
     """
     model = load_gguf(path, context)
-    compile_programs(programs(model), output, target=target, options=options)
+    compile_programs(programs_by_layer(model, programs), output, target=target, options=options)
     return write_tokenizer(path, output)
 
 
 def write_tokenizer(path: str | os.PathLike, output: str | os.PathLike) -> str | None:
     """The file's tokenizer as a tokenizer.json beside the package."""
+    if "tokenizer.ggml.tokens" not in open_file(path).fields:
+        return None
     folder, name = os.path.split(os.path.abspath(path))
     try:
         with warnings.catch_warnings():

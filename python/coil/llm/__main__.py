@@ -25,7 +25,7 @@ def generate(generator: Generator, options: argparse.Namespace) -> None:
     talk.append(prompt)
     begin, first, known = time.perf_counter(), 0.0, len(talk.tokens)
     print(prompt, end="", flush=True)
-    for piece in talk.stream(options.tokens, stop=options.stop, stop_text=options.stop_text, draft=options.draft):
+    for piece in talk.stream(options.tokens, stop=options.stop, stop_text=options.stop_text, draft=options.draft, steps=options.steps):
         first = first or time.perf_counter() - begin
         print(piece, end="", flush=True)
     made, seconds = len(talk.tokens) - known, time.perf_counter() - begin - first
@@ -36,7 +36,7 @@ def chat(generator: Generator, options: argparse.Namespace) -> None:
     talk = generator.conversation((), sampling_of(options))
     while line := input("> ").strip():
         talk.append(options.turn.replace("\\n", "\n").format(line))
-        for piece in talk.stream(options.tokens, stop=options.stop, stop_text=options.stop_text, draft=options.draft):
+        for piece in talk.stream(options.tokens, stop=options.stop, stop_text=options.stop_text, draft=options.draft, steps=options.steps):
             print(piece, end="", flush=True)
         print()
 
@@ -74,6 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         command.add_argument("--repetition-penalty", type=float, default=1.0)
         command.add_argument("--seed", type=int, default=0, help="the same seed gives the same text")
         command.add_argument("--draft", type=int, default=0, help="tokens of an earlier repetition that are tried in one step")
+        command.add_argument("--steps", type=int, default=1, help="steps that a GPU makes before the first one's token is looked at")
         if run is generate:
             command.add_argument("--prompt", help="default: standard input")
             command.add_argument("--source", help="what the encoder reads, for models that have one; default: standard input")

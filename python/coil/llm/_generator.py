@@ -137,16 +137,17 @@ class Conversation:
         for models without an encoder."""
         self._conversation.set_source(self.generator._ids(source))
 
-    def generate(self, tokens: int = 1, *, stop: Sequence[int] = (), draft: int = 0) -> list[int]:
+    def generate(self, tokens: int = 1, *, stop: Sequence[int] = (), draft: int = 0, steps: int = 0) -> list[int]:
         """At most so many new tokens, up to one of `stop`. `draft`: so many tokens of an earlier repetition are tried in one call; the same tokens
-        in fewer calls."""
-        return self._conversation.generate(tokens, list(stop), draft)
+        in fewer calls. `steps`: how many a GPU makes before the first one is looked at; the same tokens with less waiting. 0: as many as there can be
+        without `stop`, else 1; more than 1 with `stop` is for models whose state is caches by place."""
+        return self._conversation.generate(tokens, list(stop), draft, steps)
 
-    def stream(self, tokens: int = 100, *, stop: Sequence[int] = (), stop_text: Sequence[str] = (), draft: int = 0) -> Iterator[str]:
-        """Pieces of text as they come, without what ends it: a token of `stop`, or a text of `stop_text`."""
+    def stream(self, tokens: int = 100, *, stop: Sequence[int] = (), stop_text: Sequence[str] = (), draft: int = 0, steps: int = 1) -> Iterator[str]:
+        """Pieces of text as they come, without what ends it: a token of `stop`, or a text of `stop_text`. `steps`: tokens of a piece."""
         pieces = Pieces(self.generator.codec, tokens, stop, stop_text)
         while pieces.reason is None and pieces.tokens < tokens:
-            piece = pieces.add(self.generate(min(draft + 1, tokens - pieces.tokens), stop=stop, draft=draft))
+            piece = pieces.add(self.generate(min(max(draft + 1, steps), tokens - pieces.tokens), stop=stop, draft=draft, steps=steps))
             if piece:
                 yield piece
 

@@ -76,11 +76,18 @@ struct CudaCall {
   bool joined = false;  // computed by the launch of a kernel before it
 };
 
+// Where the functions that choose a token begin, in the order of device/cuda_sample.h.
+struct TokenChoice {
+  int function = -1;
+  int64_t vocabulary = 0;
+};
+
 struct CudaProgram {
   std::vector<CudaFunction> functions;
   std::vector<CudaCall> calls;  // one per kernel of the plan
   int arg_symbols = 0;
-  std::set<std::string> libraries;  // "libcublasLt", "libcudnn": used where the machine has them
+  std::set<std::string> libraries;    // "libcublasLt", "libcudnn": used where the machine has them
+  std::optional<TokenChoice> choice;  // of a program that generates text (token_choice.h)
 };
 
 // A package holds code for all of `sms` (80, 90, ...): templates get each architecture's own variants.

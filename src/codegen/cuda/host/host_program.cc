@@ -62,6 +62,7 @@ class HostWriter {
   std::string prologue() const {
     std::string libraries;
     if (!program_.libraries.empty()) libraries = "#include \"cuda_blas.h\"\n#include \"cuda_dnn.h\"\n";
+    if (program_.choice) libraries += "#include \"cuda_sample.h\"\n";
     return libraries + "#include \"cuda_host.h\"\n#include \"host_support.h\"\n\n" + index_functions() + offset_functions(plan_) +
            "static inline int64_t cdiv(int64_t a, int64_t b) { return (a + b - 1) / b; }\n"
            "static inline bool aligned(const void* p, int64_t bytes) { return (uintptr_t)p % (uintptr_t)bytes == 0; }\n\n";
@@ -345,21 +346,30 @@ class HostWriter {
         n, n - 1, n - 1, host_index(bytes), static_cast<int64_t>(launches) * kBytesOfLaunch);
   }
 
+  std::string choice() const {
+    if (!program_.choice) return "";
+    return fmt::format(
+        "static int32_t sample(const CoilCall* call, const CudaSample* rows, int32_t num_rows, CoilError* error) {{\n"
+        "  return cd::cuda_sample(call, {}, {}, rows, num_rows, error);\n}}\n",
+        program_.choice->function, program_.choice->vocabulary);
+  }
+
   std::string model() const {
     const std::string bytes = outlasts();
     size_t outputs = 0;
     for (const LoopOutput& o : plan_.outputs) outputs += o.kind == LoopOutput::Kind::user;
-    return bytes +
+    return bytes + choice() +
            fmt::format(
                "static const cd::CudaProgram kProgram = {{enqueue, {2}, {0}, {1}, {9}, {10}}};\n"
                "static int32_t run(const CoilCall* call, CoilError* error) {{ return cd::cuda_run(kProgram, call, error); }}\n"
                "static int32_t run_traced(const CoilCall* call, const CoilTrace* trace, CoilError* error) {{ return cd::cuda_run_traced(kProgram, call, trace, error); }}\n"
                "static int32_t load_device(int32_t ordinal, void** device, CoilError* error) {{ return cd::cuda_load(kCode, ordinal, device, error); }}\n"
                "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {0}, {1}, {2}, COIL_CUDA, kInputDescs, kOutputDescs,\n    {3},\n    {4},\n"
-               "    {5}UL, 0x{6:016x}UL, {7}UL, {8}UL, cd::select_cuda, bind, output_shape, arena_bytes, run, load_device, cd::cuda_unload, flag_error, cd::cuda_count_graphs, 0, nullptr, run_traced}};\n"
+               "    {5}UL, 0x{6:016x}UL, {7}UL, {8}UL, cd::select_cuda, bind, output_shape, arena_bytes, run, load_device, cd::cuda_unload, flag_error, cd::cuda_count_graphs, 0, nullptr, run_traced{11}}};\n"
                "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
                plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
-               options_.constants_hash, plan_.state_offset, plan_.state_bytes, options_.graphs, bytes.empty() ? "nullptr" : "outlasts");
+               options_.constants_hash, plan_.state_offset, plan_.state_bytes, options_.graphs, bytes.empty() ? "nullptr" : "outlasts",
+               program_.choice ? ", sample" : "");
   }
 
   const KernelPlan& plan_;
