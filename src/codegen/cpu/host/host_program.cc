@@ -447,7 +447,7 @@ class HostWriter {
     for (const LoopOutput& o : plan_.outputs) outputs += o.kind == LoopOutput::Kind::user;
     return fmt::format(
         "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {}, {}, {}, COIL_CPU, kInputDescs, kOutputDescs,\n    {},\n    {},\n"
-        "    {}UL, 0x{:016x}UL, {}UL, {}UL, select, bind, output_shape, arena_bytes, run, nullptr, nullptr, nullptr, nullptr, {}, {}, run_traced}};\n"
+        "    {}UL, 0x{:016x}UL, {}UL, {}UL, select, bind, output_shape, arena_bytes, run, nullptr, nullptr, nullptr, nullptr, {}, {}, run_traced, find_fault}};\n"
         "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
         plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
         options_.constants_hash, plan_.state_offset, plan_.state_bytes, reads_sizes(plan_) ? 1 : 0, late_outputs_ ? "kLateOutputs" : "nullptr");
