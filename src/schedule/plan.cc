@@ -303,38 +303,45 @@ class Planner {
     k.result_sizes = out.sizes;
     k.result_offset = linear_offset(pool(), out, variables(pool(), out.sizes.size()));
     k.acc = TempId(0);
-    const std::vector<Expr> ranges = operand_ranges(k.def);
-    const auto operand = [&](const Operand& x) {
-      k.operands.push_back({x.buffer, simplify_index(linear_offset(pool(), program_.buffer(x.buffer), x.coordinates), {ranges})});
-    };
-    if (const auto* gemm = std::get_if<Gemm>(&k.def)) {
-      operand(gemm->a);
-      operand(gemm->b);
-      const bool packed = weights_.pack_gemm_weight(k, *gemm);
-      CHECK(packed || !is_int(program_.buffer(gemm->b.buffer).dtype), "a quantised weight that cannot be packed");
-      if (gemm->quantised) add_scales(k, *gemm->quantised);
-    } else if (const auto* grouped = std::get_if<GroupedGemm>(&k.def)) {
-      operand(grouped->a);
-      operand(grouped->b);
-      if (grouped->kind == GroupedGemm::Kind::rows) weights_.pack_gemm_weight(k, in_batches(*grouped));
-      k.operands.push_back({grouped->ends, pool().index(0)});
-    } else if (const auto* conv = std::get_if<Conv2d>(&k.def)) {
-      operand(conv->x);
-      weights_.add_conv_weight(k, *conv);
-    } else {
-      const auto& attention = std::get<Attention>(k.def);
-      const auto joined = past_keys_.attentions.find(group.loops[0]);
-      const bool joins = joined != past_keys_.attentions.end();
-      operand(attention.q);
-      operand(joins ? joined->second.k : attention.k);
-      operand(joins ? joined->second.v : attention.v);
-      if (attention.mask) operand(*attention.mask);
-      if (joins) k.past = past_of(joined->second);
-    }
+    visit_template(first.def, [&](const auto& def) { add_operands(k, def, group); });
     const Expr bytes = target_.template_scratch ? target_.template_scratch(plan_, k) : Expr();
     if (bytes) k.scratch = scratch_buffer(first.op + "_scratch", DType::u8, bytes);
     if (group.loops.size() > 1 || !stores_itself(k)) add_epilogue(k, group);
     return k;
+  }
+
+  void add_operand(TemplateKernel& k, const Operand& x) {
+    k.operands.push_back({x.buffer, simplify_index(linear_offset(pool(), program_.buffer(x.buffer), x.coordinates), {operand_ranges(k.def)})});
+  }
+
+  void add_operands(TemplateKernel& k, const Gemm& gemm, const FusionGroup&) {
+    add_operand(k, gemm.a);
+    add_operand(k, gemm.b);
+    const bool packed = weights_.pack_gemm_weight(k, gemm);
+    CHECK(packed || !is_int(program_.buffer(gemm.b.buffer).dtype), "a quantised weight that cannot be packed");
+    if (gemm.quantised) add_scales(k, *gemm.quantised);
+  }
+
+  void add_operands(TemplateKernel& k, const GroupedGemm& grouped, const FusionGroup&) {
+    add_operand(k, grouped.a);
+    add_operand(k, grouped.b);
+    if (grouped.kind == GroupedGemm::Kind::rows) weights_.pack_gemm_weight(k, in_batches(grouped));
+    k.operands.push_back({grouped.ends, pool().index(0)});
+  }
+
+  void add_operands(TemplateKernel& k, const Conv2d& conv, const FusionGroup&) {
+    add_operand(k, conv.x);
+    weights_.add_conv_weight(k, conv);
+  }
+
+  void add_operands(TemplateKernel& k, const Attention& attention, const FusionGroup& group) {
+    const auto joined = past_keys_.attentions.find(group.loops[0]);
+    const bool joins = joined != past_keys_.attentions.end();
+    add_operand(k, attention.q);
+    add_operand(k, joins ? joined->second.k : attention.k);
+    add_operand(k, joins ? joined->second.v : attention.v);
+    if (attention.mask) add_operand(k, *attention.mask);
+    if (joins) k.past = past_of(joined->second);
   }
 
   PastKeys past_of(const PastKeysPlan::Join& j) {
