@@ -11,6 +11,7 @@
 #include "schedule/panel_lookups.h"
 #include "schedule/past_keys.h"
 #include "schedule/renumber.h"
+#include "schedule/template_operands.h"
 #include "schedule/verify_plan.h"
 #include "schedule/weights.h"
 #include "schedule/written_rows.h"
@@ -303,67 +304,11 @@ class Planner {
     k.result_sizes = out.sizes;
     k.result_offset = linear_offset(pool(), out, variables(pool(), out.sizes.size()));
     k.acc = TempId(0);
-    visit_template(first.def, [&](const auto& def) { add_operands(k, def, group); });
+    operands_.add(k, group.loops[0]);
     const Expr bytes = target_.template_scratch ? target_.template_scratch(plan_, k) : Expr();
     if (bytes) k.scratch = scratch_buffer(first.op + "_scratch", DType::u8, bytes);
     if (group.loops.size() > 1 || !stores_itself(k)) add_epilogue(k, group);
     return k;
-  }
-
-  void add_operand(TemplateKernel& k, const Operand& x) {
-    k.operands.push_back({x.buffer, simplify_index(linear_offset(pool(), program_.buffer(x.buffer), x.coordinates), {operand_ranges(k.def)})});
-  }
-
-  void add_operands(TemplateKernel& k, const Gemm& gemm, const FusionGroup&) {
-    add_operand(k, gemm.a);
-    add_operand(k, gemm.b);
-    const bool packed = weights_.pack_gemm_weight(k, gemm);
-    CHECK(packed || !is_int(program_.buffer(gemm.b.buffer).dtype), "a quantised weight that cannot be packed");
-    if (gemm.quantised) add_scales(k, *gemm.quantised);
-  }
-
-  void add_operands(TemplateKernel& k, const GroupedGemm& grouped, const FusionGroup&) {
-    add_operand(k, grouped.a);
-    add_operand(k, grouped.b);
-    if (grouped.kind == GroupedGemm::Kind::rows) weights_.pack_gemm_weight(k, in_batches(grouped));
-    k.operands.push_back({grouped.ends, pool().index(0)});
-  }
-
-  void add_operands(TemplateKernel& k, const Conv2d& conv, const FusionGroup&) {
-    add_operand(k, conv.x);
-    weights_.add_conv_weight(k, conv);
-  }
-
-  void add_operands(TemplateKernel& k, const Attention& attention, const FusionGroup& group) {
-    const auto joined = past_keys_.attentions.find(group.loops[0]);
-    const bool joins = joined != past_keys_.attentions.end();
-    add_operand(k, attention.q);
-    add_operand(k, joins ? joined->second.k : attention.k);
-    add_operand(k, joins ? joined->second.v : attention.v);
-    if (attention.mask) add_operand(k, *attention.mask);
-    if (joins) k.past = past_of(joined->second);
-  }
-
-  PastKeys past_of(const PastKeysPlan::Join& j) {
-    const auto operand = [&](const Operand& x) {
-      return PlanOperand{x.buffer, simplify_index(linear_offset(pool(), program_.buffer(x.buffer), x.coordinates), {})};
-    };
-    return {j.rows, operand(j.past_k), operand(j.past_v), j.keep_k, j.keep_v};
-  }
-
-  // The tables that follow a and b; zero points of 0 are none.
-  void add_scales(TemplateKernel& k, const Gemm::Quantised& q) {
-    Gemm::Quantised kept = q;
-    if (q.zero.valid() && program_.buffer(q.zero).kind == BufferInfo::Kind::constant) {
-      const std::span<const uint8_t> bytes = program_.buffer(q.zero).data.bytes;
-      if (std::all_of(bytes.begin(), bytes.end(), [](uint8_t b) { return b == 0; })) kept.zero = BufferId();
-    }
-    const auto given = [&](BufferId id) { return id.valid() && program_.buffer(id).kind != BufferInfo::Kind::constant; };
-    const bool packed = !given(kept.scale) && !given(kept.zero);
-    for (BufferId id : {kept.scale, kept.zero}) {
-      if (id.valid()) k.operands.push_back({packed ? weights_.packed_table(id) : id, pool().index(0)});
-    }
-    std::get<Gemm>(k.def).quantised = kept;
   }
 
   // The templates' own stores know one layout each: rows of columns (gemm), dense channels-last (convolution), rows (attention); and one
@@ -404,6 +349,7 @@ class Planner {
   std::vector<bool> stored_;
   WeightPacker weights_;
   PastKeysPlan past_keys_;
+  TemplateOperands operands_{program_, weights_, past_keys_};
   std::vector<std::pair<BufferId, BufferId>> in_parts_;  // buffers of regions' parts, and what holds their memory
 };
 
