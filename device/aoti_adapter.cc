@@ -96,17 +96,6 @@ void shared_constants_path(char* path, int32_t device_type) {
   if (slash) memcpy(slash, name, strlen(name) + 1);
 }
 
-// One of the trailers behind the weights is this program's: there is one for each program that the blob is for.
-bool has_trailer(const uint8_t* blob, uint64_t bytes, const CoilModel* model) {
-  CoilConstantsTrailer t;
-  for (uint64_t end = bytes; end >= model->constants_bytes + sizeof t; end -= sizeof t) {
-    memcpy(&t, blob + end - sizeof t, sizeof t);
-    if (memcmp(t.magic, COIL_CONSTANTS_MAGIC, sizeof t.magic) != 0) return false;
-    if (t.hash == model->constants_hash) return true;
-  }
-  return false;
-}
-
 int32_t map_constants(Container* c) {
   const CoilModel* model = c->model;
   if (!model->constants_bytes) return 0;
@@ -133,7 +122,7 @@ int32_t map_constants(Container* c) {
   if (data == MAP_FAILED) return fail(401, "cannot map %s (%llu bytes)", path, static_cast<unsigned long long>(bytes));
   c->constants = static_cast<const uint8_t*>(data);
   c->mapped_bytes = bytes;
-  if ((shared || trailer) && !has_trailer(c->constants, bytes, model))
+  if ((shared || trailer) && !cd::has_trailer(*model, c->constants, bytes))
     return fail(301, "%s belongs to another compile of the model; compile the package again", path);
   return 0;
 }
@@ -144,7 +133,7 @@ int32_t make_state(Container* c) {
   if (model->state_offset > model->constants_bytes) return fail(301, "the initial state lies outside of the constants");
   void* state = nullptr;
   if (posix_memalign(&state, kAlignment, model->state_bytes)) return fail(401, "no memory for the model's state");
-  const uint64_t stored = stored_state(model);
+  const uint64_t stored = cd::stored_state(*model);
   memcpy(state, c->constants + model->state_offset, stored);
   memset(static_cast<uint8_t*>(state) + stored, 0, model->state_bytes - stored);
   c->state = static_cast<uint8_t*>(state);

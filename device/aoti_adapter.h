@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "model_abi.h"
+#include "model_call.h"
 
 namespace coil_aoti {
 
@@ -66,12 +66,6 @@ __attribute__((format(printf, 2, 3))) int32_t fail(int32_t code, const char* for
 int32_t report();
 
 constexpr int64_t kAlignment = 64;  // bytes, of memory that a package asks for
-
-// Bytes of the initial state that the constants hold; the others are zero.
-inline uint64_t stored_state(const CoilModel* model) {
-  const uint64_t rest = model->constants_bytes - model->state_offset;
-  return rest < model->state_bytes ? rest : model->state_bytes;
-}
 
 // libtorch's results, and where output i is among them.
 int32_t num_results(const CoilModel* model);

@@ -179,8 +179,7 @@ int32_t make_output(const Container* c, int32_t i, const int64_t* symbols, Tenso
 int32_t make_outputs(const Container* c, const int64_t* symbols, Tensor* outputs, void** data) {
   const CoilModel* model = c->model;
   for (int32_t i = 0; i < model->num_outputs; i++) {
-    const bool late = model->late_outputs && model->late_outputs[i];  // its size is not known yet
-    if (!late && make_output(c, i, symbols, outputs, &data[i])) return 1;
+    if (!cd::is_late(*model, i) && make_output(c, i, symbols, outputs, &data[i])) return 1;
   }
   return 0;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "aoti_adapter.h"
+#include "cuda_call.h"
 #include "cuda_driver.h"
 #include "cuda_upload.h"
 
@@ -19,8 +20,7 @@ struct Cuda {
   cd::CudaAddress constants;
   cd::CudaAddress state;
   void* state_event;  // recorded by the last call that used the state
-  int32_t* flag;      // pinned: where kernels report
-  int32_t* device_flag;
+  cd::CudaFlag flag;
 };
 
 namespace {
@@ -66,7 +66,7 @@ int32_t load_data(Container* c) {
   if (!model->state_bytes) return 0;
   if (model->state_offset > model->constants_bytes) return fail(301, "the initial state lies outside of the constants");
   if (allocate(cuda, &cuda->state, model->state_bytes, "state")) return 1;
-  const uint64_t stored = stored_state(model);
+  const uint64_t stored = cd::stored_state(*model);
   if (cd::cuda_upload(cuda->driver, cuda->context, cuda->state, c->constants + model->state_offset, stored, &last_error)) return report();
   static const uint8_t zeros[1 << 16] = {};
   for (uint64_t at = stored; at < model->state_bytes; at += sizeof zeros) {
@@ -78,44 +78,26 @@ int32_t load_data(Container* c) {
 }
 
 int32_t make_flag(Cuda* cuda) {
-  void* host = nullptr;
-  cd::CudaAddress device = 0;
-  cd::CudaResult result = cuda->driver->allocate_host(&host, sizeof(int32_t), cd::kCudaHostPortable | cd::kCudaHostMapped);
-  if (result == cd::kCudaSuccess) {
-    cuda->flag = static_cast<int32_t*>(host);
-    *cuda->flag = 0;
-    result = cuda->driver->host_address(&device, host, 0);
-    cuda->device_flag = reinterpret_cast<int32_t*>(device);
-  }
+  const cd::CudaResult result = cd::cuda_make_flag(*cuda->driver, &cuda->flag);
   return result == cd::kCudaSuccess ? 0 : driver_failed(cuda, result, "no pinned memory for the model");
-}
-
-bool is_capturing(const Cuda* cuda, void* stream) {
-  int32_t status = 0;
-  cuda->driver->is_capturing(stream, &status);
-  return status != 0;
 }
 
 // What kernels of earlier calls found at fault. The flag stays up until their work is done: what it holds back
 // (cuda/commit.h) may not have run yet.
 int32_t take_flag(Container* c, void* stream) {
   const Cuda* cuda = c->cuda;
-  if (__builtin_expect(__atomic_load_n(cuda->flag, __ATOMIC_ACQUIRE) == 0, true)) return 0;
+  if (!cd::cuda_is_raised(cuda->flag)) return 0;
   pthread_mutex_lock(&c->state_mutex);
-  if (!is_capturing(cuda, stream)) cuda->driver->synchronise();
-  const int32_t flag = __atomic_exchange_n(cuda->flag, 0, __ATOMIC_ACQ_REL);
+  if (!cd::cuda_is_captured(*cuda->driver, stream)) cuda->driver->synchronise();
+  const int32_t told = cd::cuda_take_flag(*c->model, cuda->flag, "an earlier call of this model: ", &last_error);
   pthread_mutex_unlock(&c->state_mutex);
-  if (!flag) return 0;  // another thread has told it
-  CoilError words = {};
-  if (c->model->flag_error) c->model->flag_error(flag, &words);
-  return fail(words.code ? words.code : 210, "an earlier call of this model: %s", words.code ? words.message : "a kernel reported a fault in the data");
+  return told ? report() : 0;  // 0: another thread has told it
 }
 
 int32_t check_devices(const Container* c, const CoilTensorView* views) {
   for (int32_t i = 0; i < c->model->num_inputs; i++) {
-    if (views[i].device_type != COIL_CUDA || views[i].device_index == c->device_index) continue;
-    return fail(206, "input '%s' (%d) is on cuda:%d, the model was loaded on cuda:%d; move it there", c->model->inputs[i].name, i, views[i].device_index,
-                c->device_index);
+    if (views[i].device_type != COIL_CUDA) continue;
+    if (cd::cuda_check_ordinal("input", c->model->inputs[i].name, i, views[i].device_index, c->device_index, &last_error)) return report();
   }
   return 0;
 }
@@ -158,11 +140,10 @@ int32_t run_code(Container* c, const CoilCall& call) {
   return report();
 }
 
-// Calls that change the state follow one another, whatever their streams. A captured call cannot wait for work outside of its
-// graph: whoever replays graphs orders them.
+// Calls that change the state follow one another, whatever their streams.
 int32_t run_with_state(Container* c, const CoilCall& call) {
   Cuda* cuda = c->cuda;
-  const bool ordered = !is_capturing(cuda, call.stream);
+  const bool ordered = !cd::cuda_is_captured(*cuda->driver, call.stream);
   pthread_mutex_lock(&c->state_mutex);
   cd::CudaResult result = ordered ? cuda->driver->wait_event(call.stream, cuda->state_event, 0) : cd::CudaResult{cd::kCudaSuccess};
   int32_t failed = result == cd::kCudaSuccess ? run_code(c, call) : driver_failed(cuda, result, "cannot wait for the model's state");
@@ -206,7 +187,7 @@ int32_t enqueue(Container* c, const CoilTensorView* views, const int64_t* symbol
                            nullptr,
                            cuda->loaded,
                            stream,
-                           cuda->device_flag,
+                           cuda->flag.device,
                            nullptr,
                            nullptr};
     failed = cuda->state ? run_with_state(c, call) : run_code(c, call);
@@ -252,7 +233,7 @@ void cuda_close(Container* c) {
       if (cuda->state_event) driver->delete_event(cuda->state_event);
       if (cuda->state) driver->free(cuda->state);
       if (cuda->constants) driver->free(cuda->constants);
-      if (cuda->flag) driver->free_host(cuda->flag);
+      cd::cuda_free_flag(*driver, &cuda->flag);
       if (cuda->loaded) c->model->unload_device(cuda->loaded);
     }
     driver->release(cuda->device);

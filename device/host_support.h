@@ -26,6 +26,9 @@
 //   static int32_t bind(const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilError* error) {
 //     return cd::bind_inputs(kSignature, inputs, count, symbols, error);
 //   }
+//   static int32_t find_fault(const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilInputFault* fault, CoilError* error) {
+//     return cd::bind_inputs(kSignature, inputs, count, symbols, error, fault);
+//   }
 //
 // The sizes are visited in order of inputs and dimensions. The first size that names a symbol solves it (a linear size must
 // divide evenly) and checks its range; later ones are compared. Then expressions and strides, then the extra checks are
@@ -94,8 +97,9 @@ struct Signature {
   double (*measure)(int32_t index, const int64_t* symbols) = nullptr;  // limit `index`, in floating point: does not overflow
 };
 
-// Checks all inputs and fills symbols[0, num_symbols). Returns 0, or 1 with *error filled. About 10 ns an input.
-int32_t bind_inputs(const Signature& signature, const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilError* error);
+// Checks all inputs and fills symbols[0, num_symbols). Returns 0, or 1 with *error filled, and *fault unless it is null. About 10 ns an input.
+int32_t bind_inputs(const Signature& signature, const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilError* error,
+                    CoilInputFault* fault = nullptr);
 
 // Fills *error with a printf-like text and returns 1. `code` is a number of src/base/error_codes.def, e.g. 211 for an
 // assertion.

@@ -19,6 +19,13 @@ enum : int32_t {
   kOutOfMemory = 401
 };
 
+// Notes the code, and which input is at fault; -1: none in particular.
+SLOW CoilError* note(const Report& to, int32_t code, int32_t input) {
+  to.error->code = code;
+  if (to.fault) to.fault->input = input, to.fault->ndim = 0;
+  return to.error;
+}
+
 SLOW void add_dtype(Text& text, int32_t dtype) {
   if (const char* name = dtype_name(dtype)) text.add("%s", name);
   else text.add("dtype number %d", dtype);
@@ -110,9 +117,8 @@ SLOW void add_values(Text& text, const Signature& s, const int64_t* symbols) {
 
 }  // namespace
 
-int32_t fail_count(const Signature& s, int32_t count, CoilError* error) {
-  error->code = kInputCount;
-  Text text(error);
+int32_t fail_count(const Signature& s, int32_t count, const Report& to) {
+  Text text(note(to, kInputCount, -1));
   text.add("expected %d input%s", s.num_inputs, s.num_inputs == 1 ? "" : "s");
   for (int32_t i = 0; i < s.num_inputs && i < 16; i++) text.add("%s'%s'", i ? ", " : " (", s.inputs[i].name);
   if (s.num_inputs) text.add(s.num_inputs > 16 ? ", ...)" : ")");
@@ -120,36 +126,34 @@ int32_t fail_count(const Signature& s, int32_t count, CoilError* error) {
   return 1;
 }
 
-int32_t fail_kind(const Signature& s, int32_t i, const CoilTensorView& view, CoilError* error) {
+int32_t fail_kind(const Signature& s, int32_t i, const CoilTensorView& view, const Report& to) {
   const Input& input = s.inputs[i];
-  Text text(error);
+  Text text(note(to, kInputSize, i));
   add_head(text, s, i, view);
   if (view.dtype != input.dtype) {
-    error->code = kInputDtype;
+    to.error->code = kInputDtype;
     text.add("convert it to ");
     add_dtype(text, input.dtype);
   } else if (view.ndim != input.ndim) {
-    error->code = kInputRank;
+    to.error->code = kInputRank;
     text.add("it has %d dimension%s instead of %d; reshape it", view.ndim, view.ndim == 1 ? "" : "s", input.ndim);
   } else if (view.device_type != input.device_type) {
-    error->code = kInputDevice;
+    to.error->code = kInputDevice;
     if (view.device_type == COIL_CPU) text.add("it is on the CPU");
     else if (view.device_type == COIL_CUDA) text.add("it is on cuda:%d", view.device_index);
     else text.add("it is on device type %d", view.device_type);
     text.add(", the program takes it on %s; move it there", input.device_type == COIL_CPU ? "the CPU" : "its CUDA device");
   } else {
-    error->code = kInputSize;
     text.add("the pointer to its sizes is null");
   }
   return 1;
 }
 
 // `value` is what the size `got` says about the symbol; `solved` its value so far, or kUnsolved.
-int32_t fail_size(const Signature& s, int32_t i, int32_t d, const CoilTensorView& view, int64_t solved, CoilError* error) {
+int32_t fail_size(const Signature& s, int32_t i, int32_t d, const CoilTensorView& view, int64_t solved, const Report& to) {
   const Size& size = s.inputs[i].sizes[d];
   const long long got = view.sizes[d];
-  error->code = kInputSize;
-  Text text(error);
+  Text text(note(to, kInputSize, i));
   add_head(text, s, i, view);
   text.add("size %lld of dimension %d ", got, d);
   if (got < 0) {
@@ -180,25 +184,23 @@ int32_t fail_size(const Signature& s, int32_t i, int32_t d, const CoilTensorView
   return 1;
 }
 
-int32_t fail_data(const Signature& s, int32_t i, const CoilTensorView& view, CoilError* error) {
-  error->code = kInputNull;
-  Text text(error);
+int32_t fail_data(const Signature& s, int32_t i, const CoilTensorView& view, const Report& to) {
+  Text text(note(to, kInputNull, i));
   add_head(text, s, i, view);
   if (!view.data) text.add("its data pointer is null");
   else text.add("its data at %p is not aligned to its elements of %d bytes; copy it", view.data, static_cast<int>(alignment_mask(view.dtype) + 1));
   return 1;
 }
 
-int32_t fail_expression(const Signature& s, int32_t i, int32_t d, const CoilTensorView& view, int64_t want, CoilError* error) {
-  error->code = kInputSize;
-  Text text(error);
+int32_t fail_expression(const Signature& s, int32_t i, int32_t d, const CoilTensorView& view, int64_t want, const Report& to) {
+  Text text(note(to, kInputSize, i));
   add_head(text, s, i, view);
   text.add("size %lld of dimension %d must be %s = %lld", static_cast<long long>(view.sizes[d]), d, s.texts[s.inputs[i].sizes[d].index],
            static_cast<long long>(want));
   return 1;
 }
 
-int32_t fail_strides(const Signature& s, int32_t i, const CoilTensorView& view, const int64_t* symbols, CoilError* error) {
+int32_t fail_strides(const Signature& s, int32_t i, const CoilTensorView& view, const int64_t* symbols, const Report& to) {
   const Input& input = s.inputs[i];
   int64_t want[COIL_MAX_RANK];
   int64_t dense = 1;
@@ -206,8 +208,11 @@ int32_t fail_strides(const Signature& s, int32_t i, const CoilTensorView& view, 
     want[d] = input.strides ? value_of(s, input.strides[d], symbols) : dense;
     dense *= view.sizes[d];
   }
-  error->code = kInputStride;
-  Text text(error);
+  Text text(note(to, kInputStride, i));
+  if (to.fault) {
+    to.fault->ndim = input.ndim;
+    for (int32_t d = 0; d < input.ndim; d++) to.fault->strides[d] = want[d];
+  }
   add_head(text, s, i, view);
   text.add("expected strides ");
   add_list(text, want, input.ndim);
@@ -221,10 +226,9 @@ int32_t fail_strides(const Signature& s, int32_t i, const CoilTensorView& view, 
   return 1;
 }
 
-int32_t fail_scalar(const Signature& s, int32_t i, int64_t value, int64_t solved, CoilError* error) {
+int32_t fail_scalar(const Signature& s, int32_t i, int64_t value, int64_t solved, const Report& to) {
   const Symbol& symbol = s.symbols[s.inputs[i].symbol];
-  error->code = kInputValue;
-  Text text(error);
+  Text text(note(to, kInputValue, i));
   text.add("input '%s' (%d): ", s.inputs[i].name, i);
   if (solved != kUnsolved) {
     text.add("must be %lld, because '%s' is set by ", static_cast<long long>(solved), symbol.name);
@@ -238,20 +242,18 @@ int32_t fail_scalar(const Signature& s, int32_t i, int64_t value, int64_t solved
   return 1;
 }
 
-int32_t fail_check(const Signature& s, int32_t check, const int64_t* symbols, CoilError* error) {
+int32_t fail_check(const Signature& s, int32_t check, const int64_t* symbols, const Report& to) {
   const bool asserted = check >= s.first_check + s.num_checks - s.num_assertions;
-  error->code = asserted ? kRuntimeAssert : kInputSize;
-  Text text(error);
+  Text text(note(to, asserted ? kRuntimeAssert : kInputSize, -1));
   if (asserted) text.add("assertion failed: %s", s.texts[check]);
   else text.add("the sizes of the inputs must satisfy %s, which the export assumed", s.texts[check]);
   add_values(text, s, symbols);
   return 1;
 }
 
-int32_t fail_limit(const Signature& s, int32_t i, const int64_t* symbols, CoilError* error) {
+int32_t fail_limit(const Signature& s, int32_t i, const int64_t* symbols, const Report& to) {
   const double most = s.limits[i].most;
-  error->code = most > 0 ? kInputSize : kOutOfMemory;
-  Text text(error);
+  Text text(note(to, most > 0 ? kInputSize : kOutOfMemory, -1));
   if (most > 0)
     text.add("%s are %.10g, of which kernels for CUDA take fewer than %.10g, by the formula %s", s.limits[i].what, s.measure(i, symbols), most,
              s.limits[i].formula);

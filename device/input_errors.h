@@ -13,6 +13,12 @@ namespace cd {
 enum : int32_t { kFixed = 0, kLinear = 1, kExpr = 2 };
 constexpr int64_t kUnsolved = INT64_MIN;
 
+// Where an error goes: its text, and its fields if somebody asks for them.
+struct Report {
+  CoilError* error;
+  CoilInputFault* fault;
+};
+
 // An error text under construction; what does not fit is cut.
 struct Text {
   char* at;
@@ -55,16 +61,16 @@ inline int64_t value_of(const Signature& s, const Size& size, const int64_t* sym
   return s.evaluate(size.index, symbols);
 }
 
-SLOW int32_t fail_count(const Signature& s, int32_t count, CoilError* error);
-SLOW int32_t fail_kind(const Signature& s, int32_t i, const CoilTensorView& view, CoilError* error);
+SLOW int32_t fail_count(const Signature& s, int32_t count, const Report& to);
+SLOW int32_t fail_kind(const Signature& s, int32_t i, const CoilTensorView& view, const Report& to);
 // `value` is what the size `got` says about the symbol; `solved` its value so far, or kUnsolved.
-SLOW int32_t fail_size(const Signature& s, int32_t i, int32_t d, const CoilTensorView& view, int64_t solved, CoilError* error);
-SLOW int32_t fail_data(const Signature& s, int32_t i, const CoilTensorView& view, CoilError* error);
-SLOW int32_t fail_expression(const Signature& s, int32_t i, int32_t d, const CoilTensorView& view, int64_t want, CoilError* error);
-SLOW int32_t fail_strides(const Signature& s, int32_t i, const CoilTensorView& view, const int64_t* symbols, CoilError* error);
-SLOW int32_t fail_scalar(const Signature& s, int32_t i, int64_t value, int64_t solved, CoilError* error);
-SLOW int32_t fail_check(const Signature& s, int32_t check, const int64_t* symbols, CoilError* error);
-SLOW int32_t fail_limit(const Signature& s, int32_t i, const int64_t* symbols, CoilError* error);
+SLOW int32_t fail_size(const Signature& s, int32_t i, int32_t d, const CoilTensorView& view, int64_t solved, const Report& to);
+SLOW int32_t fail_data(const Signature& s, int32_t i, const CoilTensorView& view, const Report& to);
+SLOW int32_t fail_expression(const Signature& s, int32_t i, int32_t d, const CoilTensorView& view, int64_t want, const Report& to);
+SLOW int32_t fail_strides(const Signature& s, int32_t i, const CoilTensorView& view, const int64_t* symbols, const Report& to);
+SLOW int32_t fail_scalar(const Signature& s, int32_t i, int64_t value, int64_t solved, const Report& to);
+SLOW int32_t fail_check(const Signature& s, int32_t check, const int64_t* symbols, const Report& to);
+SLOW int32_t fail_limit(const Signature& s, int32_t i, const int64_t* symbols, const Report& to);
 
 }  // namespace cd
 

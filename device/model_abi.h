@@ -6,6 +6,7 @@
  *
  * A call, as both hosts make it:
  *   bind        checks every input and solves the dynamic sizes        (no memory is touched but descriptors)
+ *   find_fault  after a bind that failed: the fields of its error      (for programs that mend the call)
  *   output_*    gives the sizes and strides of the outputs             (the host allocates them)
  *   arena_bytes gives the size of the one scratch allocation of a call (64-byte aligned, contents undefined)
  *   run         computes; deterministic, thread-safe for distinct arenas and outputs
@@ -76,6 +77,13 @@ typedef struct CoilError {
   int32_t code;
   char message[1020];
 } CoilError;
+
+/* What an error of bind says in words, as fields. */
+typedef struct CoilInputFault {
+  int32_t input;                  /* its number; -1: none in particular */
+  int32_t ndim;                   /* how many strides there are: the input's rank where they are at fault (205), else 0 */
+  int64_t strides[COIL_MAX_RANK]; /* those that the program expects, for the sizes of the call */
+} CoilInputFault;
 
 /* Work on items [begin, end). `worker` is in [0, CoilHost.num_workers) and unique among the concurrent calls of one loop. */
 typedef void (*CoilChunkFn)(void* context, int64_t begin, int64_t end, int32_t worker);
@@ -164,6 +172,8 @@ typedef struct CoilModel {
   const uint8_t* late_outputs; /* [num_outputs], 1: sized by data (output_shape before run gives sizes that mean nothing); or null */
   /* As run, which tells nobody. On CUDA the kernels are then enqueued one by one, never as a graph. Absent in older packages. */
   int32_t (*run_traced)(const CoilCall* call, const CoilTrace* trace, CoilError* error);
+  /* As bind, which also fills *fault where it fails. Takes longer than bind. Absent in older packages. */
+  int32_t (*find_fault)(const CoilTensorView* inputs, int32_t num_inputs, int64_t* symbols, CoilInputFault* fault, CoilError* error);
   /* CUDA models that generate text: enqueues the choice of a token for each row of logits on call->stream (device/cuda/sample_rules.h), of which `call` gives
    * device and stream. Null for others, absent in older packages. */
   int32_t (*sample)(const CoilCall* call, const struct CudaSample* rows, int32_t num_rows, CoilError* error);

@@ -258,6 +258,15 @@ COIL_API coil_status coil_copy_from_device(coil_context* context, void* host, co
  * Checks the inputs as coil_run does, and computes nothing. */
 COIL_API coil_status coil_infer(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs, int32_t num_outputs);
 
+/* What the error of a run says in words, as fields, for programs that mend the call. */
+typedef struct coil_input_fault {
+  int32_t input;       /* which of the call's inputs is at fault; -1: none in particular */
+  int32_t rank;        /* how many strides there are: the input's rank after COIL-E205, else 0 */
+  int64_t strides[16]; /* those that the program expects, for the sizes of the call */
+} coil_input_fault;
+/* Of the context's last run or inference. */
+COIL_API coil_status coil_fault_of_run(const coil_context* context, coil_input_fault* fault);
+
 /* Memory of the context's last run, for measurements. */
 typedef struct coil_memory {
   int64_t arena_bytes;    /* scratch: what the package's formula says for these sizes */

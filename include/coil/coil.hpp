@@ -322,6 +322,12 @@ class Context {
     call(coil_infer, inputs, outputs);
     return outputs;
   }
+  // After a run that threw: which input is at fault, and the strides that the program expects of it after COIL-E205.
+  coil_input_fault fault_of_run() const {
+    coil_input_fault fault;
+    check(coil_fault_of_run(context_.get(), &fault));
+    return fault;
+  }
   coil_memory memory_of_run() const {
     coil_memory memory;
     check(coil_memory_of_run(context_.get(), &memory));

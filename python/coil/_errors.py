@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Sequence
+
 
 class Error(Exception):
     """Whatever coil refuses or fails at. `str()` is the text that the command line prints."""
@@ -40,6 +42,12 @@ class ProgramError(Error, ValueError):
 
 class InputError(Error, ValueError):
     """An input of a call that the program was not compiled for (COIL-E201 to E210)."""
+
+
+    input: int | None = None
+    """Which of the flattened inputs of the call is at fault; None if it is none in particular."""
+    expected_strides: tuple[int, ...] | None = None
+    """The strides that the program expects of this input, for the sizes of the call, where its own are at fault (COIL-E205)."""
 
 
 class AssertionFailed(Error, AssertionError):
@@ -86,13 +94,16 @@ def _shown(text: str) -> str:
     return "".join(c if c in "\n\t" or unicodedata.category(c) not in hidden else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
-def make_error(number: int, text: str, reason: str = "", node: str = "") -> Error:
-    """The exception for a code; the extension modules call it."""
+def make_error(number: int, text: str, reason: str = "", node: str = "", input: int = -1, expected_strides: Sequence[int] = ()) -> Error:
+    """The exception for a code; the extension modules call it. `input` -1: none in particular."""
     error = _kind(number)(_shown(text))
     error.number = number
     error.code = f"COIL-E{number:03d}"
     error.reason = _shown(reason)
     error.node = node
+    if isinstance(error, InputError) and input >= 0:
+        error.input = input
+        error.expected_strides = tuple(expected_strides) if expected_strides else None
     return error
 
 

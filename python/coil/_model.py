@@ -147,7 +147,7 @@ class Model:
             offset = flat[i].storage_offset() if i < len(flat) and hasattr(flat[i], "storage_offset") else 0
             if offset:
                 raise make_error(205, f"COIL-E205: input '{self.inputs[i].name}' begins at element {offset} of its storage, but the program counts from the storage's "
-                                 "beginning (as_strided with an offset): pass a tensor that begins there")
+                                 "beginning (as_strided with an offset): pass a tensor that begins there", input=i)
 
     def _may_copy(self, index: int) -> bool:
         return index >= len(self.inputs) or not (self.inputs[index].mutated or self.inputs[index].exact_strides)

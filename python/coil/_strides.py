@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import re
 from typing import Any, Callable, Sequence
 
 from ._errors import InputError
-
-# What the package's code says of the first input that lies otherwise (device/host_support.cc), and the binding of lazy views.
-_EXPECTED = re.compile(r"COIL-E205: input '.*' \((\d+)\): .*expected strides \[([-\d, ]*)\]", re.DOTALL)
 
 
 def run_with_copies(run: Callable[[Sequence[Any]], list], flat: Sequence[Any], may_copy: Callable[[int], bool]) -> list:
@@ -21,11 +17,10 @@ def run_with_copies(run: Callable[[Sequence[Any]], list], flat: Sequence[Any], m
         try:
             return run(inputs)
         except InputError as error:
-            match = _EXPECTED.match(str(error)) if error.number == 205 else None
-            if match is None or int(match[1]) in copied or not may_copy(int(match[1])):
+            index, strides = error.input, error.expected_strides
+            if index is None or strides is None or index in copied or not may_copy(index):
                 raise
-            index = int(match[1])
-            copy = _copy(inputs[index], [int(s) for s in match[2].split(",") if s.strip()])
+            copy = _copy(inputs[index], strides)
             if copy is None:
                 raise
         inputs[index] = copy
@@ -41,7 +36,7 @@ def _resolved(value: Any) -> Any:
     return storage.as_strided(value.shape, value.stride())
 
 
-def _copy(value: Any, strides: list[int]) -> Any:
+def _copy(value: Any, strides: tuple[int, ...]) -> Any:
     """A copy with these strides; None when there can be none."""
     is_torch = hasattr(value, "resolve_neg")
     if _overlaps(tuple(value.shape), strides) or not (is_torch or type(value).__module__ == "numpy"):
@@ -56,7 +51,7 @@ def _copy(value: Any, strides: list[int]) -> Any:
     return made
 
 
-def _overlaps(shape: tuple[int, ...], strides: list[int]) -> bool:
+def _overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether two elements may lie in one place, judged as PyTorch does: each stride is beyond what the smaller ones reach."""
     reach = 0
     for stride, size in sorted((s, n) for s, n in zip(strides, shape) if n > 1):

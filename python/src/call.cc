@@ -10,7 +10,15 @@
 namespace coil::python {
 namespace {
 
-[[noreturn]] void raise(const CoilError& error) { throw PythonError{Error{static_cast<ErrorCode>(error.code), error.message, "", ""}}; }
+[[noreturn]] void raise(const CoilError& error) { throw PythonError{runtime::error_of(error)}; }
+
+// Of a call: with the fields of what is wrong with its inputs.
+[[noreturn]] void raise(const CoilError& error, const CoilInputFault& fault) {
+  PythonError raised{runtime::error_of(error)};
+  raised.input = fault.input;
+  raised.expected_strides.assign(fault.strides, fault.strides + fault.ndim);
+  throw raised;
+}
 
 nb::object tuple_of(const int64_t* values, int32_t count) {
   nb::object tuple = nb::steal(PyTuple_New(count));
@@ -98,24 +106,30 @@ TensorKind CallableModel::describe(Call& call, nb::handle flat, size_t count, nb
   const bool is_list = PyList_Check(flat.ptr());
   TensorKind kind = TensorKind::none;
   const auto& tensors = model_->manifest().inputs;
-  for (size_t i = 0; i < count; ++i) {
-    const auto at = static_cast<Py_ssize_t>(i);
-    const nb::handle item = is_list ? PyList_GetItem(flat.ptr(), at) : PyTuple_GetItem(flat.ptr(), at);
-    TensorIn& input = call.inputs[i];
-    const char* name = tensors[i].name.c_str();
-    if (tensors[i].scalar) {
-      input.set_number(item, name);
-    } else {
-      input.set(item, name);
-      if (mutated_[i] && input.read_only())
-        throw PythonError{
-            Error{ErrorCode::input_value, "input '" + tensors[i].name + "' is read-only, and the program writes to it", "", "pass a writable copy"}};
-      if (kind == TensorKind::none) {
-        kind = input.kind();
-        if (kind == TensorKind::other) *first = nb::borrow(item);
+  size_t i = 0;
+  try {
+    for (; i < count; ++i) {
+      const auto at = static_cast<Py_ssize_t>(i);
+      const nb::handle item = is_list ? PyList_GetItem(flat.ptr(), at) : PyTuple_GetItem(flat.ptr(), at);
+      TensorIn& input = call.inputs[i];
+      const char* name = tensors[i].name.c_str();
+      if (tensors[i].scalar) {
+        input.set_number(item, name);
+      } else {
+        input.set(item, name);
+        if (mutated_[i] && input.read_only())
+          throw PythonError{
+              Error{ErrorCode::input_value, "input '" + tensors[i].name + "' is read-only, and the program writes to it", "", "pass a writable copy"}};
+        if (kind == TensorKind::none) {
+          kind = input.kind();
+          if (kind == TensorKind::other) *first = nb::borrow(item);
+        }
       }
+      call.in[i] = input.view();
     }
-    call.in[i] = input.view();
+  } catch (PythonError& refused) {
+    refused.input = static_cast<int>(i);
+    throw;
   }
   return kind != TensorKind::none ? kind : torch_or_null() ? TensorKind::torch : TensorKind::numpy;
 }
@@ -123,7 +137,8 @@ TensorKind CallableModel::describe(Call& call, nb::handle flat, size_t count, nb
 std::vector<CallableModel::Shape> CallableModel::infer(Call& call, size_t count) {
   CoilError error{};
   for (CoilTensorView& view : call.out) view = {};
-  if (call.context.infer(call.in.data(), static_cast<int32_t>(count), call.out.data(), static_cast<int32_t>(call.out.size()), &error)) raise(error);
+  if (call.context.infer(call.in.data(), static_cast<int32_t>(count), call.out.data(), static_cast<int32_t>(call.out.size()), &error))
+    raise(error, call.context.fault());
   std::vector<Shape> shapes;
   for (const CoilTensorView& view : call.out) shapes.push_back({tuple_of(view.sizes, view.ndim), tuple_of(view.strides, view.ndim), in_rows(view)});
   return shapes;
@@ -183,10 +198,7 @@ void CallableModel::allocate(Call& call, const std::vector<Shape>& shapes, Tenso
   }
 }
 
-bool CallableModel::is_late(size_t output) const {
-  const CoilModel& code = model_->code();
-  return code.late_outputs && code.late_outputs[output];
-}
+bool CallableModel::is_late(size_t output) const { return cd::is_late(model_->code(), static_cast<int32_t>(output)); }
 
 // Results that only the data sizes: the context made them, and its memory is for the next call.
 void CallableModel::copy_late(Call& call, TensorKind kind, const nb::object& first) {
@@ -251,7 +263,7 @@ nb::list CallableModel::run(nb::handle flat, const OwnedState* state) {
     failed = call.context.run(call.in.data(), static_cast<int32_t>(count), call.out.data(), static_cast<int32_t>(call.out.size()), &error, stream);
     if (!failed && model_->cuda() && kind != TensorKind::torch) failed = call.context.synchronise(&error);
   }
-  if (failed) raise(error);
+  if (failed) raise(error, call.context.fault());
   copy_late(call, kind, first);
   nb::list results = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(call.owners.size())));
   for (size_t i = 0; i < call.owners.size(); ++i) PyList_SetItem(results.ptr(), static_cast<Py_ssize_t>(i), call.owners[i].release().ptr());

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "base/without_memory.h"
 #include "base/result.h"
@@ -12,6 +13,9 @@ namespace coil::python {
 // Leaves C++ as the exception that coil._errors makes of the code and the text.
 struct PythonError {
   Error error;
+  // Of a call: which of its inputs is at fault (-1: none in particular), and the strides that the program expects where those are.
+  int input = -1;
+  std::vector<int64_t> expected_strides = {};
 };
 
 template <class T>
@@ -31,17 +35,17 @@ inline nanobind::object text_of(const std::string& text) {
 }
 
 // The exception itself, for callers that collect several.
-inline nanobind::object exception_of(const Error& error) {
+inline nanobind::object exception_of(const Error& error, int input = -1, const std::vector<int64_t>& expected_strides = {}) {
   return nanobind::module_::import_("coil._errors")
-      .attr("make_error")(static_cast<int>(error.code), text_of(error.to_string()), text_of(error.message), text_of(error.node));
+      .attr("make_error")(static_cast<int>(error.code), text_of(error.to_string()), text_of(error.message), text_of(error.node), input, expected_strides);
 }
 
 // Once in each module.
 inline void translate_errors() {
   nanobind::register_exception_translator([](const std::exception_ptr& pointer, void*) {
-    const auto raise = [](const Error& error) {
+    const auto raise = [](const PythonError& raised) {
       try {
-        const nanobind::object made = exception_of(error);
+        const nanobind::object made = exception_of(raised.error, raised.input, raised.expected_strides);
         PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
       } catch (nanobind::python_error& broken) {
         broken.restore();
@@ -50,11 +54,11 @@ inline void translate_errors() {
     try {
       std::rethrow_exception(pointer);
     } catch (const PythonError& e) {
-      raise(e.error);
+      raise(e);
     } catch (const std::bad_alloc&) {
-      raise(no_memory());
+      raise({no_memory()});
     } catch (const InternalError& e) {
-      raise({ErrorCode::internal, e.what(), "", "please report it, with the program"});
+      raise({Error{ErrorCode::internal, e.what(), "", "please report it, with the program"}});
     }
   });
 }

@@ -1,5 +1,6 @@
 #include "codegen/kernel_text.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -60,12 +61,44 @@ std::string scalar_literal(Expr c) {
   return fmt::format("({}){}", register_type(c->dtype), c->as_int());
 }
 
-std::string KernelNames::pointer(BufferId id) {
-  for (size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i] == id) return "p" + std::to_string(i);
+size_t KernelNames::number(BufferId id) {
+  const auto known = std::find(buffers_.begin(), buffers_.end(), id);
+  const auto number = static_cast<size_t>(known - buffers_.begin());
+  if (known == buffers_.end()) buffers_.push_back(id);
+  return number;
+}
+
+size_t KernelNames::symbol_number(int symbol) {
+  if (symbols_.empty()) return static_cast<size_t>(symbol);
+  const auto known = std::find(symbols_.begin(), symbols_.end(), symbol);
+  const auto number = static_cast<size_t>(known - symbols_.begin());
+  if (known == symbols_.end()) symbols_.push_back(symbol);
+  return number;
+}
+
+std::vector<int> kernel_symbols(const KernelPlan& plan, const Kernel& kernel) {
+  std::vector<int> symbols;
+  const auto look = [&](Expr e) {
+    if (!e) return;
+    visit(e, [&](Expr n) {
+      if (n->kind == ExprKind::symbol && std::find(symbols.begin(), symbols.end(), n->id) == symbols.end()) symbols.push_back(n->id);
+    });
+  };
+  const auto look_at = [&](const std::vector<Stmt>& stmts) {
+    for (const Stmt& s : stmts) look(s.offset), look(s.value), look(s.condition);
+  };
+  if (const auto* loop = std::get_if<LoopKernel>(&kernel.def)) {
+    for (const Axis& a : loop->axes) look(a.size);
+    look_at(loop->stmts);
+    for (const WorkerScratch& s : loop->scratch) look(plan.buffer(s.buffer).info.strides[1]);
+  } else if (const auto* call = std::get_if<TemplateKernel>(&kernel.def)) {
+    for (const Expr size : call->result_sizes) look(size);
+    look_at(call->epilogue);
+  } else if (const auto* sort = std::get_if<SortKernel>(&kernel.def)) {
+    for (const Expr size : sort->sizes) look(size);
+    look(sort->def.length), look(sort->body), look(sort->values_offset), look(sort->indices_offset);
   }
-  buffers_.push_back(id);
-  return "p" + std::to_string(buffers_.size() - 1);
+  return symbols;
 }
 
 std::string head_comment(const Kernel& k) {

@@ -4,6 +4,7 @@
 
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "schedule/kernel_plan.h"
@@ -17,9 +18,13 @@ std::string memory_type(DType dtype);       // "cd::bf16"
 // Names that a kernel's text shares: buffers become p0, p1... in order of first use, headers are noted as their functions appear.
 class KernelNames {
  public:
-  explicit KernelNames(const KernelPlan& plan) : plan_(plan) {}
+  // symbols: those that the text numbers from 0 on in this order; empty: all have the program's numbers.
+  explicit KernelNames(const KernelPlan& plan, std::vector<int> symbols = {}) : plan_(plan), symbols_(std::move(symbols)) {}
 
-  std::string pointer(BufferId id);
+  std::string pointer(BufferId id) { return "p" + std::to_string(number(id)); }
+  size_t number(BufferId id);        // of a buffer's pointer
+  size_t symbol_number(int symbol);  // in the text
+  const std::vector<int>& symbols() const { return symbols_; }
   const std::vector<BufferId>& buffers() const { return buffers_; }
   void need_header(const std::string& header) { headers_.insert(header); }
   const std::set<std::string>& headers() const { return headers_; }
@@ -28,8 +33,11 @@ class KernelNames {
  private:
   const KernelPlan& plan_;
   std::vector<BufferId> buffers_;
+  std::vector<int> symbols_;
   std::set<std::string> headers_;
 };
+// The symbols that a kernel's text may name, each once, in an order that kernels have in common which differ by their sizes' names alone.
+std::vector<int> kernel_symbols(const KernelPlan& plan, const Kernel& kernel);
 
 // Names of a program's functions: what a kernel is called and eight digits of its text's hash. Among 10,000 texts two may well have the same digits,
 // so a name that is taken gets all sixteen, and a number where those are equal too.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "loop/block_eval.h"
-#include "loop/loop.h"
+#include "loop/templates/template.h"
 
 namespace coil {
 
@@ -36,10 +36,9 @@ class Interpreter {
   Status run_region(const Loop& loop, const Region& def);
   Result<std::vector<TensorData>> run_part(const RegionPart& part);
   // In the templates' own files.
-  Status run_template(const Loop& loop, const Gemm& def);
-  Status run_template(const Loop& loop, const GroupedGemm& def);
-  Status run_template(const Loop& loop, const Conv2d& def);
-  Status run_template(const Loop& loop, const Attention& def);
+#define X(T) Status run_template(const Loop& loop, const T& def);
+  COIL_TEMPLATES(X)
+#undef X
   template <class T>
   Status run_product(const Loop& loop, const Gemm& def);
   template <class T>

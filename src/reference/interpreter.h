@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "loop/join_rows.h"
+#include "loop/templates/template.h"
 #include "loop/tf32.h"
 #include "reference/evaluate.h"
 
@@ -63,10 +64,9 @@ class Interpreter {
   Status run_routine(const Loop& loop, const Library& def);
   Status join_rows(const Loop& loop, const Library& def, const JoinRows& join);
   Result<std::vector<Tensor>> run_part(const RegionPart& part);
-  Status run_template(const Loop& loop, const Gemm& def);
-  Status run_template(const Loop& loop, const GroupedGemm& def);
-  Status run_template(const Loop& loop, const Conv2d& def);
-  Status run_template(const Loop& loop, const Attention& def);
+#define X(T) Status run_template(const Loop& loop, const T& def);
+  COIL_TEMPLATES(X)
+#undef X
   // All values of an operand over `domain`; vars[i] is the operand's variable that dimension i of the domain is.
   Result<Values> gathered(const Operand& operand, const std::vector<int64_t>& domain, const std::vector<int>& vars);
   Status dequantise(const Gemm::Quantised& q, size_t columns, Values& b);

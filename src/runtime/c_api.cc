@@ -9,13 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "base/files.h"
 #include "coil/coil.h"
 #include "device/dtype_names.h"
 #include "runtime/c_handles.h"
 #include "runtime/context.h"
 #include "runtime/model.h"
-#include "runtime/profile.h"
 
 using coil::Error;
 using coil::ErrorCode;
@@ -37,6 +35,8 @@ static_assert(sizeof(coil_tensor) == sizeof(CoilTensorView) && offsetof(coil_ten
               offsetof(coil_tensor, device_index) == offsetof(CoilTensorView, device_index));
 static_assert(COIL_DTYPE_FLOAT32 == +COIL_FLOAT32 && COIL_DTYPE_COMPLEX128 == +COIL_COMPLEX128 && COIL_DTYPE_BFLOAT16 == +COIL_BFLOAT16 &&
               COIL_DTYPE_BOOL == +COIL_BOOL && COIL_DTYPE_FLOAT8_E4M3FN == +COIL_FLOAT8_E4M3FN && COIL_DTYPE_FLOAT8_E8M0FNU == +COIL_FLOAT8_E8M0FNU);
+static_assert(sizeof(coil_input_fault) == sizeof(CoilInputFault) && offsetof(coil_input_fault, input) == offsetof(CoilInputFault, input) &&
+              offsetof(coil_input_fault, rank) == offsetof(CoilInputFault, ndim) && offsetof(coil_input_fault, strides) == offsetof(CoilInputFault, strides));
 
 namespace {
 
@@ -381,53 +381,10 @@ coil_status coil_memory_of_run(const coil_context* context, coil_memory* memory)
   return COIL_OK;
 }
 
-coil_status coil_profile_begin(coil_model* model, const coil_profile_options* options, coil_profile** profile) try {
-  if (!profile) return fail_null("the place for the profile");
-  *profile = nullptr;
-  coil_profile_options known = {};
-  if (options) {
-    if (options->struct_bytes < sizeof options->struct_bytes)
-      return fail(Error{ErrorCode::bad_option, "coil_profile_options.struct_bytes is not set", "", "set it to sizeof(coil_profile_options)"});
-    std::memcpy(&known, options, std::min<size_t>(options->struct_bytes, sizeof known));
-  }
-  if (known.calls < 0)
-    return fail(Error{ErrorCode::bad_option, "coil_profile_options.calls is " + std::to_string(known.calls) + ", expected 0 (until the end) or more"});
-  auto made = std::make_unique<coil_profile>();
-  if (model) made->model = model->model;
-  made->profile = coil::runtime::Profile::start(made->model.get(), {known.calls, known.counters != 0});
-  *profile = made.release();
-  return COIL_OK;
-} catch (...) {
-  return fail_exception();
-}
-
-coil_status coil_profile_end(coil_profile* profile) {
-  if (!profile) return fail_null("the profile");
-  profile->profile->stop();
+coil_status coil_fault_of_run(const coil_context* context, coil_input_fault* fault) {
+  if (!context || !fault) return fail_null(context ? "the place for the fault" : "the context");
+  std::memcpy(fault, &context->context.fault(), sizeof *fault);
   return COIL_OK;
 }
-
-int64_t coil_profile_calls(const coil_profile* profile) try { return profile ? static_cast<int64_t>(profile->profile->calls().size()) : 0; } catch (...) {
-  return 0;
-}
-
-coil_status coil_profile_write(coil_profile* profile, const char* path) try {
-  if (!profile || !path) return fail_null(profile ? "the path" : "the profile");
-  const std::string text = profile->profile->trace_json();
-  const coil::Status status = coil::write_file(path, {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
-  return status.ok() ? COIL_OK : fail(status.error());
-} catch (...) {
-  return fail_exception();
-}
-
-const char* coil_profile_table(coil_profile* profile) try {
-  if (!profile) return "";
-  profile->table = profile->profile->table_json();
-  return profile->table.c_str();
-} catch (...) {
-  return "";
-}
-
-void coil_profile_free(coil_profile* profile) { delete profile; }
 
 }  // extern "C"

@@ -42,19 +42,27 @@ Status Context::use(std::shared_ptr<State> state) {
 }
 
 int32_t Context::bind(const CoilTensorView* inputs, int32_t num_inputs, int32_t num_outputs, CoilError* error) {
+  fault_.input = -1, fault_.ndim = 0;
   if (num_inputs > 0 && !inputs) return fail(error, ErrorCode::input_null, "the array of inputs is null");
-  if (code_.bind(inputs, num_inputs, symbols_.data(), error) != 0) return error->code;
+  if (code_.bind(inputs, num_inputs, symbols_.data(), error) != 0) return fail_bind(inputs, num_inputs, error);
   if (num_outputs != code_.num_outputs)
     return fail(error, ErrorCode::output_mismatch, "the program has %d outputs, the caller passes %d", code_.num_outputs, num_outputs);
   return check_written(inputs, error);
 }
 
+// Words and fields of one look, which may be another than that of bind: numbers in memory may change meanwhile.
+[[gnu::noinline, gnu::cold]] int32_t Context::fail_bind(const CoilTensorView* inputs, int32_t num_inputs, CoilError* error) {
+  if (code_.find_fault) code_.find_fault(inputs, num_inputs, symbols_.data(), &fault_, error);
+  return error->code;
+}
+
 // What the program writes to of its inputs no other input may show: it is read in any order.
-int32_t Context::check_written(const CoilTensorView* inputs, CoilError* error) const {
+int32_t Context::check_written(const CoilTensorView* inputs, CoilError* error) {
   for (const int32_t i : written_inputs_) {
     const Span written = span_of(inputs[i]);
     for (int32_t j = 0; j < code_.num_inputs; j++) {
       if (i == j || !written.meets(span_of(inputs[j]))) continue;
+      fault_.input = i;
       return fail(error, ErrorCode::output_mismatch,
                   "input '%s' (%d), which the program writes to: its memory overlaps that of input '%s' (%d); pass a copy of one of them", code_.inputs[i].name,
                   i, code_.inputs[j].name, j);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/cuda/sample_rules.h"
+#include "device/model_call.h"
 #include "runtime/call_recorder.h"
 #include "runtime/cuda_session.h"
 #include "runtime/model.h"
@@ -58,6 +59,9 @@ class Context {
   // The same without computing: describes the outputs (their data stays as it is) in memory of this context.
   int32_t infer(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error);
 
+  // Of the last call that failed: which of its inputs is at fault, and how it should lie.
+  const CoilInputFault& fault() const { return fault_; }
+
   int64_t arena_bytes() const { return arena_bytes_; }    // what the last run asked for
   int64_t output_bytes() const { return output_bytes_; }  // outputs of the last run in memory of this context
 
@@ -84,7 +88,8 @@ class Context {
   int32_t run_call(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error, void* stream);
   int32_t run_recorded(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs, CoilError* error, void* stream);
   int32_t bind(const CoilTensorView* inputs, int32_t num_inputs, int32_t num_outputs, CoilError* error);
-  int32_t check_written(const CoilTensorView* inputs, CoilError* error) const;
+  int32_t fail_bind(const CoilTensorView* inputs, int32_t num_inputs, CoilError* error);
+  int32_t check_written(const CoilTensorView* inputs, CoilError* error);
   void set_shape(int32_t i, const int64_t* sizes, const int64_t* strides);
   const int64_t* dims_of(int32_t i, bool ours) const;
   void shape_output(int32_t i, const int64_t* symbols);
@@ -102,7 +107,7 @@ class Context {
   int32_t drop_lost(int32_t code);
   int32_t fail_arena(const CoilError& reason, CoilError* error) const;
   int32_t call_code(void* stream, CoilError* error);
-  bool is_late(int32_t i) const { return code_.late_outputs && code_.late_outputs[i]; }
+  bool is_late(int32_t i) const { return cd::is_late(code_, i); }
   // CoilCall.allocate.
   int32_t allocate(int32_t output, int64_t bytes, const int64_t* symbols, void** data, CoilError* error) noexcept;
   int32_t allocate_scratch(int64_t bytes, void** data, CoilError* error);
@@ -132,6 +137,7 @@ class Context {
   std::unique_ptr<CudaSession> session_;          // on CUDA, once prepared
   int64_t arena_bytes_ = 0;
   int64_t output_bytes_ = 0;
+  CoilInputFault fault_ = {-1, 0, {}};
   std::unique_ptr<CallRecorder> recorder_;  // once a call was watched
   CallRecorder* watching_ = nullptr;        // during a call that is recorded
 };

@@ -136,7 +136,7 @@ int32_t Context::check_wish(int32_t i, const int64_t* symbols, CoilError* error)
   const int64_t *sizes = dims_of(i, false), *strides = sizes + desc.ndim;
   const bool rank_fits = wish.ndim == desc.ndim && (wish.sizes || !wish.ndim);
   if (session_ && rank_fits) {
-    if (int32_t code = session_->check_place("output", desc.name, code_.num_inputs + i, wish, error)) return code;
+    if (int32_t code = session_->check_place("output", desc.name, i, code_.num_inputs + i, wish, error)) return code;
   }
   const bool fits = rank_fits && wish.dtype == desc.dtype && wish.device_type == code_.device_type &&
                     reinterpret_cast<uintptr_t>(wish.data) % static_cast<uintptr_t>(element_bytes(desc.dtype)) == 0 && same_layout(wish, sizes, strides);
@@ -248,7 +248,10 @@ int32_t Context::check_overlap(int32_t o, CoilError* error) const {
 int32_t Context::check_places(const CoilTensorView* inputs, CoilError* error) {
   for (int32_t i = 0; i < code_.num_inputs; i++) {
     if (inputs[i].device_type == COIL_CPU) continue;  // bind has agreed
-    if (int32_t code = session_->check_place("input", code_.inputs[i].name, i, inputs[i], error)) return code;
+    if (int32_t code = session_->check_place("input", code_.inputs[i].name, i, i, inputs[i], error)) {
+      fault_.input = i;
+      return code;
+    }
   }
   return 0;
 }

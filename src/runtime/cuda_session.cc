@@ -43,20 +43,11 @@ Result<std::unique_ptr<CudaSession>> CudaSession::make(const Model& model) {
   std::unique_ptr<CudaSession> session(new CudaSession(model));
   const cd::CudaDriver& driver = session->driver_;
   const cd::CudaScope scope(&driver, model.cuda()->context());
-  void* host = nullptr;
-  cd::CudaAddress device = 0;
-  cd::CudaResult result = driver.allocate_host(&host, sizeof(int32_t), cd::kCudaHostPortable | cd::kCudaHostMapped);
-  session->flag_ = static_cast<int32_t*>(host);
-  if (result == cd::kCudaSuccess) {
-    *session->flag_ = 0;
-    result = driver.host_address(&device, host, 0);
-  }
-  if (result != cd::kCudaSuccess) {
+  if (const cd::CudaResult result = cd::cuda_make_flag(driver, &session->flag_)) {
     CoilError error;
     cd::cuda_fail(&driver, result, &error, "no pinned memory for a context");
-    return Error{static_cast<ErrorCode>(error.code), error.message, "", ""};
+    return error_of(error);
   }
-  session->device_flag_ = reinterpret_cast<int32_t*>(device);
   return session;
 }
 
@@ -64,16 +55,16 @@ CudaSession::~CudaSession() {
   const cd::CudaScope scope(&driver_, model_.cuda()->context());
   if (used_) driver_.synchronise();  // kernels of the last call may still write to the flag
   if (event_) driver_.delete_event(event_);
-  if (flag_) driver_.free_host(flag_);
+  cd::cuda_free_flag(driver_, &flag_);
 }
 
-int32_t CudaSession::check_place(const char* kind, const char* name, int32_t slot, const CoilTensorView& view, CoilError* error) {
+int32_t CudaSession::check_place(const char* kind, const char* name, int32_t number, int32_t slot, const CoilTensorView& view, CoilError* error) {
   const DeviceId here = model_.cuda()->id();
-  const auto head = [&] { return std::string(kind) + " '" + name + "' is on "; };
-  const auto tail = [&] { return ", the model was opened on " + device_text(here) + "; move it there, or open the model on its device"; };
+  const auto head = [&] { return std::string(kind) + " '" + name + "' (" + std::to_string(number) + ") is on "; };
+  const auto tail = [&] { return ", the model is on " + device_text(here) + "; move it there, or open the model on its device"; };
   if (view.device_type != COIL_CUDA)
     return fail(error, ErrorCode::input_device, head() + (view.device_type == COIL_CPU ? "the CPU" : "another kind of device") + tail());
-  if (view.device_index != here.index) return fail(error, ErrorCode::input_device, head() + device_text({COIL_CUDA, view.device_index}) + tail());
+  if (int32_t code = cd::cuda_check_ordinal(kind, name, number, view.device_index, here.index, error)) return code;
   const void*& known = known_[static_cast<size_t>(slot)];
   if (known == view.data || is_empty(view)) return 0;
   const Place place = place_of(driver_, view.data);
@@ -87,29 +78,9 @@ int32_t CudaSession::check_place(const char* kind, const char* name, int32_t slo
   return 0;
 }
 
-// What kernels reported since somebody looked. `when` stands before the words for it.
-int32_t CudaSession::take_flag(const char* when, CoilError* error) {
-  const int32_t flag = __atomic_load_n(flag_, __ATOMIC_ACQUIRE);
-  if (__builtin_expect(flag == 0, true)) return 0;
-  __atomic_store_n(flag_, 0, __ATOMIC_RELEASE);
-  CoilError words{};
-  if (model_.code().flag_error) model_.code().flag_error(flag, &words);
-  if (!words.code) {
-    words.code = static_cast<int32_t>(ErrorCode::input_value);
-    std::snprintf(words.message, sizeof words.message, "a kernel reported fault %d in the data", flag);
-  }
-  return fail(error, static_cast<ErrorCode>(words.code), when + std::string(words.message));
-}
-
-bool CudaSession::is_captured(void* stream) const {
-  int32_t capturing = 0;
-  driver_.is_capturing(stream, &capturing);
-  return capturing != 0;
-}
-
 // Calls of a context share its memory: a call on another stream than the last one's has to come after it.
 int32_t CudaSession::order(void* stream, CoilError* error) {
-  if (is_captured(stream)) return 0;  // a captured graph cannot wait for work outside; its owner orders the replays
+  if (is_captured(stream)) return 0;
   cd::CudaResult result;
   if (event_) {
     result = driver_.wait_event(stream, event_, 0);
@@ -122,11 +93,11 @@ int32_t CudaSession::order(void* stream, CoilError* error) {
 
 // The flag stays up until the call that raised it is over: what it holds back (device/cuda/commit.h) may not have run yet.
 int32_t CudaSession::take_earlier_flag(void* stream, CoilError* error) {
-  if (__builtin_expect(__atomic_load_n(flag_, __ATOMIC_ACQUIRE) == 0, true)) return 0;
+  if (!cd::cuda_is_raised(flag_)) return 0;
   if (used_ && !is_captured(stream)) {
     if (const int32_t code = model_.cuda()->synchronise(stream_, error)) return code;
   }
-  return take_flag("an earlier call of this context: ", error);
+  return cd::cuda_take_flag(model_.code(), flag_, "an earlier call of this context: ", error);
 }
 
 int32_t CudaSession::begin(void* stream, State* state, CoilError* error) {
@@ -156,7 +127,7 @@ int32_t CudaSession::synchronise(CoilError* error) {
   if (used_) {
     if (const int32_t code = model_.cuda()->synchronise(stream_, error)) return code;
   }
-  return take_flag("", error);
+  return cd::cuda_is_raised(flag_) ? cd::cuda_take_flag(model_.code(), flag_, "", error) : 0;
 }
 
 }  // namespace coil::runtime

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "device/cuda_call.h"
 #include "runtime/model.h"
 
 namespace coil::runtime {
@@ -18,9 +19,9 @@ class CudaSession {
   CudaSession(const CudaSession&) = delete;
   CudaSession& operator=(const CudaSession&) = delete;
 
-  // Whether the tensor `name` (input or output; `slot` is a number of it among both) lies on the model's device. Looks at the
+  // Whether the tensor `name` (input or output `number`; `slot` is a number of it among both) lies on the model's device. Looks at the
   // tensor's words and, when the address is not that of the slot's last call, asks the driver. COIL-E206.
-  int32_t check_place(const char* kind, const char* name, int32_t slot, const CoilTensorView& view, CoilError* error);
+  int32_t check_place(const char* kind, const char* name, int32_t number, int32_t slot, const CoilTensorView& view, CoilError* error);
 
   // Before a call is enqueued on `stream`: fails when a former call was found at fault, and orders this one after the former
   // calls on other streams, with which it shares memory. After: what the next one needs for it. state: that of the call, or null.
@@ -30,24 +31,22 @@ class CudaSession {
   // What the kernels of calls that are over found at fault; waits for nothing where they found nothing.
   int32_t check(CoilError* error) { return take_earlier_flag(stream_, error); }
 
-  bool is_captured(void* stream) const;
+  bool is_captured(void* stream) const { return cd::cuda_is_captured(driver_, stream); }
 
   // Waits for the last call's stream, then tells what its kernels found at fault.
   int32_t synchronise(CoilError* error);
 
-  int32_t* flag() const { return device_flag_; }  // for kernels
+  int32_t* flag() const { return flag_.device; }  // for kernels
   void* stream() const { return stream_; }        // of the last call
 
  private:
   explicit CudaSession(const Model& model);
-  int32_t take_flag(const char* when, CoilError* error);
   int32_t take_earlier_flag(void* stream, CoilError* error);
   int32_t order(void* stream, CoilError* error);
 
   const Model& model_;
   const cd::CudaDriver& driver_;
-  int32_t* flag_ = nullptr;  // as the CPU sees it
-  int32_t* device_flag_ = nullptr;
+  cd::CudaFlag flag_;
   std::vector<const void*> known_;  // addresses that were found to be the device's, one a slot
   void* stream_ = nullptr;
   bool used_ = false;

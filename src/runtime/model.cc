@@ -1,7 +1,6 @@
 // See model.h.
 #include "runtime/model.h"
 
-#include <cstring>
 #include <map>
 #include <tuple>
 
@@ -9,6 +8,7 @@
 #include "base/env.h"
 #include "base/hash.h"
 #include "base/host_machine.h"
+#include "device/model_call.h"
 #include "runtime/kernel_table.h"
 #include "runtime/perf_dump.h"
 #include "runtime/profile.h"
@@ -39,12 +39,7 @@ Status check_shared_constants(const CoilModel& code, std::span<const uint8_t> bl
   if (blob.size() < code.constants_bytes)
     return Error{ErrorCode::bad_package,
                  "the programs' constants have " + std::to_string(blob.size()) + " bytes, the code expects at least " + std::to_string(code.constants_bytes)};
-  CoilConstantsTrailer t;
-  for (uint64_t end = blob.size(); end >= code.constants_bytes + sizeof t; end -= sizeof t) {
-    std::memcpy(&t, blob.data() + end - sizeof t, sizeof t);
-    if (std::memcmp(t.magic, COIL_CONSTANTS_MAGIC, sizeof t.magic) != 0) break;
-    if (t.hash == code.constants_hash) return ok_status();
-  }
+  if (cd::has_trailer(code, blob.data(), blob.size())) return ok_status();
   return Error{ErrorCode::bad_package, "the constants belong to another compile of the program", "", "compile the programs again"};
 }
 
@@ -81,10 +76,7 @@ Status check_constants(const CoilModel& code, std::span<const uint8_t> blob) {
   if (!trailer && blob.size() != code.constants_bytes)
     return Error{ErrorCode::bad_package,
                  "the constants have " + std::to_string(blob.size()) + " bytes, the code expects " + std::to_string(code.constants_bytes)};
-  if (!trailer) return ok_status();
-  CoilConstantsTrailer t;
-  std::memcpy(&t, blob.data() + code.constants_bytes, sizeof t);
-  if (std::memcmp(t.magic, COIL_CONSTANTS_MAGIC, sizeof t.magic) != 0 || t.hash != code.constants_hash)
+  if (trailer && !cd::has_trailer(code, blob.data(), blob.size()))
     return Error{ErrorCode::bad_package, "the constants belong to another compile of the model", "", "compile the program again"};
   return ok_status();
 }

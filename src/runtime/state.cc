@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/model_call.h"
 #include "runtime/model.h"
 #include "runtime/saved_state.h"
 
@@ -29,8 +30,6 @@ std::vector<SavedRun> touched(const uint8_t* data, int64_t bytes) {
   if (got != size) return all;
   return runs_of_pages(bytes, [&](int64_t at, int64_t) { return (entries[static_cast<size_t>(at / kSavedPage)] >> 62) != 0; });
 }
-
-uint64_t stored_bytes(const CoilModel& code) { return std::min(code.state_bytes, code.constants_bytes - code.state_offset); }
 
 }  // namespace
 
@@ -111,7 +110,7 @@ Status State::fill(const uint8_t* from, int64_t bytes) {
 Status State::reset() {
   std::lock_guard lock(mutex_);
   TRY_STATUS(wait());
-  return fill(model_.constants() + model_.code().state_offset, static_cast<int64_t>(stored_bytes(model_.code())));
+  return fill(model_.constants() + model_.code().state_offset, static_cast<int64_t>(cd::stored_state(model_.code())));
 }
 
 Result<std::unique_ptr<State>> State::fork() {
@@ -182,7 +181,7 @@ Status State::write(int64_t begin, std::span<const uint8_t> from) {
 Status State::reset(int64_t begin, int64_t bytes) {
   std::lock_guard lock(mutex_);
   TRY_STATUS(wait());
-  const auto stored = static_cast<int64_t>(stored_bytes(model_.code()));
+  const auto stored = static_cast<int64_t>(cd::stored_state(model_.code()));
   const int64_t known = std::clamp<int64_t>(stored - begin, 0, bytes);  // of the part, in the package; the rest is zero
   const uint8_t* from = model_.constants() + model_.code().state_offset + begin;
   if (model_.cuda()) {

@@ -6,6 +6,7 @@
 
 #include "loop/guard_positions.h"
 #include "loop/join_rows.h"
+#include "loop/templates/template.h"
 #include "schedule/lets.h"
 #include "schedule/work.h"
 
@@ -44,7 +45,7 @@ class EarlyChecks::Finder {
     for (const Axis& axis : k.axes) sizes.push_back(axis.size);
     return look_at(k.stmts, sizes);
   }
-  bool look_at(const TemplateKernel& k) { return !std::holds_alternative<GroupedGemm>(k.def) && look_at(k.epilogue, k.result_sizes); }
+  bool look_at(const TemplateKernel& k) { return !checks_data(k.def) && look_at(k.epilogue, k.result_sizes); }
   bool look_at(const SortKernel& k) { return !may_fail(k.body); }
   bool look_at(const LibraryKernel& k) { return cannot_fail(k.def); }
   bool look_at(const CopyKernel&) { return true; }

@@ -234,11 +234,11 @@ class LayoutChooser {
     id = whole.buffer;
   }
 
-  void legalise_library(Loop& loop, Library& call) {
+  void legalise_def(Loop& loop, Library& call) {
     for (BufferId& id : call.inputs) make_dense(id, loop);
   }
 
-  void legalise_region(Loop& loop, Region& region) {
+  void legalise_def(Loop& loop, Region& region) {
     for (BufferId& id : region.initial) make_dense(id, loop);
     std::map<BufferId, BufferId> dense;
     for (RegionPart& part : region.parts) {
@@ -255,19 +255,17 @@ class LayoutChooser {
     return simplify_index(linear_offset(pool(), program_.buffer(operand.buffer), operand.coordinates), {operand_ranges(user)});
   }
 
+  // A template that lacks its part here does not compile.
   void legalise(Loop& loop) {
-    if (auto* gemm = std::get_if<Gemm>(&loop.def)) legalise_gemm(loop, *gemm);
-    if (auto* grouped = std::get_if<GroupedGemm>(&loop.def)) legalise_grouped(loop, *grouped);
-    if (auto* conv = std::get_if<Conv2d>(&loop.def)) legalise_conv(loop, *conv);
-    if (auto* attention = std::get_if<Attention>(&loop.def)) legalise_attention(loop, *attention);
-    if (auto* library = std::get_if<Library>(&loop.def)) legalise_library(loop, *library);
-    if (auto* region = std::get_if<Region>(&loop.def)) legalise_region(loop, *region);
-    if (auto* call = std::get_if<UserCall>(&loop.def)) legalise_user(loop, *call);
+    visit_template(loop.def, [&](auto& def) { legalise_def(loop, def); });
+    if (auto* library = std::get_if<Library>(&loop.def)) legalise_def(loop, *library);
+    if (auto* region = std::get_if<Region>(&loop.def)) legalise_def(loop, *region);
+    if (auto* call = std::get_if<UserCall>(&loop.def)) legalise_def(loop, *call);
   }
 
   // What the kernel reads has strides, and where it asks for that those of dense rows (from wherever they begin). What it writes to is
   // copied into its result, which takes any strides.
-  void legalise_user(Loop& loop, UserCall& call) {
+  void legalise_def(Loop& loop, UserCall& call) {
     for (size_t i = 0; i < call.args.size(); ++i) {
       auto* t = std::get_if<UserCall::Tensor>(&call.args[i]);
       if (!t || !t->operand.buffer.valid()) continue;
@@ -286,7 +284,7 @@ class LayoutChooser {
     }
   }
 
-  void legalise_gemm(Loop& loop, Gemm& g) {
+  void legalise_def(Loop& loop, Gemm& g) {
     const int m0 = static_cast<int>(g.batch.size()), n0 = m0 + static_cast<int>(g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
     const auto fix = [&](Operand& x, int first, const std::vector<Expr>& rows, const std::vector<Expr>& others) {
       const Expr offset = offset_of(x, loop.def);
@@ -315,7 +313,7 @@ class LayoutChooser {
   }
 
   // Operands have strides; the ends are a list.
-  void legalise_grouped(Loop& loop, GroupedGemm& g) {
+  void legalise_def(Loop& loop, GroupedGemm& g) {
     const std::vector<Expr> sizes = operand_ranges(loop.def);
     const auto fix = [&](Operand& x, const std::vector<int>& vars) {
       const Expr offset = offset_of(x, loop.def);
@@ -333,7 +331,7 @@ class LayoutChooser {
   }
 
   // The template reads unit-stride channels, or gathers from few channels.
-  void legalise_conv(Loop& loop, Conv2d& c) {
+  void legalise_def(Loop& loop, Conv2d& c) {
     legalise_conv_weight(loop, c);
     const Expr offset = offset_of(c.x, loop.def);
     bool ok = true;
@@ -359,7 +357,7 @@ class LayoutChooser {
     c.weight = whole.buffer;
   }
 
-  void legalise_attention(Loop& loop, Attention& a) {
+  void legalise_def(Loop& loop, Attention& a) {
     group_heads(pool(), a, {operand_ranges(loop.def)});
     const auto fix = [&](Operand& x, const std::vector<Expr>& sizes, bool unit_column) {
       const Expr offset = offset_of(x, loop.def);

@@ -11,6 +11,7 @@
 #include "schedule/panel_lookups.h"
 #include "schedule/past_keys.h"
 #include "schedule/renumber.h"
+#include "schedule/template_operands.h"
 #include "schedule/verify_plan.h"
 #include "schedule/weights.h"
 #include "schedule/written_rows.h"
@@ -303,60 +304,11 @@ class Planner {
     k.result_sizes = out.sizes;
     k.result_offset = linear_offset(pool(), out, variables(pool(), out.sizes.size()));
     k.acc = TempId(0);
-    const std::vector<Expr> ranges = operand_ranges(k.def);
-    const auto operand = [&](const Operand& x) {
-      k.operands.push_back({x.buffer, simplify_index(linear_offset(pool(), program_.buffer(x.buffer), x.coordinates), {ranges})});
-    };
-    if (const auto* gemm = std::get_if<Gemm>(&k.def)) {
-      operand(gemm->a);
-      operand(gemm->b);
-      const bool packed = weights_.pack_gemm_weight(k, *gemm);
-      CHECK(packed || !is_int(program_.buffer(gemm->b.buffer).dtype), "a quantised weight that cannot be packed");
-      if (gemm->quantised) add_scales(k, *gemm->quantised);
-    } else if (const auto* grouped = std::get_if<GroupedGemm>(&k.def)) {
-      operand(grouped->a);
-      operand(grouped->b);
-      if (grouped->kind == GroupedGemm::Kind::rows) weights_.pack_gemm_weight(k, in_batches(*grouped));
-      k.operands.push_back({grouped->ends, pool().index(0)});
-    } else if (const auto* conv = std::get_if<Conv2d>(&k.def)) {
-      operand(conv->x);
-      weights_.add_conv_weight(k, *conv);
-    } else {
-      const auto& attention = std::get<Attention>(k.def);
-      const auto joined = past_keys_.attentions.find(group.loops[0]);
-      const bool joins = joined != past_keys_.attentions.end();
-      operand(attention.q);
-      operand(joins ? joined->second.k : attention.k);
-      operand(joins ? joined->second.v : attention.v);
-      if (attention.mask) operand(*attention.mask);
-      if (joins) k.past = past_of(joined->second);
-    }
+    operands_.add(k, group.loops[0]);
     const Expr bytes = target_.template_scratch ? target_.template_scratch(plan_, k) : Expr();
     if (bytes) k.scratch = scratch_buffer(first.op + "_scratch", DType::u8, bytes);
     if (group.loops.size() > 1 || !stores_itself(k)) add_epilogue(k, group);
     return k;
-  }
-
-  PastKeys past_of(const PastKeysPlan::Join& j) {
-    const auto operand = [&](const Operand& x) {
-      return PlanOperand{x.buffer, simplify_index(linear_offset(pool(), program_.buffer(x.buffer), x.coordinates), {})};
-    };
-    return {j.rows, operand(j.past_k), operand(j.past_v), j.keep_k, j.keep_v};
-  }
-
-  // The tables that follow a and b; zero points of 0 are none.
-  void add_scales(TemplateKernel& k, const Gemm::Quantised& q) {
-    Gemm::Quantised kept = q;
-    if (q.zero.valid() && program_.buffer(q.zero).kind == BufferInfo::Kind::constant) {
-      const std::span<const uint8_t> bytes = program_.buffer(q.zero).data.bytes;
-      if (std::all_of(bytes.begin(), bytes.end(), [](uint8_t b) { return b == 0; })) kept.zero = BufferId();
-    }
-    const auto given = [&](BufferId id) { return id.valid() && program_.buffer(id).kind != BufferInfo::Kind::constant; };
-    const bool packed = !given(kept.scale) && !given(kept.zero);
-    for (BufferId id : {kept.scale, kept.zero}) {
-      if (id.valid()) k.operands.push_back({packed ? weights_.packed_table(id) : id, pool().index(0)});
-    }
-    std::get<Gemm>(k.def).quantised = kept;
   }
 
   // The templates' own stores know one layout each: rows of columns (gemm), dense channels-last (convolution), rows (attention); and one
@@ -397,6 +349,7 @@ class Planner {
   std::vector<bool> stored_;
   WeightPacker weights_;
   PastKeysPlan past_keys_;
+  TemplateOperands operands_{program_, weights_, past_keys_};
   std::vector<std::pair<BufferId, BufferId>> in_parts_;  // buffers of regions' parts, and what holds their memory
 };
 

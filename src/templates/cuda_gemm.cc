@@ -69,7 +69,7 @@ CudaVariant wgmma_variant(const GemmProblem& p, const TileChoice& c) {
 
 CudaVariant variant_of(const GemmProblem& p, const TileChoice& c) {
   const GemmTile& t = *c.tile;
-  CudaVariant v = t.kind == TileKind::simt || t.kind == TileKind::mma ? plain_variant(p, c) : wgmma_variant(p, c);
+  CudaVariant v = t.kind == TileKind::simt || is_mma(t.kind) ? plain_variant(p, c) : wgmma_variant(p, c);
   if (p.facts.tf32 && t.kind != TileKind::simt) v.name = "tf32_" + v.name;
   if (c.split > 1) v.name += fmt::format("_split{}", c.split);
   v.threads = t.threads + (turns_of(p, t) - 1) * t.bm * 2;
@@ -305,7 +305,8 @@ static int32_t kind_of(const TileChoice& c) {
   constexpr int32_t kPersistent[] = {kWgmma, kWgmmaPair, kWgmmaSide, kWgmmaSquare}, kTile[] = {kWgmmaTile, kWgmmaTilePair, kWgmmaTileSide, kWgmmaTileSquare};
   switch (c.tile->kind) {
     case TileKind::simt: return kCudaCores;
-    case TileKind::mma: return kMmaSync;
+    case TileKind::mma:
+    case TileKind::mma_short: return kMmaSync;
     case TileKind::wgmma: return kPersistent[shape];
     case TileKind::wgmma_split: return kTile[shape];
     case TileKind::wgmma_copy: return kWgmmaCopy;

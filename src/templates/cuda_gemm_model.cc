@@ -1,5 +1,4 @@
-// See cuda_gemm_model.h. The model's constants are fitted to times on an H200 for the Hopper kernels and are scaled guesses elsewhere; only
-// ratios matter.
+// See cuda_gemm_model.h. The constants of the wgmma kernels' time are in cuda_gemm_times.h.
 #include "templates/cuda_gemm_model.h"
 
 #include <algorithm>
@@ -41,12 +40,12 @@ constexpr GemmTile kMmaTiles[] = {
     {TileKind::mma, 64, 64, 64, 32, 32, 4, 1, 128, 1, 400},
     {TileKind::mma, 32, 64, 64, 16, 32, 4, 1, 128, 1, 230},
 };
-// For products of a few steps, which no pipeline makes faster: as little as can be around them, and many blocks on a multiprocessor.
+// As little as can be around the steps, and many blocks on a multiprocessor.
 constexpr GemmTile kShortTiles[] = {
-    {TileKind::mma, 128, 64, 32, 64, 32, 2, 1, 128, 1, 0},
-    {TileKind::mma, 128, 32, 32, 32, 32, 2, 1, 128, 1, 0},
-    {TileKind::mma, 64, 64, 32, 32, 32, 2, 1, 128, 1, 0},
-    {TileKind::mma, 64, 32, 32, 32, 32, 2, 1, 64, 1, 0},
+    {TileKind::mma_short, 128, 64, 32, 64, 32, 2, 1, 128, 1, 0},
+    {TileKind::mma_short, 128, 32, 32, 32, 32, 2, 1, 128, 1, 0},
+    {TileKind::mma_short, 64, 64, 32, 32, 32, 2, 1, 128, 1, 0},
+    {TileKind::mma_short, 64, 32, 32, 32, 32, 2, 1, 64, 1, 0},
 };
 constexpr int64_t kShort = 96;  // elements along k
 constexpr GemmTile kTf32Tiles[] = {
@@ -94,21 +93,21 @@ constexpr GemmTile kCopyTiles[] = {
 int loaded_columns(const GemmProblem& p, const GemmTile& t) { return static_cast<int>(cd::wgmma_columns(t.bn, p.b_k)); }
 
 // What a's rows cost of the L2 cache's lines: pieces of 128 bytes that begin between multiples of 32 more than others, between those of 128 a little.
-double lines_of_a(const GemmProblem& p, const GemmTile& t) {
+double lines_of_a(const GemmProblem& p, const GemmTile& t, const WgmmaTimes& w) {
   if (classes_of(p, t) == 1) return 1.0;
-  return *known(p.facts.a_row) % 2 != 0 ? 1.6 : 1.05;
+  return *known(p.facts.a_row) % 2 != 0 ? w.odd_halves : w.odd_words;
 }
 
 // Nanoseconds of a step of odd rows: they pass through registers, its words before its products may begin.
-double through_registers(const GemmProblem& p, const GemmTile& t) {
+double through_registers(const GemmProblem& p, const GemmTile& t, const WgmmaTimes& w) {
   if (classes_of(p, t) == 1) return 0;
-  if (turns_of(p, t) == 2) return 133 + 0.0066 * t.bm * t.bn + (*known(p.facts.a_row) % 2 != 0 ? 58 : 0);
-  return (t.bm == 64 ? 165 : 206) + 0.009 * t.bm * t.bn;
+  if (turns_of(p, t) == 2) return w.turn + w.turn_element * t.bm * t.bn + (*known(p.facts.a_row) % 2 != 0 ? w.turn_halves : 0);
+  return (t.bm == 64 ? w.through : w.through_tall) + w.through_element * t.bm * t.bn;
 }
 
 // Nanoseconds of the wgmma kernels. A step of 128 bytes along k is bound by the tensor cores or by what a multiprocessor or the L2 cache moves;
 // starting a kernel, filling the pipeline and finishing a tile take their time beside.
-double wgmma_time(const GemmProblem& p, const TileChoice& c) {
+double wgmma_time(const GemmProblem& p, const TileChoice& c, const WgmmaTimes& w) {
   const GemmTile& t = *c.tile;
   // Clusters lie within a part of the chip; fours leave some of most parts over: an H200 runs 30 or 31 of them at once.
   const bool fours = c.down * c.across * c.split > 2 && (c.down * c.across > 1 || classes_of(p, t) > 1);
@@ -117,33 +116,34 @@ double wgmma_time(const GemmProblem& p, const TileChoice& c) {
   const int64_t blocks =
       tiles(p.m, int64_t{t.bm} * c.down) * c.down * tiles(p.n, int64_t{t.bn} * c.across) * c.across * std::max<int64_t>(p.batch, 1) * c.split;
   const double busy = static_cast<double>(std::min<int64_t>(blocks, sms)), bytes = 128.0 * (t.bm + loaded_columns(p, t));
-  // 128 columns are loaded for 96 where columns are contiguous: of both operands, and half of what is too much is a neighbour's too.
-  const double neighbours = t.bm == 192 && t.bn == 96 && !p.a_k && !p.b_k ? 0.88 : 1.0;
-  const double lines = 128.0 * (t.bm * lines_of_a(p, t) / c.across + loaded_columns(p, t) / static_cast<double>(c.down)) * neighbours;
-  // Three warpgroups: fitted to 42 products of training steps, whose best tile the model then misses by 1 % in the mean.
-  const double shape = t.bm == 192 ? (t.bn == 192 ? 1.03 : 1.07) : t.bn == 192 ? 1.06 : 1.0;
-  const double tensor = t.bm * t.bn * (busy > 0.9 * sms && p.k >= 2048 ? 0.0197 : 0.018) * shape;
-  const double sharing = c.down * c.across == 1 ? 1.0 : classes_of(p, t) > 1 ? 1.05 : c.down > 1 ? 0.99 : 1.0;
-  const double through = through_registers(p, t), from_cache = turns_of(p, t) == 2 ? 17500 : through > 0 && t.bm * t.bn <= 64 * 160 ? 13400 : 11800;
-  // At 1280 columns and k = 3420 126 blocks of 64 x 96 take 17.3 us, 112 of them 13.4: measured, not explained.
-  const double crowd = turns_of(p, t) == 2 && t.bn == 96 && busy > 120 ? 1.3 : 1.0;
-  const double step = std::max({tensor, through, bytes / (copies ? 37 : 127), lines * busy / from_cache}) * sharing * crowd;
+  const double neighbours = t.bm == 192 && t.bn == 96 && !p.a_k && !p.b_k ? w.neighbours : 1.0;
+  const double lines = 128.0 * (t.bm * lines_of_a(p, t, w) / c.across + loaded_columns(p, t) / static_cast<double>(c.down)) * neighbours;
+  const double shape = t.bm == 192 ? (t.bn == 192 ? w.tall_192 : w.tall) : t.bn == 192 ? w.wide : 1.0;
+  const bool in_turn = turns_of(p, t) == 2, crowded = busy > 0.91 * multiprocessors(p.sm);
+  const double tensor = t.bm * t.bn * (busy > 0.9 * sms && p.k >= 2048 ? w.element_hot : w.element) * shape;
+  const double sharing = c.down * c.across == 1 ? 1.0 : classes_of(p, t) > 1 ? w.share_odd : c.down > 1 ? w.share_down : 1.0;
+  const double through = through_registers(p, t, w);
+  const double from_cache = in_turn ? w.from_cache_turns : through > 0 && t.bm * t.bn <= 64 * 160 ? w.from_cache_odd : w.from_cache;
+  const double crowd = in_turn && t.bn == 96 && crowded ? w.crowd : 1.0;
+  const double step = std::max({tensor, through, bytes / (copies ? w.copied_in : w.taken_in), lines * busy / from_cache}) * sharing * crowd;
   const double steps = static_cast<double>(tiles(tiles(std::max<int64_t>(p.k, 1), p.step()), c.split));
-  const double alone = 170 + 9.1 * t.bn * t.bm / 128 + (c.split > 1 ? (through > 0 ? 2800 : 2200) + 0.085 * t.bm * t.bn * std::log2(c.split) : 0);
-  const double in_turns = 1630 + 22.7 * t.bn * t.bm / 128 + (c.split > 1 ? 1000 + 0.015 * t.bm * t.bn * std::log2(c.split) : 0);
-  // Rows that one wide store after another does not fill are finished a few columns at a time: 2048 x 10001 x 768 with a bias takes 84 us, as this says.
-  const double narrow = p.n % (16 / p.size()) != 0 ? 4 : 1;
-  const double finish = (turns_of(p, t) == 2 ? in_turns : alone) * narrow;
+  const double alone = w.finish + w.finish_element * t.bn * t.bm +
+                       (c.split > 1 ? (through > 0 ? w.split_odd : w.split) + w.split_element * t.bm * t.bn * std::log2(c.split) : 0);
+  const double in_turns =
+      w.finish_turns + w.finish_turns_element * t.bn * t.bm + (c.split > 1 ? w.split_turns + w.split_turns_element * t.bm * t.bn * std::log2(c.split) : 0);
+  // Rows that one wide store after another does not fill are finished a few columns at a time.
+  const double narrow = p.n % (16 / p.size()) != 0 ? w.finish_narrow : 1;
+  const double finish = (in_turn ? in_turns : alone) * narrow;
   // With all of its stages: fitted so. What more blocks there are with fewer of them does not change which tile is best.
   const int64_t staged = classes_of(p, t) > 1 ? shared_bytes(p, c) : cd::gemm_wgmma_split_shared(t.bm, t.bn, loaded_columns(p, t), t.stages, 1);
   const int64_t resident = persistent ? 1 : std::max<int64_t>(1, cuda_machine(p.sm).shared_bytes / (staged + 1024));
   const double turns = static_cast<double>(tiles(blocks, sms)), ends = static_cast<double>(tiles(blocks, sms * resident));
   // From memory at least once; few multiprocessors do not draw all that it can give.
-  const double memory = p.size() * static_cast<double>((p.m + p.n) * p.k * std::max<int64_t>(p.batch, 1)) / std::min(cuda_machine(p.sm).memory, busy * 40);
+  const double memory = p.size() * static_cast<double>((p.m + p.n) * p.k * std::max<int64_t>(p.batch, 1)) / std::min(cuda_machine(p.sm).memory, busy * w.drawn);
   const double compute = turns * steps * step;
-  // Many tiles of one step or two: filling and emptying the pipeline, which is all that there is, takes 1.9 times what it does beside other work.
-  const double alone_in_it = p.half() && p.k <= kShort && blocks >= 4 * sms ? 1.9 : 1.0;
-  return 1250 + alone_in_it * (std::max(compute, memory + 0.15 * compute) + ends * finish);
+  // Many tiles of one step or two: filling and emptying the pipeline is all that there is.
+  const double alone_in_it = p.half() && p.k <= kShort && blocks >= 4 * sms ? w.few_steps : 1.0;
+  return w.launch + alone_in_it * (std::max(compute, memory + w.beside_memory * compute) + ends * finish);
 }
 
 // Nanoseconds of kShortTiles on an H200, fitted to eight products of MobileNetV3's pixels and six of Swin's and LeViT's heads: of a block, its steps, and its
@@ -152,8 +152,6 @@ double short_time(const GemmProblem& p, const GemmTile& t) {
   const double blocks = static_cast<double>(tiles(p.m, t.bm) * tiles(p.n, t.bn) * std::max<int64_t>(p.batch, 1));
   return 2500 + std::max(1.0, blocks / multiprocessors(p.sm)) * (150 + 1.9 * (t.bm + t.bn) * static_cast<double>(tiles(p.k, t.bk)) + 0.06 * t.bm * t.bn);
 }
-
-bool is_short(const GemmTile& t) { return t.kind == TileKind::mma && t.stages == 2; }
 
 // Clocks on mma.sync and the CUDA cores: blocks in turn, each at the rate that its tile reaches.
 double plain_time(const GemmProblem& p, const TileChoice& c) {
@@ -220,7 +218,7 @@ int classes_of(const GemmProblem& p, const GemmTile& t) { return t.kind == TileK
 // In classes of rows a stage is left later: as many as there is room for beside what finishing a tile needs.
 int stages_of(const GemmProblem& p, const GemmTile& t) {
   const bool hopper = t.kind == TileKind::wgmma_split || t.kind == TileKind::wgmma_copy;
-  if (classes_of(p, t) == 1 && known(p.facts.k) && (hopper || t.kind == TileKind::mma)) {
+  if (classes_of(p, t) == 1 && known(p.facts.k) && (hopper || is_mma(t.kind))) {
     const int64_t steps = tiles(*known(p.facts.k), hopper ? p.step() : t.bk), least = t.kind == TileKind::wgmma_copy ? 3 : 2;
     return static_cast<int>(std::clamp<int64_t>(steps, std::min<int64_t>(least, t.stages), t.stages));
   }
@@ -264,16 +262,17 @@ int64_t shared_bytes(const GemmProblem& p, const TileChoice& c) {
   const int size = byte_size(p.facts.dtype), stages = stages_of(p, t), classes = classes_of(p, t);
   switch (t.kind) {
     case TileKind::simt: return cd::gemm_simt_shared(size, t.bm, t.bn, t.bk, t.wm, stages, t.slices, c.split > 1 || t.slices > 1);
-    case TileKind::mma: return cd::gemm_mma_shared(size, t.bm, t.bn, t.bk, stages);
+    case TileKind::mma:
+    case TileKind::mma_short: return cd::gemm_mma_shared(size, t.bm, t.bn, t.bk, stages);
     case TileKind::wgmma: return cd::gemm_wgmma_shared(t.bm, loaded_columns(p, t), stages, classes);
     default: return cd::gemm_wgmma_split_shared(t.bm, t.bn, loaded_columns(p, t), stages, classes);
   }
 }
 
-double time_of(const GemmProblem& p, const TileChoice& c) {
-  if (is_short(*c.tile)) return short_time(p, *c.tile);
+double time_of(const GemmProblem& p, const TileChoice& c, const WgmmaTimes& times) {
+  if (c.tile->kind == TileKind::mma_short) return short_time(p, *c.tile);
   if (c.tile->kind == TileKind::simt || c.tile->kind == TileKind::mma) return plain_time(p, c) / (p.sm == 90 && p.tensor() ? 1.4 : 1.755);
-  return wgmma_time(p, c);
+  return wgmma_time(p, c, times);
 }
 
 std::vector<const GemmTile*> possible_tiles(const GemmProblem& p, bool tma) {

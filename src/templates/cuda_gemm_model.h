@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "templates/cuda_gemm_times.h"
 #include "templates/cuda_variants.h"
 
 namespace coil::templates {
@@ -52,7 +53,9 @@ struct TileChoice;
 // The statements that fill the maps; boxes are what one of the blocks that share loads reads of a tile.
 std::string map_setup(const GemmProblem& p, int bm, int bn, const TileChoice& c);
 
-enum class TileKind : uint8_t { simt, mma, wgmma, wgmma_split, wgmma_copy };
+// mma_short: for products of a few steps, which no pipeline makes faster.
+enum class TileKind : uint8_t { simt, mma, mma_short, wgmma, wgmma_split, wgmma_copy };
+constexpr bool is_mma(TileKind kind) { return kind == TileKind::mma || kind == TileKind::mma_short; }
 
 struct GemmTile {
   TileKind kind;
@@ -72,7 +75,7 @@ int classes_of(const GemmProblem& p, const GemmTile& t);  // a_classes where TMA
 int stages_of(const GemmProblem& p, const GemmTile& t);
 int turns_of(const GemmProblem& p, const GemmTile& t);  // warpgroups that take a tile's steps along k in turns
 int64_t shared_bytes(const GemmProblem& p, const TileChoice& c);
-double time_of(const GemmProblem& p, const TileChoice& c);  // nanoseconds
+double time_of(const GemmProblem& p, const TileChoice& c, const WgmmaTimes& times = kWgmmaTimes);  // nanoseconds
 
 // How many neighbouring tiles' blocks may share loads: down, across.
 std::span<const std::pair<int, int>> shares_of(const GemmTile& t);

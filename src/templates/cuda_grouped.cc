@@ -46,7 +46,7 @@ CudaVariant variant_of(const CudaGroupedFacts& facts, const GemmProblem& p, cons
   if (t.kind == TileKind::simt) {
     v.name = fmt::format("simt_{}x{}x{}", t.bm, t.bn, t.bk);
     v.call = fmt::format("cd::grouped_simt<{}, {}, {}, {}, {}, {}, {}, {}, {}, {}", p.type(), t.bm, t.bn, t.bk, t.wm, t.wn, t.stages, t.slices, layout, ends);
-  } else if (t.kind == TileKind::mma) {
+  } else if (is_mma(t.kind)) {
     v.name = fmt::format("mma_{}x{}x{}", t.bm, t.bn, t.bk);
     v.call = fmt::format("cd::grouped_mma<{}, {}, {}, {}, {}, {}, {}, {}, {}", p.tensor_type(), t.bm, t.bn, t.bk, t.wm, t.wn, t.stages, layout, ends);
   } else {

@@ -18,12 +18,14 @@ size_t count(const std::string& text, const std::string& part) {
 }
 
 // A chain of running sums of a dynamic size: each is a call by itself, and a statement.
-HostText host_of(int calls) {
+// long_offsets: places in the arena are formulas that have functions of their own.
+HostText host_of(int calls, bool long_offsets = false) {
   const auto shared = std::make_shared<ExprPool>();
   ExprPool& pool = *shared;
   const Expr batch = pool.symbol(pool.add_symbol({"s0", "batch", 1, 64}));
   Recorder rec{shared};
-  const std::vector<Expr> sizes = {batch, pool.index(8)};
+  const auto size = [&](const char* name) { return pool.symbol(pool.add_symbol({name, name, 1, 64})); };
+  const std::vector<Expr> sizes = {batch, long_offsets ? (size("height") + 3) * (size("width") + 5) * (batch + 7) : pool.index(8)};
   View x = rec.input("x", DType::f32, sizes, contiguous_strides(pool, sizes));
   for (int i = 0; i < calls; ++i) x = rec.scan("cumsum", ScanOp::sum, DType::f32, sizes, 0, [&](Coordinates c) { return rec.at(x, c); });
   BufferInfo& last = rec.program().buffer(BufferId(x.body->id));
@@ -71,6 +73,23 @@ TEST(HostFiles, EachFunctionIsDefinedOnce) {
   }
   EXPECT_EQ(count(text.first, "kFunctions[1]["), 2u) << "declared and defined";
   EXPECT_EQ(count(text.further[0], "kFunctions[1]["), 1u);
+}
+
+TEST(HostFiles, EachFileDefinesTheOffsetsThatItCalls) {
+  const HostText text = host_of(2400, true);
+  ASSERT_EQ(text.further.size(), 2u);
+  std::vector<std::string> files = text.further;
+  files.push_back(text.first);
+  for (const std::string& file : files) {
+    size_t calls = 0;
+    for (size_t at = 0; (at = file.find("offset_", at)) != file.npos; ++at) {
+      const std::string name = file.substr(at, file.find('(', at) + 1 - at);
+      if (file.compare(at + name.size(), 2, "s)") != 0) continue;  // a definition
+      EXPECT_EQ(count(file, "static int64_t " + name + "const long* s)"), 1u) << name;
+      ++calls;
+    }
+    EXPECT_GT(calls, 30u);
+  }
 }
 
 }  // namespace

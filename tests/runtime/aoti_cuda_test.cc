@@ -164,7 +164,7 @@ TEST_F(AotiCuda, FaultInTheDataComesWithTheNextCall) {
 TEST_F(AotiCuda, OtherDevicesThanTheCurrentOne) {
   ASSERT_EQ(load("cuda:1"), 0) << error();
   EXPECT_EQ(run(nullptr, 3, 0), 1);
-  EXPECT_NE(error().find("input 'x' (0) is on cuda:0, the model was loaded on cuda:1"), std::string::npos) << error();
+  EXPECT_NE(error().find("input 'x' (0) is on cuda:0, the model is on cuda:1"), std::string::npos) << error();
   void* const of_0 = make_stream(0);
   void* const of_1 = make_stream(1);
   torch_->streams[0] = of_0, torch_->streams[1] = of_1;

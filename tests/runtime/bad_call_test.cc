@@ -29,11 +29,16 @@ class BadCall : public ::testing::Test {
     ASSERT_EQ(coil_run(context_, call.views().data(), 3, outputs, 2), COIL_OK) << coil_last_error();
     EXPECT_EQ(call.compare(outputs), "");
   }
-  void expect_error(const std::vector<coil_tensor>& inputs, coil_status code, const std::string& text) {
+  // The fields say what the text says: "input 'b' (1): ..." is of input 1, other texts are of none in particular.
+  void expect_error(const std::vector<coil_tensor>& inputs, coil_status code, const std::string& text, const std::vector<int64_t>& strides = {}) {
     coil_tensor outputs[2] = {};
     EXPECT_EQ(coil_run(context_, inputs.data(), static_cast<int32_t>(inputs.size()), outputs, coil_num_outputs(model_)), code) << text;
     EXPECT_EQ(std::string(coil_last_error()), "COIL-E" + std::to_string(code) + ": " + text);
     EXPECT_EQ(outputs[0].data, nullptr);
+    coil_input_fault fault;
+    ASSERT_EQ(coil_fault_of_run(context_, &fault), COIL_OK);
+    EXPECT_EQ(fault.input, text.starts_with("input '") ? text[text.find('(') + 1] - '0' : -1) << text;
+    EXPECT_EQ(std::vector<int64_t>(fault.strides, fault.strides + fault.rank), strides) << text;
   }
 
   coil_model* model_ = nullptr;
@@ -67,7 +72,8 @@ TEST_F(BadCall, Texts) {
   expect_error({good[0], transposed.view(), good[2]}, 205,
                "input 'b' (1): expected float32[batch, 16] with batch in 1..64, got float32[4, 16]: expected strides [16, 1] "
                "(contiguous), got "
-               "[1, 4]; make it contiguous");
+               "[1, 4]; make it contiguous",
+               {16, 1});
   coil_tensor on_gpu = good[0], no_data = good[1];
   on_gpu.device_type = COIL_DEVICE_CUDA;
   no_data.data = nullptr;
@@ -101,7 +107,8 @@ TEST_F(BadCall, TextsOfDerivedSizes) {
                "4, 8]: expected "
                "strides [96, 1, 24, 3], got contiguous ones; copy it into a tensor with these strides, or export with an input "
                "laid out like "
-               "this one");
+               "this one",
+               {96, 1, 24, 3});
 }
 
 // Every field of every input, changed in every way: named, refused, and followed by a right call.
@@ -153,6 +160,10 @@ TEST_F(BadCall, Sweep) {
       coil_tensor outputs[2] = {};
       EXPECT_EQ(coil_run(context_, inputs.data(), 3, outputs, 2), code) << change.first << " of input " << i << ": " << coil_last_error();
       EXPECT_NE(std::string(coil_last_error()).find(std::string("input ") + kNames[i]), std::string::npos) << coil_last_error();
+      coil_input_fault fault;
+      EXPECT_EQ(coil_fault_of_run(context_, &fault), COIL_OK);
+      EXPECT_EQ(fault.input, static_cast<int32_t>(i)) << change.first;
+      EXPECT_EQ(fault.rank, code == 205 ? 2 : 0) << change.first;
       EXPECT_EQ(outputs[0].data, nullptr);
       wrong++;
       expect_right();
@@ -214,6 +225,9 @@ TEST_F(BadCall, NullArguments) {
   EXPECT_EQ(coil_open_memory(nullptr, 0, nullptr, &model), 402);
   EXPECT_EQ(coil_context_create(nullptr, &context_), 402);
   EXPECT_EQ(coil_reset_state(nullptr), 402);
+  coil_input_fault fault;
+  EXPECT_EQ(coil_fault_of_run(nullptr, &fault), 402);
+  EXPECT_EQ(coil_fault_of_run(context_, nullptr), 402);
   coil_close(nullptr);
   coil_context_destroy(nullptr);
   expect_right();

@@ -242,12 +242,12 @@ TEST_F(Cuda, WrongPlacesReachNoKernel) {
   };
   const int64_t launches = counts().launches;
   expect(Tensor(host.data(), {4, 4}), "it is on the CPU, the program takes it on its CUDA device");
-  expect(Tensor(host.data(), {4, 4}).on(model), "'x' is on cuda:0 by its description, but its address is that of host memory");
-  expect(Tensor(elsewhere.data(), COIL_DTYPE_FLOAT32, {4, 4}).on(other), "'x' is on cuda:1, the model was opened on cuda:0");
-  expect(Tensor(elsewhere.data(), COIL_DTYPE_FLOAT32, {4, 4}).on(model), "'x' is on cuda:1 by its address");
+  expect(Tensor(host.data(), {4, 4}).on(model), "'x' (0) is on cuda:0 by its description, but its address is that of host memory");
+  expect(Tensor(elsewhere.data(), COIL_DTYPE_FLOAT32, {4, 4}).on(other), "'x' (0) is on cuda:1, the model is on cuda:0");
+  expect(Tensor(elsewhere.data(), COIL_DTYPE_FLOAT32, {4, 4}).on(model), "'x' (0) is on cuda:1 by its address");
   std::vector<Tensor> outputs = {Tensor(host.data(), {4, 4}).on(model)};
   EXPECT_EQ(code_of([&] { context.run(call.tensors(), outputs); }, &text), 206);
-  EXPECT_NE(text.find("output 'y' is on"), std::string::npos) << text;
+  EXPECT_NE(text.find("output 'y' (0) is on"), std::string::npos) << text;
   outputs = {Tensor(host.data(), {4, 4})};
   EXPECT_EQ(code_of([&] { context.run(call.tensors(), outputs); }), 206);
   EXPECT_EQ(counts().launches, launches);

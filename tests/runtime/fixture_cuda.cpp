@@ -81,6 +81,9 @@ const CoilTensorDesc kInputDescs[] = {{"x", COIL_FLOAT32, 2}, {"ids", COIL_INT64
 const CoilTensorDesc kOutputs[] = {{"y", COIL_FLOAT32, 2}};
 
 int32_t bind(const CoilTensorView* inputs, int32_t n, int64_t* symbols, CoilError* error) { return cd::bind_inputs(kSignature, inputs, n, symbols, error); }
+int32_t find_fault(const CoilTensorView* inputs, int32_t n, int64_t* symbols, CoilInputFault* fault, CoilError* error) {
+  return cd::bind_inputs(kSignature, inputs, n, symbols, error, fault);
+}
 void output_shape(const int64_t* s, int32_t, int64_t* sizes, int64_t* strides) { sizes[0] = s[0], sizes[1] = 4, strides[0] = 4, strides[1] = 1; }
 int64_t arena_bytes(const int64_t* s, int32_t) { return s[0] * 16; }
 
@@ -155,6 +158,7 @@ const CoilModel kModel = {
     .reads_sizes = 0,
     .late_outputs = nullptr,
     .run_traced = run_traced,
+    .find_fault = find_fault,
     .sample = nullptr,
 };
 

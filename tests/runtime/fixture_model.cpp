@@ -204,6 +204,9 @@ int32_t select(const char** name, CoilError* error) { return cd::select_isa(kLev
 int32_t bind(const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilError* error) {
   return cd::bind_inputs(kSignature, inputs, count, symbols, error);
 }
+int32_t find_fault(const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilInputFault* fault, CoilError* error) {
+  return cd::bind_inputs(kSignature, inputs, count, symbols, error, fault);
+}
 
 const CoilTensorDesc kInputDescs[] = {
     {kInputs[0].name, kInputs[0].dtype, kInputs[0].ndim},
@@ -255,6 +258,7 @@ const CoilModel kModel = {
     .late_outputs = nullptr,
 #endif
     .run_traced = nullptr,
+    .find_fault = find_fault,
     .sample = nullptr,
 };
 

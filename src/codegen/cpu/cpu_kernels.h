@@ -61,20 +61,20 @@ CpuProgram generate_kernels(const KernelPlan& plan, const std::vector<std::vecto
 // Drops the functions of users' configurations that no kernel's choices name. timed: kernels of which all are kept.
 void drop_configs(CpuProgram& program, const KernelPlan& plan, const std::vector<bool>& timed);
 
-// Gives the symbols of a function's text, "s[38]", numbers of its own, "s[0]", in the order in which they come. Returns which they were.
-std::vector<int> number_symbols(std::string& body);
-
 // --- parts
 struct KernelText {
   std::string body;  // function body with @NAME@ in place of its name
   std::vector<std::string> headers;
   std::vector<BufferId> buffers;
+  std::vector<int> symbols;  // as CpuLaunch::symbols
   Expr items, work;
 };
-// buffers: in whose order the arguments shall be; empty: as they come.
-KernelText loop_kernel_text(const KernelPlan& plan, const LoopKernel& kernel, const LoopForm& form, const std::vector<BufferId>& buffers = {});
-KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& kernel);
-KernelText sort_kernel_text(const KernelPlan& plan, const SortKernel& kernel);
+// buffers: in whose order the arguments shall be; empty: as they come. symbols: those that the text has numbers of its own for (kernel_symbols); empty: the
+// program's serve.
+KernelText loop_kernel_text(const KernelPlan& plan, const LoopKernel& kernel, const LoopForm& form, const std::vector<BufferId>& buffers = {},
+                            const std::vector<int>& symbols = {});
+KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& kernel, const std::vector<int>& symbols = {});
+KernelText sort_kernel_text(const KernelPlan& plan, const SortKernel& kernel, const std::vector<int>& symbols = {});
 KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& kernel, size_t config);
 
 // "  const float* p0 = (const float*)a.p[0];" for each buffer; written ones without const.

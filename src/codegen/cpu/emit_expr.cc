@@ -201,7 +201,7 @@ bool ExprEmitter::of_lanes_alone(Expr condition) const {
 std::string ExprEmitter::index(Expr e) {
   switch (e->kind) {
     case ExprKind::constant: return std::to_string(e->as_int()) + (std::abs(e->as_int()) > INT32_MAX ? "L" : "");
-    case ExprKind::symbol: return fmt::format("s[{}]", e->id);
+    case ExprKind::symbol: return fmt::format("s[{}]", names_.symbol_number(e->id));
     case ExprKind::var: return context_.vars.at(static_cast<size_t>(e->id));
     default: break;
   }

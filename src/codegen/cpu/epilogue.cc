@@ -11,9 +11,9 @@ namespace coil::cpu {
 // Of a tile's sums, by the template's result.
 static const char* tile_type(DType dtype) { return is_int(dtype) ? "int" : dtype == DType::f64 ? "double" : "float"; }
 
-KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k) {
+KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k, const std::vector<int>& symbols) {
   ExprPool& pool = *plan.pool;
-  KernelNames names(plan);
+  KernelNames names(plan, symbols);
   EmitContext context;
   context.vars = {"batch", "row", "col"};
   const TemplateTiles tiles = template_tiles(pool, k.def, k.result_sizes);
@@ -61,13 +61,14 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k) {
       pointer_declarations(plan, names.buffers(), written, false) + body + "}\n";
   t.headers.assign(names.headers().begin(), names.headers().end());
   t.buffers = names.buffers();
+  t.symbols = names.symbols();
   t.items = t.work = pool.index(1);
   return t;
 }
 
-KernelText sort_kernel_text(const KernelPlan& plan, const SortKernel& k) {
+KernelText sort_kernel_text(const KernelPlan& plan, const SortKernel& k, const std::vector<int>& symbols) {
   ExprPool& pool = *plan.pool;
-  KernelNames names(plan);
+  KernelNames names(plan, symbols);
   EmitContext context;
   const auto dim = static_cast<size_t>(k.def.dim);
   Expr items = pool.index(1);
@@ -115,6 +116,7 @@ KernelText sort_kernel_text(const KernelPlan& plan, const SortKernel& k) {
       pointer_declarations(plan, names.buffers(), {k.values, k.indices, k.scratch}, true) + setup + body + "}\n";
   t.headers.assign(names.headers().begin(), names.headers().end());
   t.buffers = names.buffers();
+  t.symbols = names.symbols();
   t.items = items;
   t.work = k.def.length * 40;
   return t;

@@ -12,9 +12,16 @@
 
 namespace coil::cpu {
 
+constexpr int64_t kTiledBlock = 256;      // lanes of an item of tiles
+constexpr int64_t kTileRows = kMaxLanes;  // points across of an item of tiles: as many lines as a core reads at once
+
+inline bool whole_vectors(Expr n) { return n->is_constant() && n->as_int() % kMaxLanes == 0; }
+// Weighing whether to unroll a long body is a fifth of clang's time, and unrolled it takes half as long again.
+inline std::string keep_rolled(const std::string& indent) { return indent + "#pragma clang loop unroll(disable)\n"; }
+
 class LoopWriter {
  public:
-  LoopWriter(const KernelPlan& plan, const LoopKernel& k, const LoopForm& form, const std::vector<BufferId>& buffers);
+  LoopWriter(const KernelPlan& plan, const LoopKernel& k, const LoopForm& form, const std::vector<BufferId>& buffers, const std::vector<int>& symbols);
   KernelText run();
 
  private:

@@ -1,8 +1,6 @@
 // All kernels of a plan: names, head comments, and one function for equal texts.
 #include <algorithm>
-#include <cctype>
 #include <map>
-#include <string_view>
 
 #include <fmt/format.h>
 
@@ -28,9 +26,9 @@ class ProgramWriter {
       if (const auto* loop = std::get_if<LoopKernel>(&k.def)) {
         launch = loop_launch(k, *loop);
       } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
-        launch = launched(k, sort_kernel_text(plan_, *sort), own_symbols(k));
+        launch = launched(k, sort_kernel_text(plan_, *sort, own_symbols(k)));
       } else if (const auto* call = std::get_if<TemplateKernel>(&k.def); call && !call->epilogue.empty()) {
-        launch = launched(k, epilogue_text(plan_, *call), own_symbols(k));
+        launch = launched(k, epilogue_text(plan_, *call, own_symbols(k)));
       } else if (const auto* user = std::get_if<UserCallKernel>(&k.def)) {
         launch = user_launch(k, *user);
       }
@@ -41,12 +39,15 @@ class ProgramWriter {
 
  private:
   // Forms of one kernel get the same arguments, so that they keep the program's numbers.
-  bool own_symbols(const Kernel& k) const { return plan_.pool->num_symbols() > kFewSymbols && k.choices.rows.empty() && timed_.empty(); }
+  std::vector<int> own_symbols(const Kernel& k) const {
+    const bool own = plan_.pool->num_symbols() > kFewSymbols && k.choices.rows.empty() && timed_.empty();
+    return own ? kernel_symbols(plan_, k) : std::vector<int>();
+  }
 
-  CpuLaunch launched(const Kernel& k, KernelText t, bool own_symbols = false) {
+  CpuLaunch launched(const Kernel& k, KernelText t) {
     CpuLaunch launch;
     launch.buffers = t.buffers;
-    if (own_symbols) launch.symbols = number_symbols(t.body);
+    launch.symbols = t.symbols;
     launch.items = t.items;
     launch.work = t.work;
     const auto [it, fresh] = known_.try_emplace(t.body, static_cast<int>(program_.functions.size()));
@@ -83,7 +84,7 @@ class ProgramWriter {
 
   // The own form, and those that are asked for.
   CpuLaunch loop_launch(const Kernel& k, const LoopKernel& loop) {
-    CpuLaunch launch = launched(k, loop_kernel_text(plan_, loop, own_form(plan_, loop)), own_symbols(k));
+    CpuLaunch launch = launched(k, loop_kernel_text(plan_, loop, own_form(plan_, loop), {}, own_symbols(k)));
     const auto add = [&](const Choice& choice) {
       const auto wanted = as<LoopChoice>(choice);
       const Choice form = choice_of(LoopChoice{.form = wanted.form, .size = wanted.size});
@@ -112,27 +113,6 @@ class ProgramWriter {
 }  // namespace
 
 CpuProgram generate_kernels(const KernelPlan& plan, const std::vector<std::vector<Choice>>& timed) { return ProgramWriter(plan, timed).run(); }
-
-std::vector<int> number_symbols(std::string& body) {
-  constexpr std::string_view kDigits = "0123456789";
-  const auto of_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
-  std::vector<int> symbols;
-  std::string out;
-  size_t done = 0;
-  for (size_t at = 0; (at = body.find("s[", at)) != body.npos;) {
-    const size_t number = at + 2, end = std::min(body.find_first_not_of(kDigits, number), body.size());
-    const bool is_symbol = (at == 0 || !of_word(body[at - 1])) && end > number && end < body.size() && body[end] == ']';
-    at = end;
-    if (!is_symbol) continue;
-    const int symbol = std::stoi(body.substr(number, end - number));
-    auto known = std::find(symbols.begin(), symbols.end(), symbol);
-    if (known == symbols.end()) known = symbols.insert(known, symbol);
-    out += body.substr(done, number - done) + std::to_string(known - symbols.begin());
-    done = end;
-  }
-  body = out + body.substr(done);
-  return symbols;
-}
 
 KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& k, size_t config) {
   const UserKernelCode& code = *k.def.kernel->cpu;

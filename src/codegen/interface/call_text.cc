@@ -1,13 +1,14 @@
 #include "codegen/interface/call_text.h"
 
 #include <algorithm>
-#include <string_view>
 #include <unordered_set>
 
 #include <fmt/format.h>
 
 #include "codegen/foreign_text.h"
 #include "codegen/index_text.h"
+#include "loop/templates/template.h"
+#include "schedule/kernel_buffers.h"
 
 namespace coil {
 
@@ -39,7 +40,7 @@ bool checks_index(const Kernel& k) {
   if (const auto* loop = std::get_if<LoopKernel>(&k.def)) {
     for (const Stmt& s : loop->stmts) look(s.value), look(s.offset), look(s.condition);
   } else if (const auto* call = std::get_if<TemplateKernel>(&k.def)) {
-    found = std::holds_alternative<GroupedGemm>(call->def);  // the ends of its groups
+    found = checks_data(call->def);
     for (const Stmt& s : call->epilogue) look(s.value), look(s.offset);
   } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
     look(sort->body);
@@ -66,26 +67,25 @@ static std::string arena_address(const Placement& p) {
   return "call->arena + " + (formula.size() <= kShortFormula ? formula : fmt::format("offset_{}(s)", p.index));
 }
 
-// The numbers of what a text calls: "offset_12(s)".
-static std::unordered_set<size_t> offsets_in(const std::string& text) {
-  constexpr std::string_view kName = "offset_";
-  std::unordered_set<size_t> numbers;
-  for (size_t at = 0; (at = text.find(kName, at)) != text.npos;) {
-    size_t number = 0;
-    for (at += kName.size(); at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) number = number * 10 + static_cast<size_t>(text[at] - '0');
-    numbers.insert(number);
+std::set<int> offsets_of(const KernelPlan& plan, const Kernel& kernel) {
+  std::set<int> numbers;
+  const KernelBuffers buffers = buffers_of(kernel);
+  for (const std::vector<BufferId>* list : {&buffers.reads, &buffers.writes, &buffers.own}) {
+    for (const BufferId id : *list) {
+      const Placement& p = plan.buffer(whole_buffer(plan, id)).placement;
+      if (p.kind == Placement::Kind::arena) numbers.insert(p.index);
+    }
   }
   return numbers;
 }
 
-std::string offset_functions(const KernelPlan& plan, const std::string* calls) {
-  const std::unordered_set<size_t> called = calls ? offsets_in(*calls) : std::unordered_set<size_t>();
+std::string offset_functions(const KernelPlan& plan, const std::set<int>* called) {
   std::string text;
   std::unordered_set<const ExprNode*> seen;
   for (size_t i = 0; i < plan.buffers.size(); ++i) {
     const Placement& p = plan.buffers[i].placement;
     if (p.kind != Placement::Kind::arena || !seen.insert(p.offset.node()).second) continue;
-    if (calls && !called.contains(i)) continue;
+    if (called && !called->contains(static_cast<int>(i))) continue;
     const std::string formula = host_index(p.offset);
     if (formula.size() > kShortFormula) text += fmt::format("__attribute__((noinline)) static int64_t offset_{}(const long* s) {{ return {}; }}\n", i, formula);
   }

@@ -1,6 +1,7 @@
 // What the host programs of all targets say of a kernel's call.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "schedule/kernel_plan.h"
@@ -25,7 +26,9 @@ std::string buffer_address(const KernelPlan& plan, BufferId id);
 // That of the operand's first element; vars: how many coordinates its offset has.
 std::string element_address(const KernelPlan& plan, const PlanOperand& operand, int vars);
 // Definitions of what long offsets in the arena are computed by: written once, since clang takes longer for text than for anything else here.
-// calls: a text; only those that it calls.
-std::string offset_functions(const KernelPlan& plan, const std::string* calls = nullptr);
+// called: the numbers of those that there shall be; null: all.
+std::string offset_functions(const KernelPlan& plan, const std::set<int>* called = nullptr);
+// The numbers that addresses of a kernel's buffers may have in `run`.
+std::set<int> offsets_of(const KernelPlan& plan, const Kernel& kernel);
 
 }  // namespace coil

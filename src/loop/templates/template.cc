@@ -24,6 +24,8 @@ bool takes_epilogue(const LoopDef& def) {
   return takes;
 }
 
+bool checks_data(const LoopDef& def) { return std::holds_alternative<GroupedGemm>(def); }
+
 const char* template_name(const LoopDef& def) {
   const char* name = nullptr;
   visit_template(def, [&](const auto& d) { name = d.kName; });

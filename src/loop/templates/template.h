@@ -11,6 +11,18 @@ namespace coil {
 template <class T>
 concept Template = requires { T::kTakesEpilogue; };
 
+// The templates among LoopDef. What each has to have (functions of the targets, of the interpreters, of the scheduler) is declared by this list, and one that
+// lacks a part does not compile.
+#define COIL_TEMPLATES(X) X(Gemm) X(GroupedGemm) X(Conv2d) X(Attention)
+
+template <class... Defs>
+constexpr size_t count_templates(const std::variant<Defs...>*) {
+  return (size_t{Template<Defs>} + ...);
+}
+#define X(T) +1
+static_assert(count_templates(static_cast<const LoopDef*>(nullptr)) == 0 COIL_TEMPLATES(X), "COIL_TEMPLATES lists the templates of LoopDef");
+#undef X
+
 // Calls f with the template that the definition is. False: it is none.
 template <class Def, class F>
 bool visit_template(Def& def, F&& f) {
@@ -29,6 +41,8 @@ bool visit_template(Def& def, F&& f) {
 bool is_template(const LoopDef& def);
 // A kernel whose results pass through other loops, tile by tile, before they are stored.
 bool takes_epilogue(const LoopDef& def);
+// Whether its kernels may find data at fault that they read (the ends of groups), and report it.
+bool checks_data(const LoopDef& def);
 
 // What it reads, and its sizes; of another definition nothing. Those of a constant definition are not to be changed.
 TemplateParts parts_of(LoopDef& def);

@@ -8,8 +8,10 @@
 
 #include "codegen/cpu/choices.h"
 #include "codegen/cpu/templates/conv2d.h"
+#include "codegen/cpu/host/host_calls.h"
 #include "codegen/cpu/host/images_text.h"
 #include "codegen/cpu/host/launch_table.h"
+#include "codegen/cpu/host/library_text.h"
 #include "codegen/cpu/host/prologue_text.h"
 #include "codegen/cpu/host/read_text.h"
 #include "codegen/cpu/host/template_text.h"
@@ -24,10 +26,8 @@
 namespace coil {
 namespace {
 
-constexpr int64_t kChunkWork = 8192;       // vector operations of the smallest chunk worth handing to another thread, about 4 us
-constexpr size_t kCallsOfAFunction = 256;  // longer programs are several functions: clang's time grows faster than a function beyond that
-constexpr size_t kFunctionsOfAFile = 8;    // of more, there are several files: clang takes some 50 MB for one
-constexpr size_t kOptimisedCalls = 8;      // programs of more kernels get a `run` that is not optimised
+constexpr int64_t kChunkWork = 8192;   // vector operations of the smallest chunk worth handing to another thread, about 4 us
+constexpr size_t kOptimisedCalls = 8;  // programs of more kernels get a `run` that is not optimised
 
 class HostWriter {
  public:
@@ -41,13 +41,13 @@ class HostWriter {
     calls += kernel_calls(0, writes);
     calls += flag_checks();  // before state and inputs are written
     calls += kernel_calls(writes, plan_.kernels.size());
-    const bool several = !options_.watched && options_.timed.empty() && num_call_functions_ > kFunctionsOfAFile;
+    const bool several = !options_.watched && options_.timed.empty() && calls_.fill_files();
     HostText text;
     if (several) text.further = further_files();
     const HostFile file = several ? HostFile::first : HostFile::alone;
     const std::string rest = (options_.watched ? watch_table() : "") + choices_table(file) + interface_text(plan_, false) + table_.support(file) +
-                             functions_text(file) + run_function(calls) + model();
-    text.first = prologue_text(plan_, program_, options_, {chunk_work(), tuning(), file, several ? &rest : nullptr}) + rest;
+                             calls_.text(file, one_thread()) + run_function(calls) + model_text(plan_, options_);
+    text.first = prologue_text(plan_, program_, options_, {chunk_work(), tuning(), file, several ? &calls_.named_first() : nullptr}) + rest;
     return text;
   }
 
@@ -126,80 +126,19 @@ class HostWriter {
     return text + "};\n    coil_args args = {p, symbols, " + flag + "};\n";
   }
 
-  // Calls between two control marks, or outside of all.
-  struct Level {
-    std::string text;         // what is complete
-    std::string calls;        // since the last function
-    size_t count = 0;         // of those
-    std::string definitions;  // that those name
-  };
-
-  // A function of calls, after what only it names. Without a name: what `run` names.
-  struct CallFunction {
-    std::string definitions, name, calls;
-  };
-
-  void add_call(Level& level, const std::string& text, size_t count = 1) {
-    level.calls += text;
-    level.count += count;
-    if (level.count < kCallsOfAFunction || in_images_) return;
-    const std::string name = fmt::format("calls_{}", num_call_functions_++);
-    functions_.push_back({std::move(level.definitions), name, std::move(level.calls)});
-    const auto given = [](bool has, const char* what) { return has ? what : ""; };
-    level.text += fmt::format("  if (const int32_t wrong = {}(call, error, host, s, flags{}{})) return wrong;\n", name, given(late_outputs_, ", made"),
-                              given(!plan_.late_memory.empty(), ", late"));
-    level.definitions.clear();
-    level.calls.clear();
-    level.count = 0;
-  }
-
-  std::string call_head(const CallFunction& f) const {
-    const auto taken = [](bool has, const char* what) { return has ? what : ""; };
-    return fmt::format("int32_t {}(const cd::TracedCall* call, CoilError* error, const CoilHost* host, long* s, int* flags{}{})", f.name,
-                       taken(late_outputs_, ", void** made"), taken(!plan_.late_memory.empty(), ", uint8_t** late"));
-  }
-
-  std::string call_function(const CallFunction& f, HostFile file) const {
-    const char* kept = file == HostFile::alone ? "static " : "extern \"C\" __attribute__((visibility(\"hidden\"))) ";
-    return f.definitions +
-           fmt::format("__attribute__((noinline, optnone)) {}{} {{\n  (void)call, (void)error, (void)host, (void)s, (void)flags;\n{}{}  return 0;\n}}\n\n",
-                       kept, call_head(f), one_thread(), f.calls);
-  }
-
-  // What the program's only file, or its first, has of them.
-  std::string functions_text(HostFile file) const {
-    std::string text;
-    for (const CallFunction& f : functions_) {
-      if (f.name.empty()) text += f.definitions;
-      else text += file == HostFile::alone ? call_function(f, file) : shared_text(HostFile::further, call_head(f), "");
-    }
-    return text;
-  }
-
-  // The functions, so many a file: by their number, since names and messages have no influence on what is compiled together.
   std::vector<std::string> further_files() const {
     std::vector<std::string> files;
     const std::string tables = choices_table(HostFile::further) + (reads_sizes(plan_) ? most_function() : "") + table_.support(HostFile::further);
-    for (size_t begin = 0; begin < functions_.size();) {
-      std::string text = tables;
-      for (size_t n = 0; begin < functions_.size() && n < kFunctionsOfAFile; ++begin) {
-        if (functions_[begin].name.empty()) continue;
-        text += call_function(functions_[begin], HostFile::further);
-        ++n;
-      }
-      files.push_back(prologue_text(plan_, program_, options_, {chunk_work(), tuning(), HostFile::further, &text}) + text);
-    }
+    for (const HostCalls::Part& part : calls_.parts(one_thread()))
+      files.push_back(prologue_text(plan_, program_, options_, {chunk_work(), tuning(), HostFile::further, &part.offsets}) + tables + part.text);
     return files;
   }
 
   std::string one_thread() const { return tuning() ? "  const CoilHost one_thread = {1, nullptr, nullptr};\n" : ""; }
 
   std::string kernel_calls(size_t begin, size_t end) {
-    std::vector<Level> open(1);
-    const auto close = [&] {
-      open.back().text += open.back().calls;
-      open.back().calls.clear();
-    };
+    std::vector<HostCalls::Level> open(1);
+    open[0].whole = in_images_;
     for (size_t k = begin; k < end; ++k) {
       if (const size_t n = in_images_ || options_.watched || !options_.timed.empty() ? 0 : table_.run_length(k, end)) {
         add_table(open.back(), k, k + n);
@@ -208,33 +147,36 @@ class HostWriter {
       }
       const auto* mark = std::get_if<ControlMark>(&plan_.kernels[k].def);
       if (!mark) {
-        add_call(open.back(), kernel_call(k) + (options_.watched && open.size() == 1 ? watch_call(plan_, k) : ""));
+        calls_.add(open.back(), kernel_call(k) + (options_.watched && open.size() == 1 ? watch_call(plan_, k) : ""), calls_.offsets(k, k + 1));
       } else if (mark->kind == ControlMark::Kind::images) {
         const size_t first = k + 1;
         while (!std::holds_alternative<ControlMark>(plan_.kernels[k + 1].def)) ++k;
-        add_call(open.back(), images(*mark, first, ++k, open.back().definitions));
+        const std::string call = images(*mark, first, ++k, open.back().definitions);
+        calls_.add(open.back(), call, calls_.offsets(first - 1, k + 1));
       } else if (mark->opens()) {
-        open.push_back({control(*mark), "", 0, ""});
+        open.push_back({.text = control(*mark), .text_offsets = calls_.offsets(k, k + 1), .whole = in_images_});
       } else {
-        close();
+        open.back().close();
         open.back().text += control(*mark);
+        open.back().text_offsets.merge(calls_.offsets(k, k + 1));
         if (mark->kind != ControlMark::Kind::end) continue;
-        const Level inner = std::move(open.back());
+        HostCalls::Level inner = std::move(open.back());
         open.pop_back();
         open.back().definitions += inner.definitions;
-        add_call(open.back(), inner.text + (options_.watched && open.size() == 1 ? watch_call(plan_, k) : ""), inner.count + 1);
+        calls_.add(open.back(), inner.text + (options_.watched && open.size() == 1 ? watch_call(plan_, k) : ""), std::move(inner.text_offsets),
+                   inner.count + 1);
       }
     }
     CHECK(open.size() == 1, "a control mark is not closed");
-    close();
-    if (!open.back().definitions.empty()) functions_.push_back({std::move(open.back().definitions), "", ""});
+    open.back().close();
+    calls_.finish(open.back());
     return open.back().text;
   }
 
-  void add_table(Level& level, size_t begin, size_t end) {
+  void add_table(HostCalls::Level& level, size_t begin, size_t end) {
     const LaunchTable::Run run = table_.run(begin, end, [&](size_t k) { return checks_index(plan_.kernels[k]) ? new_flag(k) : -1; });
     level.definitions += run.definitions;
-    add_call(level, run.call);
+    calls_.add(level, run.call, calls_.offsets(begin, end));
   }
 
   int new_flag(size_t k) {
@@ -266,7 +208,8 @@ class HostWriter {
              fmt::format("    memcpy({}, {}, (size_t){});\n", to, address(copy->from), host_index(product(pool(), b.sizes) * byte_size(b.dtype))) +
              end_trace(k) + "  }\n";
     }
-    if (const auto* library = std::get_if<LibraryKernel>(&kernel.def)) return text + begin_trace(k) + library_call(*library, kernel) + end_trace(k) + "  }\n";
+    if (const auto* library = std::get_if<LibraryKernel>(&kernel.def))
+      return text + begin_trace(k) + library_call_text(plan_, *library, kernel, flag_checks()) + end_trace(k) + "  }\n";
     if (const auto* read = std::get_if<ReadKernel>(&kernel.def)) {
       return text + begin_trace(k) + fmt::format("    s[{}] = *(const long*)({});\n", read->symbol.index, address(read->source)) +
              after_reads().text(*read, kernel) + end_trace(k) + "  }\n";
@@ -342,23 +285,6 @@ class HostWriter {
     return (first < 0 ? "" : flag_checks(static_cast<size_t>(first))) + "  }\n";
   }
 
-  std::string library_call(const LibraryKernel& l, const Kernel& kernel) {
-    std::string in, out, sizes, options;
-    for (BufferId id : l.def.inputs) in += address(id) + ", ";
-    for (BufferId id : l.results) out += address(id) + ", ";
-    for (Expr size : l.def.sizes) sizes += host_index(size) + ", ";
-    for (int64_t o : l.def.options) options += fmt::format("{}L, ", o);
-    const Expr per_worker = l.def.worker_scratch ? l.def.worker_scratch : pool().index(0);
-    std::string text =
-        fmt::format("    const void* in[] = {{{}nullptr}};\n    void* out[] = {{{}nullptr}};\n    const int64_t sizes[] = {{{}0}}, options[] = {{{}0}};\n", in,
-                    out, sizes, options);
-    text += fmt::format("    const CoilLibraryCall t = {{in, out, sizes, options, {}, (uint8_t*)({}), {}, host, {}, error}};\n", info(l.def.dtype).shim_number,
-                        l.scratch.valid() ? address(l.scratch) : "nullptr", host_index(per_worker), c_string(l.def.subject));
-    const std::string place = kernel.origins.empty() ? "" : kernel.origins[0].source;
-    return text +
-           fmt::format("    if (coil_library_{}(&t)) {{\n{}      return cd::fail_at(error, {});\n    }}\n", l.def.routine, flag_checks(), c_string(place));
-  }
-
   std::string template_call(size_t k, const TemplateKernel& t) {
     std::string text;
     if (!t.epilogue.empty() || checks_index(plan_.kernels[k])) text += args(k);
@@ -420,9 +346,9 @@ class HostWriter {
           .push_back(fmt::format("  if (flags[{}]) return cd::fail(error, {}, \"%s\", {});\n", i,
                                  static_cast<int>(asserts ? ErrorCode::runtime_assert : ErrorCode::input_value), message_literal(message)));
     }
-    Level level;
+    HostCalls::Level level{.whole = in_images_};
     for (const auto* list : {&assertions, &indices}) {
-      for (const std::string& check : *list) add_call(level, check);
+      for (const std::string& check : *list) calls_.add(level, check, {});
     }
     return level.text + level.calls;
   }
@@ -442,25 +368,12 @@ class HostWriter {
            "static int32_t run(const CoilCall* call, CoilError* error) { return run_traced(call, nullptr, error); }\n\n";
   }
 
-  std::string model() const {
-    size_t outputs = 0;
-    for (const LoopOutput& o : plan_.outputs) outputs += o.kind == LoopOutput::Kind::user;
-    return fmt::format(
-        "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {}, {}, {}, COIL_CPU, kInputDescs, kOutputDescs,\n    {},\n    {},\n"
-        "    {}UL, 0x{:016x}UL, {}UL, {}UL, select, bind, output_shape, arena_bytes, run, nullptr, nullptr, nullptr, nullptr, {}, {}, run_traced}};\n"
-        "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
-        plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
-        options_.constants_hash, plan_.state_offset, plan_.state_bytes, reads_sizes(plan_) ? 1 : 0, late_outputs_ ? "kLateOutputs" : "nullptr");
-  }
-
   const KernelPlan& plan_;
   const cpu::CpuProgram& program_;
   const HostOptions& options_;
-  std::vector<CallFunction> functions_;
+  HostCalls calls_{plan_};
   bool in_images_ = false;
   LaunchTable table_{plan_, program_};
-  const bool late_outputs_ = has_late_outputs(plan_);
-  size_t num_call_functions_ = 0;
   std::optional<AfterReads> after_reads_;  // made when first needed
   std::vector<Choice> ways_ = {Choice{}};
   std::vector<int> flags_;

@@ -7,6 +7,7 @@
 
 #include "codegen/cpu/host/prologue_text.h"
 #include "codegen/foreign_text.h"
+#include "loop/templates/template.h"
 
 namespace coil {
 namespace {
@@ -27,7 +28,7 @@ Expr copied_bytes(const KernelPlan& plan, const CopyKernel& copy) {
 bool plain_field(const CallField& f) { return f.number || f.place.has_value(); }
 
 bool plain_template(const KernelPlan& plan, const TemplateKernel& t) {
-  if (std::holds_alternative<GroupedGemm>(t.def) || !plain_field(scratch_field(plan, t))) return false;
+  if (checks_data(t.def) || !plain_field(scratch_field(plan, t))) return false;
   const CallFields call = template_fields(plan, t);
   return std::all_of(call.fields.begin(), call.fields.end(), plain_field);
 }

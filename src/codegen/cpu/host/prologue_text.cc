@@ -7,20 +7,21 @@
 #include <fmt/format.h>
 
 #include "codegen/cpu/choices.h"
+#include "codegen/cpu/host/read_text.h"
+#include "codegen/cpu/templates/parts.h"
+#include "codegen/foreign_text.h"
 #include "codegen/index_text.h"
 #include "codegen/interface/call_text.h"
+#include "loop/templates/template.h"
 
 namespace coil {
 
 static constexpr const char* kDeviceObjects[] = {"gemm", "gemm_bytes", "gemm_f64", "gemm_grouped", "conv2d", "conv2d_f64", "attention"};
 
 std::string device_object(const KernelPlan& plan, const TemplateKernel& t) {
-  if (std::holds_alternative<Attention>(t.def)) return "attention";
-  if (std::holds_alternative<GroupedGemm>(t.def)) return "gemm_grouped";
-  const auto* gemm = std::get_if<Gemm>(&t.def);
-  const std::string name = gemm ? "gemm" : "conv2d";
-  if (gemm && gemm->quantised && is_int(plan.buffer(t.operands[0].buffer).info.dtype)) return "gemm_bytes";
-  return plan.buffer(t.operands[0].buffer).info.dtype == DType::f64 ? name + "_f64" : name;
+  std::string object;
+  visit_template(t.def, [&](const auto& def) { object = cpu::device_object(cpu::TemplateUse{plan, t}, def); });
+  return object;
 }
 
 std::string function_table(std::string object) {
@@ -84,7 +85,7 @@ std::string prologue_text(const KernelPlan& plan, const cpu::CpuProgram& program
   std::string text = std::string("#include \"host_support.h\"\n#include \"kernels.h\"\n") +
                      (options.machine->kernel_levels.empty() ? "" : fmt::format("#include \"{}\"\n", options.machine->kernel_levels)) +
                      (uses_onednn(plan, options) ? "#include \"onednn.h\"\n" : "") + (library_routines(plan).empty() ? "\n" : "#include \"library.h\"\n\n") +
-                     "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n" + index_functions() + offset_functions(plan, way.calls) +
+                     "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n" + index_functions() + offset_functions(plan, way.offsets) +
                      "extern \"C\" void* memcpy(void*, const void*, size_t);\n\n" + launch_function(way);
   for (const std::string& routine : library_routines(plan)) text += fmt::format("COIL_LIBRARY_ROUTINE({});\n", routine);
   text += kernel_tables(program, options, way.file);
@@ -126,6 +127,17 @@ std::vector<std::string> device_objects(const KernelPlan& plan) {
     if (names.count(name)) out.push_back(name);
   }
   return out;
+}
+
+std::string model_text(const KernelPlan& plan, const HostOptions& options) {
+  size_t outputs = 0;
+  for (const LoopOutput& o : plan.outputs) outputs += o.kind == LoopOutput::Kind::user;
+  return fmt::format(
+      "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {}, {}, {}, COIL_CPU, kInputDescs, kOutputDescs,\n    {},\n    {},\n"
+      "    {}UL, 0x{:016x}UL, {}UL, {}UL, select, bind, output_shape, arena_bytes, run, nullptr, nullptr, nullptr, nullptr, {}, {}, run_traced, find_fault}};\n"
+      "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
+      plan.inputs.size(), outputs, plan.pool->num_symbols() - 1, c_string(options.in_spec), c_string(options.out_spec), plan.constants_bytes,
+      options.constants_hash, plan.state_offset, plan.state_bytes, reads_sizes(plan) ? 1 : 0, has_late_outputs(plan) ? "kLateOutputs" : "nullptr");
 }
 
 }  // namespace coil

@@ -1,6 +1,7 @@
-// What a CPU package's host program begins with: headers, the kernels and routines that it calls, a row an instruction set.
+// What a CPU package's host program begins and ends with: headers, the kernels and routines that it calls, a row an instruction set.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "codegen/cpu/host/host_files.h"
@@ -12,9 +13,12 @@ struct PrologueWay {
   int64_t chunk_work;  // vector operations of the smallest chunk that another thread gets
   bool tuning;         // kernels have choices
   HostFile file = HostFile::alone;
-  const std::string* calls = nullptr;  // what follows in a file that is not alone
+  const std::set<int>* offsets = nullptr;  // of the arena's, the numbers of those that a file names which is not alone
 };
 std::string prologue_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options, const PrologueWay& way);
+
+// The table that the package's shared object exports, at the program's end.
+std::string model_text(const KernelPlan& plan, const HostOptions& options);
 
 // The object with a template's code, and the table of its functions, one an instruction set: "gemm_f64", "kGemm_f64".
 std::string function_table(std::string object);

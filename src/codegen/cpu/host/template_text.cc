@@ -11,6 +11,7 @@
 #include "codegen/cpu/templates/gemm.h"
 #include "codegen/index_text.h"
 #include "codegen/interface/call_text.h"
+#include "loop/templates/template.h"
 #include "schedule/depthwise.h"
 #include "schedule/schedule.h"
 #include "templates/packing.h"
@@ -22,7 +23,7 @@ class FieldsWriter {
  public:
   explicit FieldsWriter(const KernelPlan& plan) : plan_(plan) {}
 
-  void gemm(const TemplateKernel& t, const Gemm& g) {
+  void fill(const TemplateKernel& t, const Gemm& g) {
     const int m0 = static_cast<int>(g.batch.size()), n0 = m0 + static_cast<int>(g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
     const int vars = k0 + static_cast<int>(g.k.size());
     const Expr a = t.operands[0].offset, b = t.operands[1].offset;
@@ -61,9 +62,9 @@ class FieldsWriter {
     add("c_batch", product(pool(), g.m) * n);
   }
 
-  void grouped(const TemplateKernel& t, const GroupedGemm& g) {
+  void fill(const TemplateKernel& t, const GroupedGemm& g) {
     const bool depth = g.kind == GroupedGemm::Kind::depth;
-    gemm(t, in_batches(g));
+    fill(t, in_batches(g));
     if (!depth) add("c_batch", 0);
     pointer("ends", t.operands[2].buffer);
     add("ends_wide", plan_.buffer(t.operands[2].buffer).info.dtype == DType::i64);
@@ -71,7 +72,7 @@ class FieldsWriter {
     call_.fields.push_back({.name = "flag", .value = "args.flag", .place = {}});
   }
 
-  void conv(const TemplateKernel& t, const Conv2d& c) {
+  void fill(const TemplateKernel& t, const Conv2d& c) {
     const std::vector<Expr>& r = t.result_sizes;
     const Expr x = t.operands[0].offset;
     call_.type = "CoilConv2d";
@@ -96,7 +97,7 @@ class FieldsWriter {
     if (t.epilogue.empty()) pointer("y", t.result);
   }
 
-  void attention(const TemplateKernel& t, const Attention& a) {
+  void fill(const TemplateKernel& t, const Attention& a) {
     call_.type = "CoilAttention";
     add("batch", a.batch);
     add("heads", a.heads);
@@ -221,15 +222,7 @@ const PlanConstant* packed_constant(const KernelPlan& plan, BufferId id) {
 
 CallFields template_fields(const KernelPlan& plan, const TemplateKernel& t) {
   FieldsWriter writer(plan);
-  if (const auto* gemm = std::get_if<Gemm>(&t.def)) {
-    writer.gemm(t, *gemm);
-  } else if (const auto* grouped = std::get_if<GroupedGemm>(&t.def)) {
-    writer.grouped(t, *grouped);
-  } else if (const auto* conv = std::get_if<Conv2d>(&t.def)) {
-    writer.conv(t, *conv);
-  } else {
-    writer.attention(t, std::get<Attention>(t.def));
-  }
+  visit_template(t.def, [&](const auto& def) { writer.fill(t, def); });
   return writer.taken();
 }
 

@@ -57,6 +57,7 @@ std::vector<Choice> candidates(const TemplateUse&, const Attention& a, const Sou
 }
 
 KernelHint hint(const TemplateUse&, const Attention&) { return {}; }
+std::string device_object(const TemplateUse&, const Attention&) { return "attention"; }
 
 Expr scratch(const TemplateUse& use, const Attention&) { return use.pool().symbol(use.plan.workers) * COIL_ATTENTION_WORKER_BYTES; }
 

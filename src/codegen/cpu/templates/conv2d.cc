@@ -110,4 +110,6 @@ KernelHint hint(const TemplateUse& use, const Conv2d& c) {
   return {};
 }
 
+std::string device_object(const TemplateUse& use, const Conv2d&) { return use.info(0).dtype == DType::f64 ? "conv2d_f64" : "conv2d"; }
+
 }  // namespace coil::cpu

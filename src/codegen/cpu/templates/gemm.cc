@@ -97,6 +97,11 @@ bool copies_b(const KernelPlan& plan, const TemplateKernel& t) {
   return typical(product(pool, g->m)) >= (half ? kHalfRows : kRows) && typical(all) * byte_size(type) <= kMostCopied;
 }
 
+std::string device_object(const TemplateUse& use, const Gemm& g) {
+  if (g.quantised && is_int(use.info(0).dtype)) return "gemm_bytes";
+  return use.info(0).dtype == DType::f64 ? "gemm_f64" : "gemm";
+}
+
 Expr scratch(const TemplateUse& use, const Gemm& g) {
   if (is_int(use.info(0).dtype)) return Expr();  // sums of bytes lie on the stack
   const int64_t unblocked = COIL_GEMM_UNBLOCKED_K(byte_size(use.info(0).dtype));

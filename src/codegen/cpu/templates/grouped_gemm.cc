@@ -12,6 +12,7 @@ bool has_method(const TemplateUse&, const GroupedGemm&, int32_t) { return true; 
 OneDnnWeight onednn_weight(const TemplateUse&, const GroupedGemm&) { return {}; }
 std::vector<Choice> candidates(const TemplateUse&, const GroupedGemm&, const Sought&) { return {Choice{}}; }
 KernelHint hint(const TemplateUse&, const GroupedGemm&) { return {}; }
+std::string device_object(const TemplateUse&, const GroupedGemm&) { return "gemm_grouped"; }
 
 Expr scratch(const TemplateUse& use, const GroupedGemm& def) {
   ExprPool& pool = use.pool();

@@ -11,6 +11,7 @@
 
 #include "codegen/cpu/choice_types.h"
 #include "codegen/hint.h"
+#include "loop/templates/template.h"
 #include "schedule/kernel_plan.h"
 
 namespace coil::cpu {
@@ -83,57 +84,53 @@ KernelHint padded(std::string_view what, int64_t columns, int64_t step, std::str
 // --- of each template
 
 // What is chosen for: equal texts are one problem. Empty: there is nothing to choose.
-std::string problem(const TemplateUse& use, const Gemm& def);
-std::string problem(const TemplateUse& use, const GroupedGemm& def);
-std::string problem(const TemplateUse& use, const Conv2d& def);
-std::string problem(const TemplateUse& use, const Attention& def);
+#define X(T) std::string problem(const TemplateUse& use, const T& def);
+COIL_TEMPLATES(X)
+#undef X
 
 // The number by which the choices of a kernel differ.
-Expr key(const TemplateUse& use, const Gemm& def);
-Expr key(const TemplateUse& use, const GroupedGemm& def);
-Expr key(const TemplateUse& use, const Conv2d& def);
-Expr key(const TemplateUse& use, const Attention& def);
+#define X(T) Expr key(const TemplateUse& use, const T& def);
+COIL_TEMPLATES(X)
+#undef X
 
 // The names of a choice's numbers.
-const ChoiceNames& choice_names(const Gemm& def);
-const ChoiceNames& choice_names(const GroupedGemm& def);
-const ChoiceNames& choice_names(const Conv2d& def);
-const ChoiceNames& choice_names(const Attention& def);
+#define X(T) const ChoiceNames& choice_names(const T& def);
+COIL_TEMPLATES(X)
+#undef X
 
 // What readers call a method (choice_types.h); empty: the default.
-std::string method_text(const Gemm& def, int32_t method);
-std::string method_text(const GroupedGemm& def, int32_t method);
-std::string method_text(const Conv2d& def, int32_t method);
-std::string method_text(const Attention& def, int32_t method);
+#define X(T) std::string method_text(const T& def, int32_t method);
+COIL_TEMPLATES(X)
+#undef X
 
 // Whether the plan has what a method other than oneDNN's asks for.
-bool has_method(const TemplateUse& use, const Gemm& def, int32_t method);
-bool has_method(const TemplateUse& use, const GroupedGemm& def, int32_t method);
-bool has_method(const TemplateUse& use, const Conv2d& def, int32_t method);
-bool has_method(const TemplateUse& use, const Attention& def, int32_t method);
+#define X(T) bool has_method(const TemplateUse& use, const T& def, int32_t method);
+COIL_TEMPLATES(X)
+#undef X
 
 // The weight as oneDNN would read it, in types that it multiplies as we do and layouts of which it can make its own.
-OneDnnWeight onednn_weight(const TemplateUse& use, const Gemm& def);
-OneDnnWeight onednn_weight(const TemplateUse& use, const GroupedGemm& def);
-OneDnnWeight onednn_weight(const TemplateUse& use, const Conv2d& def);
-OneDnnWeight onednn_weight(const TemplateUse& use, const Attention& def);
+#define X(T) OneDnnWeight onednn_weight(const TemplateUse& use, const T& def);
+COIL_TEMPLATES(X)
+#undef X
 
 // Choices worth timing, the default first, then by a cost model.
-std::vector<Choice> candidates(const TemplateUse& use, const Gemm& def, const Sought& sought);
-std::vector<Choice> candidates(const TemplateUse& use, const GroupedGemm& def, const Sought& sought);
-std::vector<Choice> candidates(const TemplateUse& use, const Conv2d& def, const Sought& sought);
-std::vector<Choice> candidates(const TemplateUse& use, const Attention& def, const Sought& sought);
+#define X(T) std::vector<Choice> candidates(const TemplateUse& use, const T& def, const Sought& sought);
+COIL_TEMPLATES(X)
+#undef X
 
 // What in its shapes costs speed.
-KernelHint hint(const TemplateUse& use, const Gemm& def);
-KernelHint hint(const TemplateUse& use, const GroupedGemm& def);
-KernelHint hint(const TemplateUse& use, const Conv2d& def);
-KernelHint hint(const TemplateUse& use, const Attention& def);
+#define X(T) KernelHint hint(const TemplateUse& use, const T& def);
+COIL_TEMPLATES(X)
+#undef X
+
+// The object of the device library with its kernels: "gemm_f64" (device/kernels/gemm_f64.cc).
+#define X(T) std::string device_object(const TemplateUse& use, const T& def);
+COIL_TEMPLATES(X)
+#undef X
 
 // Bytes that its kernel wants, as device/kernels.h states them, for any of its choices; null: none.
-Expr scratch(const TemplateUse& use, const Gemm& def);
-Expr scratch(const TemplateUse& use, const GroupedGemm& def);
-Expr scratch(const TemplateUse& use, const Conv2d& def);
-Expr scratch(const TemplateUse& use, const Attention& def);
+#define X(T) Expr scratch(const TemplateUse& use, const T& def);
+COIL_TEMPLATES(X)
+#undef X
 
 }  // namespace coil::cpu

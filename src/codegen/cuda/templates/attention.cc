@@ -78,4 +78,6 @@ void fill_params(Params& p, const TemplateUse& use, const Attention& a) {
   p.set("split", std::string("1"));
 }
 
+KernelHint hint(const TemplateUse&, const Attention&) { return {}; }
+
 }  // namespace coil::cuda

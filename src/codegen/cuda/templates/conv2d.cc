@@ -110,4 +110,6 @@ void fill_params(Params& p, const TemplateUse& use, const Conv2d& def) {
   p.set("w", p.address(use.kernel.operands[1].buffer));
 }
 
+KernelHint hint(const TemplateUse&, const Conv2d&) { return {}; }
+
 }  // namespace coil::cuda

@@ -32,4 +32,6 @@ void fill_params(Params& p, const TemplateUse& use, const GroupedGemm& def) {
   p.set("ends_wide", std::string(use.dtype(2) == DType::i64 ? "1" : "0"));
 }
 
+KernelHint hint(const TemplateUse&, const GroupedGemm&) { return {}; }
+
 }  // namespace coil::cuda

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "codegen/hint.h"
+#include "loop/templates/template.h"
 #include "schedule/kernel_plan.h"
 #include "templates/cuda_variants.h"
 
@@ -66,44 +68,42 @@ void product_params(Params& params, const TemplateUse& use, const templates::Cud
 // --- of each template
 
 // What is chosen for: equal texts are one problem. Empty: there is nothing to choose.
-std::string problem(const TemplateUse& use, const Gemm& def);
-std::string problem(const TemplateUse& use, const GroupedGemm& def);
-std::string problem(const TemplateUse& use, const Conv2d& def);
-std::string problem(const TemplateUse& use, const Attention& def);
+#define X(T) std::string problem(const TemplateUse& use, const T& def);
+COIL_TEMPLATES(X)
+#undef X
 
 // The number by which the choices of a kernel differ: rows of a product, pixels of a convolution.
-Expr key(const TemplateUse& use, const Gemm& def);
-Expr key(const TemplateUse& use, const GroupedGemm& def);
-Expr key(const TemplateUse& use, const Conv2d& def);
-Expr key(const TemplateUse& use, const Attention& def);
+#define X(T) Expr key(const TemplateUse& use, const T& def);
+COIL_TEMPLATES(X)
+#undef X
 
 // In order of preference; never empty. libraries: those that call NVIDIA's too.
-std::vector<templates::CudaVariant> variants(const TemplateUse& use, const Gemm& def, int sm, bool libraries);
-std::vector<templates::CudaVariant> variants(const TemplateUse& use, const GroupedGemm& def, int sm, bool libraries);
-std::vector<templates::CudaVariant> variants(const TemplateUse& use, const Conv2d& def, int sm, bool libraries);
-std::vector<templates::CudaVariant> variants(const TemplateUse& use, const Attention& def, int sm, bool libraries);
+#define X(T) std::vector<templates::CudaVariant> variants(const TemplateUse& use, const T& def, int sm, bool libraries);
+COIL_TEMPLATES(X)
+#undef X
 
 // The variant of a choice, kLibraryCall among them. nullopt: there is no such one.
-std::optional<templates::CudaVariant> variant(const TemplateUse& use, const Gemm& def, int sm, const templates::CudaWay& way);
-std::optional<templates::CudaVariant> variant(const TemplateUse& use, const GroupedGemm& def, int sm, const templates::CudaWay& way);
-std::optional<templates::CudaVariant> variant(const TemplateUse& use, const Conv2d& def, int sm, const templates::CudaWay& way);
-std::optional<templates::CudaVariant> variant(const TemplateUse& use, const Attention& def, int sm, const templates::CudaWay& way);
+#define X(T) std::optional<templates::CudaVariant> variant(const TemplateUse& use, const T& def, int sm, const templates::CudaWay& way);
+COIL_TEMPLATES(X)
+#undef X
 
 // What a tuner may time, the cheapest by the cost model first; the library's call is not among them.
-std::vector<templates::CudaCandidate> ranked(const TemplateUse& use, const Gemm& def, int sm, const SizeOf& sizes);
-std::vector<templates::CudaCandidate> ranked(const TemplateUse& use, const GroupedGemm& def, int sm, const SizeOf& sizes);
-std::vector<templates::CudaCandidate> ranked(const TemplateUse& use, const Conv2d& def, int sm, const SizeOf& sizes);
-std::vector<templates::CudaCandidate> ranked(const TemplateUse& use, const Attention& def, int sm, const SizeOf& sizes);
+#define X(T) std::vector<templates::CudaCandidate> ranked(const TemplateUse& use, const T& def, int sm, const SizeOf& sizes);
+COIL_TEMPLATES(X)
+#undef X
 
 // The struct of device/cuda/params.h that its kernels take.
-const char* params_type(const TemplateUse& use, const Gemm& def);
-const char* params_type(const TemplateUse& use, const GroupedGemm& def);
-const char* params_type(const TemplateUse& use, const Conv2d& def);
-const char* params_type(const TemplateUse& use, const Attention& def);
+#define X(T) const char* params_type(const TemplateUse& use, const T& def);
+COIL_TEMPLATES(X)
+#undef X
 
-void fill_params(Params& params, const TemplateUse& use, const Gemm& def);
-void fill_params(Params& params, const TemplateUse& use, const GroupedGemm& def);
-void fill_params(Params& params, const TemplateUse& use, const Conv2d& def);
-void fill_params(Params& params, const TemplateUse& use, const Attention& def);
+#define X(T) void fill_params(Params& params, const TemplateUse& use, const T& def);
+COIL_TEMPLATES(X)
+#undef X
+
+// What in its shapes costs speed.
+#define X(T) KernelHint hint(const TemplateUse& use, const T& def);
+COIL_TEMPLATES(X)
+#undef X
 
 }  // namespace coil::cuda
