@@ -1,6 +1,6 @@
 """The device library's kernels next to PyTorch (oneDNN, MKL), shape by shape, taking turns in one process.
 
-  python compare.py LIBRARY [gemm|bmm|resnet18|resnet50|mobilenet|small|depthwise|grouped|few|attention ...] [--threads 2] [--isa 4] [--dtype float32] [--match RESNET] [--winograd 4] [--implicit] [--images 1]
+  python compare.py LIBRARY [gemm|bmm|resnet18|resnet50|mobilenet|small|depthwise|grouped|few|attention ...] [--threads 2] [--isa 4] [--dtype float32] [--match RESNET] [--winograd 4] [--implicit] [--rows-of-k] [--images 1]
 
 LIBRARY is built by build.sh. Times are lower quartiles, the best of the turns; a turn of each side follows the
 other, with a pause for the other's threads to go to sleep. Weights are packed before the timing on both sides (PyTorch: mkldnn-prepacked linear and convolution). With --threads 1 processor time is taken, which busy neighbours do not stretch."""
