@@ -16,6 +16,8 @@
 extern "C" {
 #endif
 
+/* Panels of bfloat16 may hold pairs of k where k is a multiple of this: a step of the matrix unit. */
+#define COIL_PAIRED_K 32
 /* Columns of a packed panel of B; the same for every ISA, so that one packed constant serves all. */
 #define COIL_PANEL 32
 /* Columns of a panel of elements of so many bytes: a row of doubles has the bytes of one of floats. */
@@ -65,6 +67,8 @@ typedef void (*CoilEpilogue)(const void* context, int64_t batch, int64_t row, in
  * A strided B is packed block by block by each worker, or read in place. Nothing outside the operands is read, nothing
  * outside C is written. batch, m, n, k may be 0; k == 0 gives zeros (through the epilogue). b_batch of a packed B counts the
  * padding: 0, or ceil(n/COIL_PANEL)*COIL_PANEL*k.
+ * Pairs (b_pairs; packed, COIL_BFLOAT16, k a multiple of COIL_PAIRED_K): panels [ceil(n/COIL_PANEL)][k/2][COIL_PANEL][2], as the machines' instructions
+ * for bfloat16 read them; meant for products of many rows.
  * Quantised weights (b_bits; packed, batch 1): int8 panels as above, or of 4 bits [ceil(n/COIL_PANEL)][k][COIL_PANEL/2], byte j being column j
  * (low bits) and j + 16 with 8 added. An element counts as (b - zero) * scale in float32, as computed for its group of rows of k;
  * beside a bfloat16 A of several rows it may be rounded to bfloat16 (not where groups are whole columns of int8 without zeros).
@@ -94,6 +98,7 @@ typedef struct CoilGemm {
   const void* b_zero;                  /* the same shape, or null: 0 */
   int32_t b_scale_dtype, b_zero_dtype; /* where packed: COIL_FLOAT32, COIL_FLOAT16 or COIL_BFLOAT16 */
   int32_t b_no_least;                  /* no number of b is -128: faster on some machines beside a COIL_INT8 A */
+  int32_t b_pairs;                     /* a packed B of bfloat16 in pairs of k */
   int32_t b_tables_packed;             /* both are [ceil(n / COIL_PANEL)][ceil(k / b_group)][COIL_PANEL], zero padded */
   const void* ends;                    /* of coil_gemm_grouped alone, like all that follows: [batch] int32, or int64 */
   int32_t ends_wide;                   /* int64 */
@@ -110,6 +115,7 @@ typedef struct CoilGemm {
  * `x_c` != 1: then the kernel gathers; fast for few channels, as in a first layer on NCHW data). Epilogue: batch is 0, rows are
  * output pixels in order ((n * oh) + y) * ow + x and a tile may run over the end of a line or image, columns are channels.
  * groups: weights of group g are packed one after the other, each [ceil(oc_g/PANEL)][kh*kw*ic_g][PANEL], zero padded.
+ * Pairs (w_pairs; COIL_BFLOAT16, x_c == 1, ic/groups a multiple of COIL_PAIRED_K): weights [ceil(oc_g/PANEL)][kh*kw*ic_g/2][PANEL][2], as of CoilGemm.
  * Depthwise (depthwise = 1, groups == ic == oc): weights [ceil(c/PANEL)][kh*kw][PANEL], zero padded.
  * Narrow groups (narrow_groups = 1; floats, ic == oc, x_c == 1, ic/groups is 2, 4 or a multiple of 8; other than float32, or if
  * oc is no multiple of 16: COIL_NARROW_GROUPS_FIT): the panels run over the groups, weights [ceil(oc/PANEL)][kh*kw*ic_g][PANEL], zero padded. Tiles
@@ -141,6 +147,7 @@ typedef struct CoilConv2d {
   int32_t implicit;                  /* not 0: by the implicit product also where the kernel for small maps fits */
   int32_t block_tiles, block_panels; /* of the implicit product: as of CoilGemm */
   int32_t x_zero;                    /* of integers */
+  int32_t w_pairs;                   /* the weight (of Winograd's filtering: w_direct) is packed in pairs of k */
   const void* w_direct;              /* beside transformed weights */
   CoilEpilogue epilogue;
   const void* epilogue_context;

@@ -161,6 +161,7 @@ int32_t onednn_gemm(const CoilGemm* t, int64_t weight, const CoilHost* host) {
   key.dtype = t->dtype, key.result_dtype = t->epilogue ? COIL_FLOAT32 : t->dtype, key.weight = weight;
   key.m = rows, key.n = t->n, key.k = t->k;
   key.a_row = t->m == 1 ? t->k * t->a_col : t->a_row, key.a_col = t->a_col;
+  key.pairs = weight >= 0 && t->b_pairs;
   if (weight < 0) key.b_row = t->b_row, key.b_col = t->b_col;
   key.c_row = t->epilogue ? dnn_round_up(t->n, 16) : t->c_row;
   if (key.a_row <= 0 || key.a_col <= 0 || (weight < 0 && (key.b_row <= 0 || key.b_col <= 0))) return kOneDnnNotTaken;
@@ -187,6 +188,7 @@ int32_t onednn_conv2d(const CoilConv2d* t, int64_t weight, const CoilHost* host)
   DnnKey key;
   memset(&key, 0, sizeof key);
   key.is_convolution = 1, key.dtype = t->dtype, key.result_dtype = t->epilogue ? COIL_FLOAT32 : t->dtype, key.weight = weight;
+  key.pairs = t->w_pairs;
   key.n = t->oc, key.c_row = t->oc, key.groups = t->groups, key.panels_of_groups = t->depthwise || t->narrow_groups;
   key.ic = t->ic, key.ih = t->ih, key.iw = t->iw, key.oh = t->oh, key.ow = t->ow, key.kh = t->kh, key.kw = t->kw;
   key.stride_h = t->stride_h, key.stride_w = t->stride_w, key.pad_h = t->pad_h, key.pad_w = t->pad_w;

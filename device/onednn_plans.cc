@@ -42,12 +42,17 @@ struct Locked {
 
 void* aligned(int64_t bytes) { return aligned_alloc(64, static_cast<size_t>(dnn_round_up(bytes > 0 ? bytes : 64, 64))); }
 
-// From panels [groups][ceil(n / 32)][k][32] to rows [groups][k][n].
-void unpack(const char* packed, int64_t groups, int64_t k, int64_t n, int64_t element, char* to) {
+// From panels [groups][ceil(n / 32)][k][32] to rows [groups][k][n]; pairs: of bfloat16, [groups][ceil(n / 32)][k / 2][32][2].
+void unpack(const char* packed, int64_t groups, int64_t k, int64_t n, int64_t element, bool pairs, char* to) {
   for (int64_t g = 0; g < groups; g++) {
     for (int64_t n0 = 0; n0 < n; n0 += COIL_PANEL, packed += k * COIL_PANEL * element) {
       const int64_t cols = n - n0 < COIL_PANEL ? n - n0 : COIL_PANEL;
-      for (int64_t i = 0; i < k; i++) memcpy(to + ((g * k + i) * n + n0) * element, packed + i * COIL_PANEL * element, static_cast<size_t>(cols * element));
+      for (int64_t i = 0; i < k; i++) {
+        char* row = to + ((g * k + i) * n + n0) * element;
+        if (!pairs) memcpy(row, packed + i * COIL_PANEL * element, static_cast<size_t>(cols * element));
+        const char* pair = packed + (i / 2 * 2 * COIL_PANEL + i % 2) * element;
+        for (int64_t j = 0; pairs && j < cols; j++) memcpy(row + j * element, pair + 2 * j * element, static_cast<size_t>(element));
+      }
     }
   }
 }
@@ -99,7 +104,7 @@ bool reorder(const OneDnn& dnn, const DnnKey& d, const void* packed, void* to) {
               dnn.describe_reorder(&description, plain.get(), dnn.engine, wanted, dnn.engine, nullptr) == 0 &&
               dnn.create_primitive(&primitive, description) == 0 && dnn.create_stream(&stream, dnn.engine, 1) == 0;
   if (done) {
-    unpack(static_cast<const char*>(packed), shape.groups, shape.k, shape.n, element, rows);
+    unpack(static_cast<const char*>(packed), shape.groups, shape.k, shape.n, element, d.pairs, rows);
     const Argument arguments[] = {{kSource, from}, {kDestination, to}};
     done = dnn.execute(primitive, stream, 2, arguments) == 0;
   }

@@ -11,7 +11,7 @@ struct DnnKey {
   int64_t is_convolution, dtype, result_dtype;         // COIL_...
   int64_t weight;                                      // of the packed operand, see onednn.h; negative: strided
   int64_t m, n, k, a_row, a_col, b_row, b_col, c_row;  // products; n, k, c_row are a convolution's as well
-  int64_t groups, panels_of_groups, ic, ih, iw, oh, ow, kh, kw, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, x_c, x_h, x_w;
+  int64_t pairs, groups, panels_of_groups, ic, ih, iw, oh, ow, kh, kw, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, x_c, x_h, x_w;
 };
 
 struct DnnPlan {

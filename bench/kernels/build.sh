@@ -16,4 +16,5 @@ for source in "$root"/device/kernels/*.cc; do
 done
 # Only fma_peak in this file cares for the ISA: that of this machine.
 $clang -std=c++20 -O2 -fPIC -shared -ffp-contract=fast -march=native -mprefer-vector-width=512 -I"$root" -I"$root/src" \
-  "$root/bench/kernels/bench_host.cc" "$root/src/runtime/thread_pool.cc" "$root/src/runtime/cpu_limits.cc" "$work"/*.o -lpthread -o "$out"
+  "$root/bench/kernels/bench_host.cc" "$root/src/runtime/thread_pool.cc" "$root/src/runtime/openmp_team.cc" "$root/src/base/cpu_limits.cc" \
+  "$root/src/base/env.cc" "$root/src/base/result.cc" "$root/src/base/text.cc" "$work"/*.o -lpthread -lfmt -o "$out"

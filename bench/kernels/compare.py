@@ -1,6 +1,6 @@
 """The device library's kernels next to PyTorch (oneDNN, MKL), shape by shape, taking turns in one process.
 
-  python compare.py LIBRARY [gemm|bmm|resnet18|resnet50|mobilenet|small|depthwise|grouped|few|attention ...] [--threads 2] [--isa 4] [--dtype float32] [--match RESNET] [--winograd 4] [--implicit] [--images 1]
+  python compare.py LIBRARY [gemm|bmm|resnet18|resnet50|mobilenet|small|depthwise|grouped|few|attention ...] [--threads 2] [--isa 4] [--dtype float32] [--match RESNET] [--winograd 4] [--implicit] [--rows-of-k] [--images 1]
 
 LIBRARY is built by build.sh. Times are lower quartiles, the best of the turns; a turn of each side follows the
 other, with a pause for the other's threads to go to sleep. Weights are packed before the timing on both sides (PyTorch: mkldnn-prepacked linear and convolution). With --threads 1 processor time is taken, which busy neighbours do not stretch."""
@@ -26,13 +26,13 @@ def fields(spec):
 class Gemm(C.Structure):
     _fields_ = fields([("i", "batch m n k"), ("p", "a"), ("i", "a_batch a_row a_col"), ("p", "b"), ("i", "b_batch b_row b_col"),
                        ("p", "c"), ("i", "c_batch c_row"), ("s", "dtype b_packed block_tiles block_panels"), ("p", "epilogue context scratch"),
-                       ("s", "b_bits"), ("i", "b_group"), ("p", "b_scale b_zero"), ("s", "b_scale_dtype b_zero_dtype b_no_least b_tables_packed"),
+                       ("s", "b_bits"), ("i", "b_group"), ("p", "b_scale b_zero"), ("s", "b_scale_dtype b_zero_dtype b_no_least b_pairs b_tables_packed"),
                        ("p", "ends"), ("s", "ends_wide by_depth"), ("p", "flag")])
 
 
 class Conv2d(C.Structure):
     _fields_ = fields([("i", "n ic ih iw oc oh ow kh kw stride_h stride_w pad_h pad_w dilation_h dilation_w groups"), ("p", "x"),
-                       ("i", "x_n x_c x_h x_w"), ("p", "w"), ("i", "w_o w_i w_h w_w"), ("p", "y"), ("s", "dtype depthwise narrow_groups few_outputs winograd w_plain implicit block_tiles block_panels x_zero"),
+                       ("i", "x_n x_c x_h x_w"), ("p", "w"), ("i", "w_o w_i w_h w_w"), ("p", "y"), ("s", "dtype depthwise narrow_groups few_outputs winograd w_plain implicit block_tiles block_panels x_zero w_pairs"),
                        ("p", "w_direct epilogue context scratch")])
 
 
@@ -50,6 +50,12 @@ def panels(b):
     padded = torch.zeros(k, (n + PANEL - 1) // PANEL * PANEL, dtype=b.dtype)
     padded[:, :n] = b
     return padded.view(k, -1, PANEL).permute(1, 0, 2).contiguous()
+
+
+def in_pairs(packed):
+    """[ceil(n/32)][k][32] -> [ceil(n/32)][k/2][32][2]"""
+    count, k, columns = packed.shape
+    return packed.view(count, k // 2, 2, columns).transpose(2, 3).contiguous()
 
 
 def winograd_weight(w, tile):
@@ -99,13 +105,19 @@ class Bench:
         total[0] += a * self.args.count
         total[1] += b * self.args.count
 
+    def pairs(self, dtype, k, rows):
+        """As constants of bfloat16 are packed."""
+        return dtype == torch.bfloat16 and k % 32 == 0 and rows >= 8 and not self.args.rows_of_k
+
     def gemm(self, name, m, n, k, dtype, batch=1, packed=True):
         a = torch.randn(batch, m, k).to(dtype)
         w = torch.randn(batch, n, k).to(dtype)
         c = torch.empty(batch, m, n, dtype=dtype)
         b = panels(w[0].t()) if packed else w
+        pairs = self.pairs(dtype, k, m) and packed
+        b = in_pairs(b) if pairs else b
         g = Gemm(batch=batch, m=m, n=n, k=k, a=a.data_ptr(), a_batch=m * k, a_row=k, a_col=1, b=b.data_ptr(), b_batch=n * k,
-                 b_row=1, b_col=k, c=c.data_ptr(), c_batch=m * n, c_row=n, dtype=DTYPES[dtype], b_packed=packed)
+                 b_row=1, b_col=k, c=c.data_ptr(), c_batch=m * n, c_row=n, dtype=DTYPES[dtype], b_packed=packed, b_pairs=pairs)
         if packed:
             linear = torch.ops.mkldnn._linear_pointwise
             packed_w = torch.ops.mkldnn._reorder_linear_weight(w[0], m) if dtype == torch.float32 else None
@@ -134,10 +146,13 @@ class Bench:
         few = oc <= 8 and ic >= 16 and not self.args.implicit
         parts = [w] if depthwise or narrow else w.chunk(groups)
         packed = w.permute(0, 2, 3, 1).contiguous() if few else winograd_weight(w, winograd) if winograd else torch.cat([panels(p.permute(2, 3, 1, 0).reshape(-1, len(p))) for p in parts])
+        pairs = self.pairs(dtype, ic // groups, n * out * out) and not (few or depthwise or narrow)
+        packed = in_pairs(packed) if pairs else packed
         sn, sc, sh, sw = x.stride()
         g = Conv2d(n=n, ic=ic, ih=size, iw=size, oc=oc, oh=out, ow=out, kh=kernel, kw=kernel, stride_h=stride, stride_w=stride,
                    pad_h=pad, pad_w=pad, dilation_h=1, dilation_w=1, groups=groups, x=x.data_ptr(), x_n=sn, x_c=sc, x_h=sh,
-                   x_w=sw, w=packed.data_ptr(), y=y.data_ptr(), dtype=DTYPES[dtype], depthwise=depthwise, narrow_groups=narrow, few_outputs=few, winograd=winograd)
+                   x_w=sw, w=packed.data_ptr(), y=y.data_ptr(), dtype=DTYPES[dtype], depthwise=depthwise, narrow_groups=narrow, few_outputs=few, winograd=winograd,
+                   implicit=self.args.implicit, w_pairs=pairs)
         prepacked = torch.ops.mkldnn._reorder_convolution_weight(
             w.contiguous(memory_format=torch.channels_last), [pad, pad], [stride, stride], [1, 1], groups, list(x.shape))
         reference = lambda: torch.ops.mkldnn._convolution_pointwise(
@@ -237,7 +252,8 @@ def main():
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--winograd", type=int, choices=[2, 4], default=0, metavar="TILE", help="3x3 convolutions with weights transformed for tiles of 2x2 or 4x4 outputs")
-    parser.add_argument("--implicit", action="store_true", help="narrow groups by the implicit product")
+    parser.add_argument("--implicit", action="store_true", help="by the implicit product")
+    parser.add_argument("--rows-of-k", action="store_true", help="weights of bfloat16 in rows of k, not in pairs")
     parser.add_argument("--images", type=int, default=1, help="of the networks' convolutions")
     parser.add_argument("--match", default="")
     args = parser.parse_args()

@@ -66,12 +66,23 @@ COIL_TILE_CODE COIL_INLINE void dot() {
   else Tiles::byte_dot<sum, a, b>();
 }
 
+// Where a step's 64 bytes of A's first row are: side by side, or as a list says.
+struct InRows {
+  const char* a;
+  COIL_INLINE_MEMBER const char* step(int64_t s) const { return a + 64 * s; }
+};
+struct InList {
+  const char* a;
+  const int32_t* places;
+  COIL_INLINE_MEMBER const char* step(int64_t s) const { return a + places[s]; }
+};
+
 // The sums are registers 0 to 3, rows by columns; A's rows 4 and 5, B's columns 6 and 7. A step is 64 bytes of A's rows; of B it is 16 rows of
 // as many bytes of k as a sum has, side by side for each column.
-template <class Sum, bool two_rows, bool two_columns>
-COIL_TILE_CODE __attribute__((noinline)) void product(int64_t steps, const void* a_rows, int64_t a_stride, const void* b_rows, Sum* acc, bool accumulate) {
+template <class Sum, bool two_rows, bool two_columns, class Rows>
+COIL_TILE_CODE __attribute__((noinline)) void product(int64_t steps, Rows rows, int64_t a_stride, const void* b_rows, Sum* acc, bool accumulate) {
   constexpr int64_t kAccStride = kPanel * 4, kRowOfB = kPanel * 4;
-  const char *a = static_cast<const char*>(a_rows), *b = static_cast<const char*>(b_rows);
+  const char* b = static_cast<const char*>(b_rows);
   if (accumulate) {
     Tiles::load<0>(acc, kAccStride);
     if constexpr (two_columns) Tiles::load<1>(acc + 16, kAccStride);
@@ -80,7 +91,8 @@ COIL_TILE_CODE __attribute__((noinline)) void product(int64_t steps, const void*
   } else {
     Tiles::zero<0>(), Tiles::zero<1>(), Tiles::zero<2>(), Tiles::zero<3>();
   }
-  for (int64_t s = 0; s < steps; s++, a += 64, b += 16 * kRowOfB) {
+  for (int64_t s = 0; s < steps; s++, b += 16 * kRowOfB) {
+    const char* a = rows.step(s);
     Tiles::load<6>(b, kRowOfB);
     Tiles::load<4>(a, a_stride);
     dot<Sum, 0, 4, 6>();
@@ -100,8 +112,8 @@ COIL_TILE_CODE __attribute__((noinline)) void product(int64_t steps, const void*
   if constexpr (two_rows && two_columns) Tiles::store<3>(acc + 16 * kPanel + 16, kAccStride);
 }
 
-template <class Sum>
-void any_product(int64_t steps, const void* a, int64_t a_stride, const void* b, bool two_rows, bool two_columns, Sum* acc, bool accumulate) {
+template <class Sum, class Rows>
+void any_product(int64_t steps, Rows a, int64_t a_stride, const void* b, bool two_rows, bool two_columns, Sum* acc, bool accumulate) {
   if (two_rows)
     return two_columns ? product<Sum, true, true>(steps, a, a_stride, b, acc, accumulate) : product<Sum, true, false>(steps, a, a_stride, b, acc, accumulate);
   return two_columns ? product<Sum, false, true>(steps, a, a_stride, b, acc, accumulate) : product<Sum, false, false>(steps, a, a_stride, b, acc, accumulate);
@@ -142,17 +154,22 @@ COIL_TILE_CODE void amx_begin() {
 COIL_TILE_CODE void amx_end() { Tiles::release(); }
 
 void amx_product(int64_t steps, const char* a, int64_t a_stride, const void* b, bool two_rows, bool two_columns, float* acc, bool accumulate) {
-  any_product(steps, a, a_stride, b, two_rows, two_columns, acc, accumulate);
+  any_product(steps, InRows{a}, a_stride, b, two_rows, two_columns, acc, accumulate);
+}
+
+void amx_window_product(int64_t steps, const char* a, const int32_t* places, int64_t a_stride, const void* b, bool two_rows, bool two_columns, float* acc,
+                        bool accumulate) {
+  any_product(steps, InList{a, places}, a_stride, b, two_rows, two_columns, acc, accumulate);
 }
 
 void amx_byte_product(int64_t groups, const uint8_t* a, int64_t a_stride, const uint8_t* b, bool two_rows, bool two_columns, int32_t* acc, bool accumulate) {
   constexpr int64_t kGroups = 16, kRowOfB = kPanel * 4;  // of a step
   const int64_t steps = groups / kGroups, rest = groups % kGroups;
-  if (steps > 0) any_product(steps, a, a_stride, b, two_rows, two_columns, acc, accumulate);
+  if (steps > 0) any_product(steps, InRows{reinterpret_cast<const char*>(a)}, a_stride, b, two_rows, two_columns, acc, accumulate);
   if (rest == 0) return;
   alignas(64) uint8_t last[kGroups * kRowOfB] = {};
   memcpy(last, b + steps * kGroups * kRowOfB, static_cast<size_t>(rest * kRowOfB));
-  any_product(1, a + steps * 64, a_stride, last, two_rows, two_columns, acc, accumulate || steps > 0);
+  any_product(1, InRows{reinterpret_cast<const char*>(a) + steps * 64}, a_stride, last, two_rows, two_columns, acc, accumulate || steps > 0);
 }
 
 void amx_pairs(int64_t k, const void* panel, void* out) {
@@ -169,6 +186,7 @@ bool has_amx() { return false; }
 void amx_begin() {}
 void amx_end() {}
 void amx_product(int64_t, const char*, int64_t, const void*, bool, bool, float*, bool) { __builtin_unreachable(); }
+void amx_window_product(int64_t, const char*, const int32_t*, int64_t, const void*, bool, bool, float*, bool) { __builtin_unreachable(); }
 void amx_byte_product(int64_t, const uint8_t*, int64_t, const uint8_t*, bool, bool, int32_t*, bool) { __builtin_unreachable(); }
 void amx_pairs(int64_t, const void*, void*) { __builtin_unreachable(); }
 #endif

@@ -29,7 +29,11 @@ void amx_end();
 // b is what amx_pairs made.
 void amx_product(int64_t steps, const char* a, int64_t a_stride, const void* b, bool two_rows, bool two_columns, float* acc, bool accumulate);
 
-// The same in int32 for unsigned bytes of A and signed bytes of B, `groups` groups of four of k; b is [groups][kPanel][4], and no more is read
+// The same where A's numbers of step s begin at a + places[s], as those of a convolution's taps do.
+void amx_window_product(int64_t steps, const char* a, const int32_t* places, int64_t a_stride, const void* b, bool two_rows, bool two_columns, float* acc,
+                        bool accumulate);
+
+// The first one in int32 for unsigned bytes of A and signed bytes of B, `groups` groups of four of k; b is [groups][kPanel][4], and no more is read
 // of it. Of A's rows up to 63 bytes more are read, of no meaning.
 void amx_byte_product(int64_t groups, const uint8_t* a, int64_t a_stride, const uint8_t* b, bool two_rows, bool two_columns, int32_t* acc, bool accumulate);
 
@@ -63,27 +67,36 @@ struct AmxRunner {
     amx_end();
   }
 
+  // Rows that can be read in place, up to whole registers; they go through all of k at once where B has pairs.
   void run_block(int64_t task, int32_t worker) const {
-    alignas(64) float a_buffer[kAmxBlockRows * kAmxRowStride + kLanes];
-    alignas(64) uint16_t pairs[kChunk * kPanel];
-    alignas(64) float tile[kAmxRows * kPanel];
     const int64_t per_batch = p.row_blocks * p.panel_blocks, batch = task / per_batch, inner = task % per_batch;
     const int64_t row = inner / p.panel_blocks * p.block_rows, rows = min64(p.block_rows, p.m - row);
     const int64_t panel0 = inner % p.panel_blocks * p.block_panels, panels = min64(p.block_panels, ceil_div(p.n, kPanel) - panel0);
-    float* partial = p.k > kChunk ? static_cast<float*>(p.scratch) + worker * (COIL_GEMM_WORKER_BYTES / 4) : nullptr;
-    for (int64_t k0 = 0; k0 < p.k; k0 += kChunk) {
-      const int64_t k = min64(kChunk, p.k - k0);
-      const bool in_place = suits_in_place(source.stride_in_place()) && k % kAmxStep == 0 && rows % 16 == 0;
+    const bool suits = suits_in_place(source.stride_in_place()) && p.k % kAmxStep == 0, pairs = source.has_pairs();
+    const int64_t in_place = suits ? rows / 16 * 16 : 0;
+    if (in_place > 0) run_rows(batch, row, in_place, panel0, panels, true, pairs ? p.k : kChunk, worker);
+    if (in_place < rows) run_rows(batch, row + in_place, rows - in_place, panel0, panels, false, kChunk, worker);
+  }
+
+  void run_rows(int64_t batch, int64_t row, int64_t rows, int64_t panel0, int64_t panels, bool in_place, int64_t chunk, int32_t worker) const {
+    alignas(64) float a_buffer[kAmxBlockRows * kAmxRowStride + kLanes];
+    alignas(64) uint16_t pairs[kChunk * kPanel];
+    alignas(64) float tile[kAmxRows * kPanel];
+    float* partial = p.k > chunk ? static_cast<float*>(p.scratch) + worker * (COIL_GEMM_WORKER_BYTES / 4) : nullptr;
+    for (int64_t k0 = 0; k0 < p.k; k0 += chunk) {
+      const int64_t k = min64(chunk, p.k - k0);
       if (!in_place) copy_a(batch, row, rows, k0, k, a_buffer);
       const char* a = in_place ? source.row_of_a(batch, row, k0) : reinterpret_cast<const char*>(a_buffer);
       const int64_t a_stride = in_place ? source.stride_in_place() : kAmxRowStride * 4;
       for (int64_t j = 0; j < panels; j++) {
-        amx_pairs(k, source.panel_b(batch, panel0 + j, k0, k, nullptr, 1).data, pairs);
+        const PanelChunk b = source.panel_b(batch, panel0 + j, k0, k, nullptr, 1);
+        if (b.ldb != kPairs) amx_pairs(k, b.data, pairs);
+        const uint16_t* paired = b.ldb == kPairs ? static_cast<const uint16_t*>(b.data) : pairs;
         const int64_t cols = min64(kPanel, p.n - (panel0 + j) * kPanel);
         for (int64_t r = 0; r < rows; r += kAmxRows) {
           const int64_t count = min64(kAmxRows, rows - r);
           float* acc = partial ? partial + (j * kAmxBlockRows + r) * kPanel : tile;
-          multiply(row + r, k0, k, a + r * a_stride, a_stride, pairs, count, cols, acc);
+          multiply(row + r, k0, k, a + r * a_stride, a_stride, paired, count, cols, acc);
           if (k0 + k == p.k) finish_tile(batch, row + r, panel0 + j, count, cols, acc);
         }
       }

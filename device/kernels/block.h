@@ -45,8 +45,10 @@ void tile_product_dot(int64_t k, const void* a, int64_t a_stride, const void* b,
                       int64_t step);
 
 // acc[r][0..32) (+)= sum over p of a's pairs (r, p) * b[p][0..32): b is [pairs][kPanel][2]. Pair p of row r is at a + r * stride + 4 * p or, `turned`,
-// at a + p * stride + 4 * r. rows: as row_capacity leaves alone. Columns at or beyond `cols` may be left alone. Only where has_bfloat16_dot().
-void pairs_product(int64_t pairs, const void* a, int64_t stride, bool turned, const void* b, int64_t rows, int64_t cols, Real* acc, bool accumulate);
+// at a + p * stride + 4 * r. rows: as row_capacity leaves alone. Columns at or beyond `cols` may be left alone. `next`, `step`: as tile_product, a
+// step of k being a pair. Only where has_bfloat16_dot().
+void pairs_product(int64_t pairs, const void* a, int64_t stride, bool turned, const void* b, int64_t rows, int64_t cols, Real* acc, bool accumulate,
+                   const char* next = nullptr, int64_t step = 0);
 constexpr int64_t kPairs = 0;  // a PanelChunk's ldb: its rows are such pairs
 bool has_bfloat16_dot();
 constexpr int64_t kFewestDotRows = 4;  // with fewer, reading B takes the time
@@ -273,7 +275,8 @@ struct BlockRunner {
     } else if (b.quantised.gemm) {
       tile_product_quantised(k, reinterpret_cast<const Real*>(a), b.quantised, rows, acc, k0 > 0);
     } else if (p.bfloat16_dot && b.ldb == kPairs) {
-      pairs_product(ceil_div(k, 2), a, a_stride, false, b.data, row_capacity(rows), cols, acc, k0 > 0);
+      const char* pairs = static_cast<const char*>(b.data) + skipped * kPanel * 2;
+      pairs_product(ceil_div(end - begin, 2), a + skipped * 2, a_stride, false, pairs, row_capacity(rows), cols, acc, k0 > 0, next, step);
     } else if (p.bfloat16_dot) {
       tile_product_dot(end - begin, a + skipped * 2, a_stride, from, b.ldb, rows, acc, k0 > 0, next, step);
     } else {

@@ -1,6 +1,7 @@
 // coil_conv2d as an implicit gemm of what conv_source.h gathers.
 // Depthwise convolutions, those of several images with small maps and 3x3 ones with transformed weights have kernels of their own.
 #include "amx.h"
+#include "conv_amx.h"
 #include "conv_integer.h"
 #include "conv_source.h"
 #include "conv_weight.h"
@@ -8,6 +9,7 @@
 #include "few_outputs.h"
 #include "first_conv.h"
 #include "narrow_groups.h"
+#include "pairs.h"
 #include "small_maps.h"
 #include "winograd.h"
 
@@ -30,8 +32,16 @@ struct MixedConvSource : ConvSource<T> {
 
   int64_t stride_in_place() const { return ConvSource<T>::stride_in_place(__is_same(T, float) || (bits && this->group_ic % 2 == 0)); }
 
+  bool has_pairs() const { return c.w_pairs; }
+  bool b_in_place() const { return bits || !c.w_pairs; }
+
   PanelChunk panel_b(int64_t group, int64_t panel, int64_t k0, int64_t k, float* buffer, int64_t tiles) const {
     const void* w = this->next_b(group, panel, k0);
+    if (c.w_pairs) {
+      if (bits) return {w, kPairs, COIL_BFLOAT16};
+      widen_pairs(static_cast<const BFloat16*>(w), k, buffer);
+      return {buffer, kPanel, COIL_FLOAT32};
+    }
     if (c.dtype == COIL_FLOAT32 || bits || !widens_panel<Float16>(tiles)) return {w, kPanel, c.dtype};
     with_dtype(c.dtype, [&](auto* type) { copy_row(static_cast<decltype(type)>(w), k * kPanel, buffer); });
     return {buffer, kPanel, COIL_FLOAT32};
@@ -101,5 +111,6 @@ extern "C" void COIL_KERNEL(coil_conv2d)(const CoilConv2d* args, const CoilHost*
   if (conv.winograd) conv.w = conv.w_direct;
   if (!conv.implicit && fits_small_maps(conv)) return small_maps_conv2d(conv, host);
   if (!conv.implicit && fits_first_conv(conv)) return first_conv2d(conv, host);
+  if (!conv.implicit && fits_amx_conv2d(conv)) return amx_conv2d(conv, host);
   with_dtype(conv.dtype, [&](auto* type) { conv2d<__remove_cvref(decltype(*type))>(conv, host); });
 }

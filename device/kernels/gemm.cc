@@ -60,9 +60,15 @@ struct MixedGemmSource : GemmSource<T> {
     return g.b_packed ? static_cast<const char*>(g.b) + (panel * g.k + k0) * b_row_bytes() : nullptr;
   }
   int64_t b_row_bytes() const { return kPanel * (g.b_bits ? g.b_bits : int64_t{8} * sizeof(T)) / 8; }
-  bool b_in_place() const { return g.b_packed && !g.b_bits; }
+  bool b_in_place() const { return g.b_packed && !g.b_bits && (bits || !g.b_pairs); }
 
   PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer, int64_t tiles) const {
+    if (g.b_pairs) {
+      const BFloat16* pairs = static_cast<const BFloat16*>(g.b) + batch * g.b_batch + (panel * g.k + k0) * kPanel;
+      if (bits) return {pairs, kPairs, COIL_BFLOAT16};
+      widen_pairs(pairs, k, buffer);
+      return {buffer, kPanel, COIL_FLOAT32};
+    }
     if (bits && g.b_bits) {
       dequantise_panel_dot(g, g.b_scale && !scale_last, panel, k0, k, reinterpret_cast<BFloat16*>(buffer));
       return {buffer, kPanel, COIL_BFLOAT16};

@@ -35,7 +35,8 @@ struct GemmSource {
     return g.b_packed ? static_cast<const char*>(g.b) + (panel * g.k + k0) * b_row_bytes() : nullptr;
   }
   int64_t b_row_bytes() const { return kPanel * kElementBytes; }
-  bool b_in_place() const { return g.b_packed; }
+  bool has_pairs() const { return g.b_pairs; }
+  bool b_in_place() const { return g.b_packed && !g.b_pairs; }
 
   // as_it_is: not widened.
   __attribute__((noinline)) PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, Real* buffer, int64_t tiles, bool as_it_is = false) const {

@@ -1,6 +1,7 @@
 // The register-blocked product of pairs of bfloat16, and what packs its operands.
 #include "pairs.h"
 
+#include "fetch.h"
 #include "rows_of_a.h"
 #include "transpose.h"
 
@@ -13,8 +14,15 @@ typedef __bf16 Pairs __attribute__((vector_size(64)));
 typedef uint16_t Words __attribute__((ext_vector_type(32)));
 constexpr int64_t kPairBytes = kPanel * 4;  // of a row of pairs
 
-template <int mr, int nv, bool turned>
-__attribute__((noinline, target("avx512bf16"))) void micro_pairs(int64_t pairs, const char* a, int64_t stride, const char* b, float* acc, bool accumulate) {
+// What comes after a panel that lies in memory is fetched meanwhile.
+struct Next {
+  const char* from;
+  int64_t step;
+};
+
+template <int mr, int nv, bool turned, bool fetches>
+__attribute__((noinline, target("avx512bf16"))) void micro_pairs(int64_t pairs, const char* a, int64_t stride, const char* b, float* acc, bool accumulate,
+                                                                 Next next) {
   Vec sum[mr][nv];
 #pragma unroll
   for (int i = 0; i < mr; i++) {
@@ -27,6 +35,10 @@ __attribute__((noinline, target("avx512bf16"))) void micro_pairs(int64_t pairs, 
     Pairs column[nv];
 #pragma unroll
     for (int j = 0; j < nv; j++) column[j] = load_raw<Pairs>(b + j * 64);
+    if constexpr (fetches && fetches_ahead(mr)) {
+      fetch_row<kPairBytes>(b + kAhead * kPairBytes);
+      next.from = fetch_next(next.from, next.step);
+    }
 #pragma unroll
     for (int i = 0; i < mr; i++) {
       Vec row;
@@ -52,18 +64,18 @@ __attribute__((noinline, target("avx512bf16"))) void micro_pairs(int64_t pairs, 
   }
 }
 
-template <int nv, bool turned>
-void run_rows(int64_t pairs, const char* a, int64_t stride, const char* b, int64_t rows, float* acc, bool accumulate) {
+template <int nv, bool turned, bool fetches>
+void run_rows(int64_t pairs, const char* a, int64_t stride, const char* b, int64_t rows, float* acc, bool accumulate, Next next) {
   switch (rows) {
-    case 1: return micro_pairs<1, nv, turned>(pairs, a, stride, b, acc, accumulate);
-    case 2: return micro_pairs<2, nv, turned>(pairs, a, stride, b, acc, accumulate);
-    case 4: return micro_pairs<4, nv, turned>(pairs, a, stride, b, acc, accumulate);
-    case 6: return micro_pairs<6, nv, turned>(pairs, a, stride, b, acc, accumulate);
-    case 7: return micro_pairs<7, nv, turned>(pairs, a, stride, b, acc, accumulate);
-    case 8: return micro_pairs<8, nv, turned>(pairs, a, stride, b, acc, accumulate);
-    case 10: return micro_pairs<10, nv, turned>(pairs, a, stride, b, acc, accumulate);
-    case 12: return micro_pairs<12, nv, turned>(pairs, a, stride, b, acc, accumulate);
-    default: return micro_pairs<14, nv, turned>(pairs, a, stride, b, acc, accumulate);
+    case 1: return micro_pairs<1, nv, turned, fetches>(pairs, a, stride, b, acc, accumulate, next);
+    case 2: return micro_pairs<2, nv, turned, fetches>(pairs, a, stride, b, acc, accumulate, next);
+    case 4: return micro_pairs<4, nv, turned, fetches>(pairs, a, stride, b, acc, accumulate, next);
+    case 6: return micro_pairs<6, nv, turned, fetches>(pairs, a, stride, b, acc, accumulate, next);
+    case 7: return micro_pairs<7, nv, turned, fetches>(pairs, a, stride, b, acc, accumulate, next);
+    case 8: return micro_pairs<8, nv, turned, fetches>(pairs, a, stride, b, acc, accumulate, next);
+    case 10: return micro_pairs<10, nv, turned, fetches>(pairs, a, stride, b, acc, accumulate, next);
+    case 12: return micro_pairs<12, nv, turned, fetches>(pairs, a, stride, b, acc, accumulate, next);
+    default: return micro_pairs<14, nv, turned, fetches>(pairs, a, stride, b, acc, accumulate, next);
   }
 }
 
@@ -82,12 +94,13 @@ __attribute__((target("avx512bf16"))) void pack_pair(const float* even, const fl
 
 }  // namespace
 
-void pairs_product(int64_t pairs, const void* a, int64_t stride, bool turned, const void* b, int64_t rows, int64_t cols, float* acc, bool accumulate) {
+void pairs_product(int64_t pairs, const void* a, int64_t stride, bool turned, const void* b, int64_t rows, int64_t cols, float* acc, bool accumulate,
+                   const char* next, int64_t step) {
   const char *from = static_cast<const char*>(a), *panel = static_cast<const char*>(b);
-  if (turned)
-    return cols > kLanes ? run_rows<2, true>(pairs, from, stride, panel, rows, acc, accumulate)
-                         : run_rows<1, true>(pairs, from, stride, panel, rows, acc, accumulate);
-  cols > kLanes ? run_rows<2, false>(pairs, from, stride, panel, rows, acc, accumulate) : run_rows<1, false>(pairs, from, stride, panel, rows, acc, accumulate);
+  const auto run = [&](auto* product) { product(pairs, from, stride, panel, rows, acc, accumulate, Next{next, step}); };
+  if (turned) return cols > kLanes ? run(run_rows<2, true, false>) : run(run_rows<1, true, false>);
+  if (next) return cols > kLanes ? run(run_rows<2, false, true>) : run(run_rows<1, false, true>);
+  cols > kLanes ? run(run_rows<2, false, false>) : run(run_rows<1, false, false>);
 }
 
 void pack_pairs(float* rows, int64_t k) {
@@ -182,9 +195,19 @@ void copy_turned_pairs(const BFloat16* a, int64_t a_col, int64_t rows, int64_t k
 #else
 void copy_panel_pairs(const BFloat16*, int64_t, int64_t, int64_t, int64_t, float*) { __builtin_unreachable(); }
 void copy_turned_pairs(const BFloat16*, int64_t, int64_t, int64_t, float*, int64_t) { __builtin_unreachable(); }
-void pairs_product(int64_t, const void*, int64_t, bool, const void*, int64_t, int64_t, float*, bool) { __builtin_unreachable(); }
+void pairs_product(int64_t, const void*, int64_t, bool, const void*, int64_t, int64_t, float*, bool, const char*, int64_t) { __builtin_unreachable(); }
 void pack_pairs(float*, int64_t) { __builtin_unreachable(); }
 void interleave_rows(const BFloat16*, int64_t, int64_t, int64_t, BFloat16*) { __builtin_unreachable(); }
 #endif
+
+void widen_pairs(const BFloat16* pairs, int64_t k, float* out) {
+  for (int64_t p = 0; p < k; p += 2, pairs += 2 * kPanel, out += 2 * kPanel) {
+    for (int64_t j = 0; j < kPanel; j += kLanes) {
+      const VecU32 both = load_raw<VecU32>(pairs + 2 * j);
+      store(out + j, __builtin_bit_cast(Vec, both << 16));
+      store(out + kPanel + j, __builtin_bit_cast(Vec, both & 0xffff0000u));
+    }
+  }
+}
 
 }  // namespace COIL_KERNELS_NAMESPACE

@@ -12,6 +12,9 @@ void pack_pairs(float* rows, int64_t k);
 // k rows of n numbers to out[ceil(k / 2)][n][2].
 void interleave_rows(const BFloat16* from, int64_t row, int64_t k, int64_t n, BFloat16* out);
 
+// k rows of a panel of pairs as floats, [k][kPanel].
+void widen_pairs(const BFloat16* pairs, int64_t k, float* out);
+
 // A panel of B, `cols` columns of it and zeros, to [ceil(k / 2)][kPanel][2]. b_col or b_row is 1.
 void copy_panel_pairs(const BFloat16* b, int64_t b_row, int64_t b_col, int64_t k, int64_t cols, float* out);
 

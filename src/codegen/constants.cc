@@ -44,8 +44,10 @@ uint64_t packed_size(const KernelPlan& plan, const PlanConstant& c) {
     case PlanConstant::Packing::gemm_b_quads: return static_cast<uint64_t>(templates::packed_quads_bytes(c.k, c.n, 8));
     case PlanConstant::Packing::gemm_b_quads_4bit: return static_cast<uint64_t>(templates::packed_quads_bytes(c.k, c.n, 4));
     case PlanConstant::Packing::gemm_b_integer: return static_cast<uint64_t>(templates::packed_integer_b_bytes(c.k, c.n));
-    case PlanConstant::Packing::gemm_b: return static_cast<uint64_t>(c.batch * templates::packed_gemm_b_elements(c.k, c.n, bytes)) * bytes;
+    case PlanConstant::Packing::gemm_b:
+    case PlanConstant::Packing::gemm_b_pairs: return static_cast<uint64_t>(c.batch * templates::packed_gemm_b_elements(c.k, c.n, bytes)) * bytes;
     case PlanConstant::Packing::conv_weight:
+    case PlanConstant::Packing::conv_weight_pairs:
       return static_cast<uint64_t>(c.groups * panels(d.sizes[0] / c.groups) * d.sizes[1] * d.sizes[2] * d.sizes[3]) * bytes;
     case PlanConstant::Packing::conv_weight_integer:
       return static_cast<uint64_t>(c.groups * templates::packed_integer_b_bytes(d.sizes[1] * d.sizes[2] * d.sizes[3], d.sizes[0] / c.groups));
@@ -120,10 +122,13 @@ std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& 
     const auto* p = reinterpret_cast<const uint8_t*>(b.data());
     return std::vector<uint8_t>(p, p + b.size());
   };
+  const bool pairs = c.packing == PlanConstant::Packing::gemm_b_pairs || c.packing == PlanConstant::Packing::conv_weight_pairs;
+  const auto in_rows_or_pairs = [&](const std::vector<std::byte>& panels) { return take(pairs ? templates::in_pairs(panels) : panels); };
   switch (c.packing) {
     case PlanConstant::Packing::plain: return plain;
     case PlanConstant::Packing::conv_weight:
-      return take(templates::pack_conv_weight(plain.data(), item, d.sizes[0], d.sizes[1], d.sizes[2], d.sizes[3], c.groups));
+    case PlanConstant::Packing::conv_weight_pairs:
+      return in_rows_or_pairs(templates::pack_conv_weight(plain.data(), item, d.sizes[0], d.sizes[1], d.sizes[2], d.sizes[3], c.groups));
     case PlanConstant::Packing::narrow_groups_weight:  // panels run over the groups
       return take(templates::pack_conv_weight(plain.data(), item, d.sizes[0], d.sizes[1], d.sizes[2], d.sizes[3], 1));
     case PlanConstant::Packing::conv_weight_integer:
@@ -139,12 +144,13 @@ std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& 
     case PlanConstant::Packing::gemm_b_quads: return take(templates::pack_quads_b(plain.data() + c.first, 8, c.k, c.n, c.row_stride, c.col_stride));
     case PlanConstant::Packing::gemm_b_quads_4bit: return take(templates::pack_quads_b(plain.data() + c.first, 4, c.k, c.n, c.row_stride, c.col_stride));
     case PlanConstant::Packing::gemm_b_integer: return take(templates::pack_integer_b(plain.data() + c.first, c.k, c.n, c.row_stride, c.col_stride));
-    case PlanConstant::Packing::gemm_b: break;
+    case PlanConstant::Packing::gemm_b:
+    case PlanConstant::Packing::gemm_b_pairs: break;
   }
   std::vector<uint8_t> out;
   for (int64_t b = 0; b < c.batch; ++b) {
     const uint8_t* from = plain.data() + static_cast<size_t>(c.first + b * c.batch_stride) * item;
-    const auto panel = take(templates::pack_gemm_b(from, item, c.k, c.n, c.row_stride, c.col_stride));
+    const auto panel = in_rows_or_pairs(templates::pack_gemm_b(from, item, c.k, c.n, c.row_stride, c.col_stride));
     out.insert(out.end(), panel.begin(), panel.end());
   }
   return out;

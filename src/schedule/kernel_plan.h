@@ -185,11 +185,13 @@ struct PlanConstant {
   enum class Packing : uint8_t {
     plain,
     gemm_b,
+    gemm_b_pairs,
     gemm_b_4bit,
     gemm_b_integer,
     gemm_b_quads,
     gemm_b_quads_4bit,
     conv_weight,
+    conv_weight_pairs,
     conv_weight_integer,
     depthwise_weight,
     narrow_groups_weight,

@@ -18,6 +18,18 @@ PlanConstant::Packing product_packing(const Gemm& g, const BufferInfo& weight, D
   return four ? Packing::gemm_b_4bit : Packing::gemm_b;
 }
 
+// Whether the kernel reads the constant in pairs of k. A table that is looked up in its panels stays as those are.
+bool WeightPacker::is_paired(const TemplateKernel& k, const Gemm& g, const PlanConstant& c) const {
+  const BufferId b = k.operands[1].buffer;
+  const DType bf16 = DType::bf16;
+  if (!std::holds_alternative<Gemm>(k.def) || g.quantised || program_.buffer(b).dtype != bf16 || program_.buffer(k.operands[0].buffer).dtype != bf16)
+    return false;
+  if (target_.paired_depth == 0 || c.k <= 0 || c.k % target_.paired_depth != 0) return false;
+  const bool looked_up = std::any_of(packed_.begin(), packed_.end(),
+                                     [&](const auto& row) { return row.second.buffer == b && row.second.packing == PlanConstant::Packing::gemm_b; });
+  return !looked_up && lower_bound(product(*program_.pool, g.m)).value_or(1) >= target_.paired_rows;
+}
+
 // A constant B in panels; the operand then names the packed buffer.
 bool WeightPacker::pack_gemm_weight(TemplateKernel& k, const Gemm& g) {
   const BufferInfo source = program_.buffer(k.operands[1].buffer);
@@ -35,6 +47,7 @@ bool WeightPacker::pack_gemm_weight(TemplateKernel& k, const Gemm& g) {
   if (g.batch.empty()) c.batch_stride = 0;
   if (!fixed(base, c.first)) return false;  // another slice of the weight in each call: packed at run time
   c.packing = product_packing(g, source, program_.buffer(k.operands[0].buffer).dtype);
+  if (c.packing == PlanConstant::Packing::gemm_b && is_paired(k, g, c)) c.packing = PlanConstant::Packing::gemm_b_pairs;
   k.operands[1] = {packed_buffer(k.operands[1].buffer, c), pool().index(0)};
   return true;
 }

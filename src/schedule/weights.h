@@ -31,6 +31,7 @@ class WeightPacker {
 
  private:
   ExprPool& pool() { return *program_.pool; }
+  bool is_paired(const TemplateKernel& k, const Gemm& g, const PlanConstant& c) const;
   bool pad_lines(TemplateKernel& k, const Gemm& g);
   BufferId packed_buffer(BufferId source, PlanConstant c);
   BufferId narrow_buffer(BufferId table, DType type, std::shared_ptr<std::vector<uint8_t>> bytes);

@@ -55,6 +55,18 @@ std::vector<std::byte> pack_gemm_b(const void* b, size_t element_bytes, int64_t 
   return packed;
 }
 
+std::vector<std::byte> in_pairs(const std::vector<std::byte>& panels) {
+  constexpr size_t kElement = 2, kRow = kPanel * kElement;
+  std::vector<std::byte> out(panels.size());
+  for (size_t rows = 0; rows + 2 * kRow <= panels.size(); rows += 2 * kRow) {
+    for (size_t i = 0; i < kRow; i += kElement) {
+      std::memcpy(&out[rows + 2 * i], &panels[rows + i], kElement);
+      std::memcpy(&out[rows + 2 * i + kElement], &panels[rows + kRow + i], kElement);
+    }
+  }
+  return out;
+}
+
 std::vector<std::byte> pack_4bit_b(const void* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride) {
   const auto* from = static_cast<const int8_t*>(b);
   std::vector<std::byte> packed(static_cast<size_t>(packed_gemm_b_elements(k, n) / 2), std::byte{0x88});

@@ -21,6 +21,7 @@ struct ConvCase {
   int64_t winograd = 0;  // outputs along a side of a tile
   bool narrow_groups = false;
   bool few_outputs = false;
+  bool pairs = false;  // of k, in the packed weight
 };
 
 inline std::string describe(const ConvCase& c, int dtype) {
@@ -44,7 +45,8 @@ inline std::string describe(const ConvCase& c, int dtype) {
                     c.gap,
                     c.winograd,
                     static_cast<int64_t>(c.narrow_groups),
-                    static_cast<int64_t>(c.few_outputs)}) {
+                    static_cast<int64_t>(c.few_outputs),
+                    static_cast<int64_t>(c.pairs)}) {
     s += " " + std::to_string(v);
   }
   return s;
@@ -110,7 +112,9 @@ inline void check_plain_weights(const ConvCase& c, CoilConv2d args, const Buffer
 
 // Plain weights beside transformed ones: taken, with the same bits, where the machine has a matrix unit; else of no effect.
 inline void check_direct_weights(const ConvCase& c, CoilConv2d args, const Buffer& w, const Buffer& filtered, const IsaKernels& isa) {
-  const auto packed = templates::pack_conv_weight(w.data(), w.size(), c.oc, c.ic, c.kh, c.kw, c.groups);
+  auto packed = templates::pack_conv_weight(w.data(), w.size(), c.oc, c.ic, c.kh, c.kw, c.groups);
+  args.w_pairs = c.ic % COIL_PAIRED_K == 0;
+  if (args.w_pairs) packed = templates::in_pairs(packed);
   TestHost host(3);
   Buffer both(args.dtype, filtered.count()), plain(args.dtype, filtered.count());
   const auto run = [&](Buffer& y) {
@@ -138,7 +142,18 @@ inline std::vector<std::byte> innermost_channels(const Buffer& w, const ConvCase
   return out;
 }
 
-inline void check(const ConvCase& c, int dtype) {
+// A weight of bfloat16 whose channels allow it comes in pairs of k too.
+inline bool may_have_pairs(const ConvCase& c, int dtype) {
+  const bool plain_sums = !c.winograd && !c.narrow_groups && !c.few_outputs && !(c.groups > 1 && c.groups == c.ic && c.oc == c.ic);
+  return dtype == COIL_BFLOAT16 && plain_sums && c.channels_last && c.ic / c.groups % COIL_PAIRED_K == 0;
+}
+
+inline void check(const ConvCase& c, int dtype, const std::vector<IsaKernels>& kernels = runnable_kernels()) {
+  if (!c.pairs && may_have_pairs(c, dtype)) {
+    ConvCase in_pairs = c;
+    in_pairs.pairs = true;
+    check(in_pairs, dtype, kernels);
+  }
   SCOPED_TRACE(describe(c, dtype));
   std::mt19937 random(99);
   CoilConv2d args = {};
@@ -186,14 +201,16 @@ inline void check(const ConvCase& c, int dtype) {
   args.few_outputs = c.few_outputs;
   std::vector<float> floats;
   for (int64_t i = 0; i < c.oc * k; i++) floats.push_back(static_cast<float>(w.get(i)));
-  const auto packed = c.few_outputs    ? innermost_channels(w, c)
-                      : c.winograd     ? templates::pack_winograd_weight(floats.data(), c.oc, c.ic, c.winograd)
-                      : args.depthwise ? templates::pack_depthwise_weight(w.data(), w.size(), c.oc, c.kh, c.kw)
-                                       : templates::pack_conv_weight(w.data(), w.size(), c.oc, group_ic, c.kh, c.kw, c.narrow_groups ? 1 : c.groups);
+  auto packed = c.few_outputs    ? innermost_channels(w, c)
+                : c.winograd     ? templates::pack_winograd_weight(floats.data(), c.oc, c.ic, c.winograd)
+                : args.depthwise ? templates::pack_depthwise_weight(w.data(), w.size(), c.oc, c.kh, c.kw)
+                                 : templates::pack_conv_weight(w.data(), w.size(), c.oc, group_ic, c.kh, c.kw, c.narrow_groups ? 1 : c.groups);
+  if (c.pairs) packed = templates::in_pairs(packed);
+  args.w_pairs = c.pairs;
   args.x = x.data(), args.w = packed.data();
   // The transforms add up to 16 terms beside the sum's.
   const auto allowed = [&](int type, double value) { return tolerance(type, value, k) * (c.winograd ? 4 : 1); };
-  for (const IsaKernels& isa : runnable_kernels()) {
+  for (const IsaKernels& isa : kernels) {
     SCOPED_TRACE(isa.name);
     Buffer first(dtype, want.size());
     for (int workers : {1, 3}) {
@@ -215,7 +232,7 @@ inline void check(const ConvCase& c, int dtype) {
         first = y;
         // (Weights of other types are transformed for the package alone.)
         const auto near = [&](double value) { return allowed(dtype, value); };
-        if ((!c.winograd || dtype == COIL_FLOAT32) && !c.few_outputs) check_plain_weights(c, args, w, y, isa, near);
+        if ((!c.winograd || dtype == COIL_FLOAT32) && !c.few_outputs && !c.pairs) check_plain_weights(c, args, w, y, isa, near);
         if (c.winograd && dtype == COIL_BFLOAT16) check_direct_weights(c, args, w, y, isa);
       }
       ASSERT_TRUE(y == first) << "threads changed the result";

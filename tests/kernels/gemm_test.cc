@@ -17,13 +17,14 @@ struct GemmCase {
   bool shared_b;
   int64_t gap;               // elements between rows beyond the dense ones
   bool odd_strides = false;  // neither stride of A and B is 1
+  bool pairs = false;        // bfloat16, packed in pairs of k
   bool copied = false;       // b is packed by the call
 };
 
 std::string describe(const GemmCase& c) {
   return std::to_string(c.batch) + "x" + std::to_string(c.m) + "x" + std::to_string(c.n) + "x" + std::to_string(c.k) + " " + dtype_name(c.dtype) +
          (c.packed ? " packed" : "") + (c.transposed_a ? " a^T" : "") + (c.transposed_b ? " b^T" : "") + (c.shared_b ? " shared" : "") +
-         (c.odd_strides ? " odd" : "") + " gap " + std::to_string(c.gap);
+         (c.odd_strides ? " odd" : "") + (c.pairs ? " pairs" : "") + " gap " + std::to_string(c.gap);
 }
 
 struct Recorded {
@@ -51,7 +52,15 @@ void record_epilogue(const void* context, int64_t batch, int64_t row, int64_t co
   }
 }
 
+// A packed B of bfloat16 whose k allows it comes in pairs of k too.
+bool may_have_pairs(const GemmCase& c) { return c.packed && !c.pairs && c.dtype == COIL_BFLOAT16 && c.k % COIL_PAIRED_K == 0; }
+
 void check(const GemmCase& c) {
+  if (may_have_pairs(c)) {
+    GemmCase in_pairs = c;
+    in_pairs.pairs = true;
+    check(in_pairs);
+  }
   SCOPED_TRACE(describe(c));
   std::mt19937 random(1234);
   const int64_t step = c.odd_strides ? 3 : 1;
@@ -88,6 +97,7 @@ void check(const GemmCase& c) {
       auto one = templates::pack_gemm_b(from, b.size(), c.k, c.n, b_row, b_col);
       packed.insert(packed.end(), one.begin(), one.end());
     }
+    if (c.pairs) packed = templates::in_pairs(packed);
     packed.shrink_to_fit();
   }
   const int64_t c_row = c.n + c.gap, c_batch = c.m * c_row;
@@ -98,7 +108,7 @@ void check(const GemmCase& c) {
   g.b_batch = c.packed ? (c.shared_b ? 0 : templates::packed_gemm_b_elements(c.k, c.n, b.size())) : b_batch;
   g.b_row = c.packed ? -1 : b_row, g.b_col = c.packed ? -1 : b_col;
   g.c_batch = c_batch, g.c_row = c_row;
-  g.dtype = c.dtype, g.b_packed = c.packed, g.b_copied = c.copied;
+  g.dtype = c.dtype, g.b_packed = c.packed, g.b_pairs = c.pairs, g.b_copied = c.copied;
   for (const IsaKernels& isa : runnable_kernels()) {
     SCOPED_TRACE(isa.name);
     Buffer first(c.dtype, c.batch * c_batch);
@@ -190,6 +200,7 @@ TEST(Gemm, Strides) {
 TEST(Gemm, BlocksInAllDirections) {
   for (int dtype : {COIL_FLOAT32, COIL_BFLOAT16, COIL_FLOAT64}) {
     check({1, 200, 300, 600, dtype, true, false, false, false, 0});
+    for (int64_t m : {1, 3, 8, 31, 333}) check({2, m, 70, 1120, dtype, true, false, false, false, 0});
     check({1, 200, 300, 600, dtype, false, false, true, false, 3});
     check({3, 100, 70, 513, dtype, true, false, false, true, 0});
     check({1, 1, 1000, 2000, dtype, true, false, false, false, 0});
@@ -294,19 +305,19 @@ TEST(Gemm, PacksInTheCall) {
     for (const bool transposed_b : {false, true}) {
       for (const int64_t gap : {0, 1, 2}) {
         for (const int dtype : {COIL_BFLOAT16, COIL_FLOAT16}) {
-          check({1, 16, 37, 65, dtype, false, transposed_a, transposed_b, false, gap, false, true});
-          check({1, 33, 96, 300, dtype, false, transposed_a, transposed_b, false, gap, false, true});
-          check({1, 70, 5, 1030, dtype, false, transposed_a, transposed_b, false, gap, false, true});
-          check({3, 20, 40, 66, dtype, false, transposed_a, transposed_b, false, gap, false, true});
-          check({3, 20, 40, 66, dtype, false, transposed_a, transposed_b, true, gap, false, true});
+          check({1, 16, 37, 65, dtype, false, transposed_a, transposed_b, false, gap, false, false, true});
+          check({1, 33, 96, 300, dtype, false, transposed_a, transposed_b, false, gap, false, false, true});
+          check({1, 70, 5, 1030, dtype, false, transposed_a, transposed_b, false, gap, false, false, true});
+          check({3, 20, 40, 66, dtype, false, transposed_a, transposed_b, false, gap, false, false, true});
+          check({3, 20, 40, 66, dtype, false, transposed_a, transposed_b, true, gap, false, false, true});
         }
-        if (gap == 0 || transposed_b) check({1, 757, 40, 70, COIL_FLOAT32, false, transposed_a, transposed_b, false, gap, false, true});
-        if (gap == 1) check({1, 2018, 33, 260, COIL_FLOAT32, false, transposed_a, transposed_b, false, gap, false, true});
+        if (gap == 0 || transposed_b) check({1, 757, 40, 70, COIL_FLOAT32, false, transposed_a, transposed_b, false, gap, false, false, true});
+        if (gap == 1) check({1, 2018, 33, 260, COIL_FLOAT32, false, transposed_a, transposed_b, false, gap, false, false, true});
       }
     }
   }
-  check({1, 16, 37, 0, COIL_BFLOAT16, false, false, true, false, 0, false, true});
-  check({1, 760, 1, 9, COIL_FLOAT32, false, false, true, false, 0, false, true});
+  check({1, 16, 37, 0, COIL_BFLOAT16, false, false, true, false, 0, false, false, true});
+  check({1, 760, 1, 9, COIL_FLOAT32, false, false, true, false, 0, false, false, true});
 }
 
 TEST(Gemm, BatchOfNone) { check({0, 3, 4, 5, COIL_FLOAT32, false, false, false, false, 0}); }

@@ -53,6 +53,18 @@ TEST(Packing, GemmB) {
   }
 }
 
+TEST(Packing, PairsOfRows) {
+  const int64_t k = 6, n = 40;
+  const auto from = numbered<uint16_t>(k * n);
+  const auto packed = templates::in_pairs(templates::pack_gemm_b(from.data(), 2, k, n, n, 1));
+  ASSERT_EQ(packed.size(), 2u * 2 * k * COIL_PANEL);
+  for (int64_t i = 0; i < 2 * k * COIL_PANEL; i++) {
+    const int64_t half = i % 2, column = i / 2 % COIL_PANEL, pair = i / 2 / COIL_PANEL % (k / 2), panel = i / COIL_PANEL / k;
+    const int64_t row = 2 * pair + half, col = panel * COIL_PANEL + column;
+    ASSERT_EQ(element<uint16_t>(packed, i), col < n ? from[row * n + col] : 0) << row << "," << col;
+  }
+}
+
 TEST(Packing, ConvWeight) {
   for (auto [oc, ic, kh, kw, groups] : {std::array<int64_t, 5>{5, 3, 2, 3, 1}, {64, 4, 3, 3, 2}, {70, 1, 1, 1, 2}, {6, 2, 3, 1, 6}}) {
     const auto from = numbered<uint32_t>(oc * ic * kh * kw);

@@ -16,12 +16,13 @@ class ScheduleTest : public ScheduledProgram {
     for (int64_t s : list) r.push_back(pool.index(s));
     return r;
   }
-  View input(const char* name, std::vector<Expr> s) {
-    View v = rec.input(name, DType::f32, s, contiguous_strides(pool, s));
+  View input(const char* name, std::vector<Expr> s, DType dtype = DType::f32) {
+    View v = rec.input(name, dtype, s, contiguous_strides(pool, s));
     return v;
   }
-  View constant(const char* name, std::vector<int64_t> s) {
+  View constant(const char* name, std::vector<int64_t> s, DType dtype = DType::f32) {
     TensorData t;
+    t.dtype = dtype;
     t.sizes = s;
     t.strides.resize(s.size());
     int64_t step = 1;
@@ -119,6 +120,33 @@ TEST_F(ScheduleTest, BiasAndActivationRunInTheEpilogue) {
   EXPECT_EQ(k.epilogue.size(), 1u);
   ASSERT_EQ(p.constants.size(), 2u);
   EXPECT_EQ(p.constants[0].packing, PlanConstant::Packing::gemm_b);
+}
+
+// Pairs of k are what instructions for bfloat16 read: of other types, of odd depths and for few rows a weight stays in rows.
+TEST_F(ScheduleTest, WeightsOfBfloat16LieInPairsForManyRows) {
+  const Expr many = pool.index(8), few = pool.index(7);
+  TargetTraits traits;
+  traits.paired_depth = 32, traits.paired_rows = 8;
+  struct Case {
+    Expr rows;
+    int64_t depth;
+    DType dtype;
+    bool pairs;
+  };
+  const std::vector<Case> cases = {{many, 64, DType::bf16, true},     {few, 64, DType::bf16, false}, {many, 48, DType::bf16, false},
+                                   {many, 64, DType::f16, false},     {many, 64, DType::f32, false}, {batch, 64, DType::bf16, false},
+                                   {batch * 8, 64, DType::bf16, true}};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const auto& [rows, depth, dtype, pairs] = cases[i];
+    const std::string number = std::to_string(i);
+    const View x = input(("x" + number).c_str(), {rows, pool.index(depth)}, dtype);
+    output(gemm(x, constant(("w" + number).c_str(), {depth, 8}, dtype), 8));
+  }
+  const KernelPlan p = plan(traits);
+  ASSERT_EQ(p.constants.size(), cases.size());
+  for (size_t i = 0; i < cases.size(); ++i) {
+    EXPECT_EQ(p.constants[i].packing, cases[i].pairs ? PlanConstant::Packing::gemm_b_pairs : PlanConstant::Packing::gemm_b) << i;
+  }
 }
 
 // The factor and offset of a batch norm whose statistics are data: an epilogue would take the root for each point. A cheap vector is computed there.

@@ -47,6 +47,7 @@ class FieldsWriter {
       add("b_packed", 1);
       const auto bytes = static_cast<size_t>(byte_size(plan_.buffer(t.operands[1].buffer).info.dtype));
       add("b_batch", packed->batch_stride == 0 ? 0 : static_cast<int64_t>(templates::packed_gemm_b_elements(packed->k, packed->n, bytes)));
+      if (packed->packing == PlanConstant::Packing::gemm_b_pairs) add("b_pairs", 1);
       if (packed->packing == PlanConstant::Packing::gemm_b_quads && !has_least(plan_.buffer(packed->buffer).info.data.bytes)) add("b_no_least", 1);
       if (g.quantised) quantised(t, *g.quantised, has_4_bits(packed->packing));
     } else {
@@ -165,8 +166,12 @@ class FieldsWriter {
     if (packed && winograd_tile(packed->packing)) {
       add("winograd", winograd_tile(packed->packing));
       const PlanOperand* direct = cpu::weight_of(plan_, t, cpu::kDirect);
-      if (direct && plan_.buffer(w.buffer).info.dtype == DType::bf16) pointer("w_direct", direct->buffer);
+      if (direct && plan_.buffer(w.buffer).info.dtype == DType::bf16) {
+        pointer("w_direct", direct->buffer);
+        if (cpu::packing_of(plan_, direct->buffer) == PlanConstant::Packing::conv_weight_pairs) add("w_pairs", 1);
+      }
     }
+    if (packed && packed->packing == PlanConstant::Packing::conv_weight_pairs) add("w_pairs", 1);
     if (packed) return;
     if (t.call_winograd) add("winograd", t.call_winograd);
     const char* strides[] = {"w_o", "w_i", "w_h", "w_w"};

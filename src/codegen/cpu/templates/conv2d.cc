@@ -19,7 +19,7 @@ const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& k, in
   const auto fits = [&](const PlanOperand& w) {
     const Packing packing = packing_of(plan, w.buffer);
     if (method == kWinograd) return winograd_tile(packing) != 0;
-    return packing == Packing::conv_weight || packing == Packing::plain ||
+    return packing == Packing::conv_weight || packing == Packing::conv_weight_pairs || packing == Packing::plain ||
            ((packing == Packing::depthwise_weight || packing == Packing::narrow_groups_weight) && method == kOneDnn);
   };
   if (fits(own)) return &own;

@@ -165,6 +165,12 @@ std::vector<PlanConstant::Packing> conv_packings(const Conv2d& c, Expr x_offset,
   return {Packing::conv_weight};
 }
 
+bool reads_pairs(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
+  if (weight.dtype != DType::bf16 || !has_float_panels(x_offset, weight) || weight.sizes[1]->as_int() % COIL_PAIRED_K != 0) return false;
+  const Expr pixels = result_sizes[0] * result_sizes[2] * result_sizes[3];
+  return !is_depthwise(c, weight.sizes) && lower_bound(pixels).value_or(1) >= kFewestPairedRows;
+}
+
 void add_direct(std::vector<PlanConstant::Packing>& kept, DType dtype) {
   using Packing = PlanConstant::Packing;
   const bool transformed = std::any_of(kept.begin(), kept.end(), winograd_tile),

@@ -33,8 +33,8 @@ std::string problem(const TemplateUse& use, const Gemm& g) {
     return s ? size_text(*s) : std::string("?");
   };
   const Expr a = t.operands[0].offset, b = t.operands[1].offset;
-  const std::string b_text =
-      use.packing(1) == Packing::gemm_b ? "packed" : fmt::format("strides {}, {}, {}", stride(b, 0, g.batch), stride(b, k0, g.k), stride(b, n0, g.n));
+  const bool packed = use.packing(1) == Packing::gemm_b || use.packing(1) == Packing::gemm_b_pairs;
+  const std::string b_text = packed ? "packed" : fmt::format("strides {}, {}, {}", stride(b, 0, g.batch), stride(b, k0, g.k), stride(b, n0, g.n));
   const std::string quantised = g.quantised ? fmt::format(" quantised by {}", g.quantised->group) : "";
   return fmt::format("gemm {}, a {} strides {}, {}, {}, b {}{}",
                      size_texts({product(pool, g.batch), product(pool, g.m), product(pool, g.n), product(pool, g.k)}), name(use.info(0).dtype),
@@ -51,7 +51,7 @@ OneDnnWeight onednn_weight(const TemplateUse& use, const Gemm& g) {
   const auto& [plan, t] = use;
   const DType dtype = use.info(0).dtype;
   const Packing b = use.packing(1);
-  if ((dtype != DType::f32 && dtype != DType::bf16) || g.quantised || (b != Packing::gemm_b && b != Packing::plain)) return {};
+  if ((dtype != DType::f32 && dtype != DType::bf16) || g.quantised || (b != Packing::gemm_b && b != Packing::gemm_b_pairs && b != Packing::plain)) return {};
   if (b == Packing::plain) return {&t.operands[1], 0};
   const PlanConstant& c = plan.constants[static_cast<size_t>(plan.buffer(t.operands[1].buffer).placement.index)];
   return {&t.operands[1], c.batch * c.k * c.n};
