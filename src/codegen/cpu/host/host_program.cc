@@ -208,11 +208,13 @@ class HostWriter {
       }
       const auto* mark = std::get_if<ControlMark>(&plan_.kernels[k].def);
       if (!mark) {
-        add_call(open.back(), kernel_call(k) + (options_.watched && open.size() == 1 ? watch_call(plan_, k) : ""));
+        add_call(open.back(), kernel_call(k) + (watches(open) ? watch_call(plan_, k) : ""));
       } else if (mark->kind == ControlMark::Kind::images) {
         const size_t first = k + 1;
         while (!std::holds_alternative<ControlMark>(plan_.kernels[k + 1].def)) ++k;
-        add_call(open.back(), images(*mark, first, ++k, open.back().definitions));
+        ++k;
+        const std::string text = images(*mark, first, k, open.back().definitions);
+        add_call(open.back(), text + (watches(open) ? watch_call(plan_, k) : ""));
       } else if (mark->opens()) {
         open.push_back({control(*mark), "", 0, ""});
       } else {
@@ -222,7 +224,7 @@ class HostWriter {
         const Level inner = std::move(open.back());
         open.pop_back();
         open.back().definitions += inner.definitions;
-        add_call(open.back(), inner.text + (options_.watched && open.size() == 1 ? watch_call(plan_, k) : ""), inner.count + 1);
+        add_call(open.back(), inner.text + (watches(open) ? watch_call(plan_, k) : ""), inner.count + 1);
       }
     }
     CHECK(open.size() == 1, "a control mark is not closed");
@@ -230,6 +232,9 @@ class HostWriter {
     if (!open.back().definitions.empty()) functions_.push_back({std::move(open.back().definitions), "", ""});
     return open.back().text;
   }
+
+  // What is inside of control flow is shown when that is over.
+  bool watches(const std::vector<Level>& open) const { return options_.watched && !in_images_ && open.size() == 1; }
 
   void add_table(Level& level, size_t begin, size_t end) {
     const LaunchTable::Run run = table_.run(begin, end, [&](size_t k) { return checks_index(plan_.kernels[k]) ? new_flag(k) : -1; });
