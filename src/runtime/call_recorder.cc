@@ -279,14 +279,14 @@ void CallRecorder::finish(int32_t failed) noexcept {
   }
   profiles_.clear();
   if (wants_all_ || failed) return;
-  constexpr int64_t kFirst = 256, kFirstOfDevice = 16;  // recorded in any case: a tenth of a millisecond, and where each call is waited for
+  constexpr int64_t kFirst = 128, kFirstOfDevice = 16;  // recorded in any case: a tenth of a millisecond, and where each call is waited for
   sampling_.recorded(call_.end - call_.begin, cost_of_recording(ticks_now()), marked_ ? kFirstOfDevice : kFirst);
 }
 
 // What the call under way would have taken less, in ticks: what stands before and after it is measured, events have a usual price. On a
 // device it is at most what no kernel ran in: a call that nobody watches is not waited for.
 double CallRecorder::cost_of_recording(uint64_t finished) const {
-  constexpr double kUnseen = 1.5;  // caches and branches meet other data afterwards, and its way here
+  constexpr double kUnseen = 2.2;  // caches and branches meet other data afterwards, and its way here
   const double around = static_cast<double>(call_.begin - entered_ + finished - call_.end), clock = price_of_clock();
   const double exact = only_times() ? 0 : 2 * clock, counting = call_.counted ? 2 * static_cast<double>(reading_) : 0;
   const double kernels = static_cast<double>(call_.kernels.size()) * (2 * clock + exact + counting);

@@ -255,7 +255,7 @@ function layoutView() {
   for (const k of R().kernels) if (k.why) add(k.why, k.name, "a copy", k.n);
   const named = g => g.names.slice(0, 3).join(", ") + (g.names.length > 3 ? " and " + (g.names.length - 3) + " more" : "");
   return [el("h2", {}, "Layouts and copies"), groups.size ? el("table", {}, heads("tensor", "how it lies", "why", "kernels"), [...groups].map(([why, g]) =>
-    el("tr", {}, el("td", {class: "text"}, named(g)), el("td", {class: "text"}, g.text), el("td", {class: "text"}, why), el("td", {}, links([...g.kernels]))))) : el("p", {class: "dim"}, "All tensors are stored row by row, and none is copied.")];
+    el("tr", {}, el("td", {class: "text"}, named(g)), el("td", {class: "text"}, g.text), el("td", {class: "text"}, why), el("td", {}, links([...g.kernels].slice(0, 8)))))) : el("p", {class: "dim"}, "All tensors are stored row by row, and none is copied.")];
 }
 const layoutsOf = k => [...new Set([...(R().layouts || []).filter(l => (k.writes || []).includes(l.buffer)).map(l => l.name + ": " + l.why), ...(k.why ? [k.why] : [])])];
 
