@@ -2,10 +2,10 @@
 
 usage: profile_overhead.py [--packages A.coil.pt2 ...] [--rounds N] [--seconds S] [--threads N] [--build FOLDER]
 
-Without --packages: a chain of small kernels and networks of larger ones, exported and compiled here. Slices of calls without and with a profile
-take turns, so that what else the machine does meets both. Per package: a call's time without and with a profile, as the median of the quarter of
-calls that took least, what the latter takes more, in percent and for each kernel, and the same of the medians of all calls. On a machine that others
-use, the medians say how much they disturbed; where the two columns differ by more than some percent, measure again.
+Without --packages: a chain of small kernels and networks of larger ones, exported and compiled here. Slices of calls without a profile, with one,
+and with one that leaves out no call take turns, so that what else the machine does meets all. Per package: a call's time without a profile, as the
+median of the quarter of calls that took least; what the mean of all but the longest tenth takes more with one, how many of the calls it recorded; and
+the same where all are recorded, by quarters, for each kernel too. On a machine that others use, measure several times.
 """
 
 import argparse
@@ -55,21 +55,30 @@ def times_of(model, inputs, count):
     return times
 
 
+WAYS = ("off", "on", "all")
+
+
 def compare(model, inputs, rounds, seconds):
-    """All calls' times without and with a profile, in slices that take turns, and how many kernels a call has."""
+    """All calls' times by the way of watching them, in slices that take turns; how many kernels a call has; the part of the calls that "on" recorded."""
     one = min(times_of(model, inputs, 5))
     count = max(1, int(seconds / one))
-    off, on, kernels = [], [], 0
+    times, kernels, recorded = {way: [] for way in WAYS}, 0, 0
     for turn in range(rounds):
-        for watched in ((False, True), (True, False))[turn % 2]:
-            if not watched:
-                off += times_of(model, inputs, count)
+        for way in WAYS[turn % 3:] + WAYS[:turn % 3]:
+            if way == "off":
+                times[way] += times_of(model, inputs, count)
                 continue
-            with model.profile() as profile:
-                on += times_of(model, inputs, count)
+            with model.profile(all_calls=way == "all") as profile:
+                times[way] += times_of(model, inputs, count)
+            recorded += profile.num_calls if way == "on" else 0
             if not kernels:
                 kernels = sum(k["launches"] for k in profile.kernels())
-    return off, on, kernels
+    return times, kernels, recorded / len(times["on"])
+
+
+def typical(times):
+    """The mean without the longest tenth: of calls of which a part is recorded, each counts."""
+    return statistics.fmean(sorted(times)[: max(1, len(times) * 9 // 10)])
 
 
 def undisturbed(times):
@@ -94,12 +103,13 @@ def main():
     else:
         cases = [(name, coil.compile(program, num_threads=a.threads), inputs) for name, program, inputs in programs()]
     rows = []
-    print(f"{'program':34} {'kernels':>8} {'off':>11} {'on':>11} {'more':>8} {'a kernel':>9} {'medians':>9}")
+    print(f"{'program':34} {'kernels':>8} {'off':>11} {'on':>8} {'recorded':>9} {'all':>8} {'a kernel':>9}")
     for name, model, inputs in cases:
-        off, on, kernels = compare(model, inputs or random_inputs(model), a.rounds, a.seconds)
-        least, watched, medians = undisturbed(off), undisturbed(on), statistics.median(on) / statistics.median(off)
-        rows.append({"program": name, "kernels": kernels, "calls": len(off), "off_us": least * 1e6, "on_us": watched * 1e6, "more_percent": 100 * (watched / least - 1), "medians_more_percent": 100 * (medians - 1)})
-        print(f"{name[:34]:34} {kernels:8.0f} {least * 1e6:8.1f} us {watched * 1e6:8.1f} us {100 * (watched / least - 1):6.2f} % {(watched - least) * 1e9 / max(kernels, 1):6.0f} ns {100 * (medians - 1):6.2f} %", flush=True)
+        times, kernels, recorded = compare(model, inputs or random_inputs(model), a.rounds, a.seconds)
+        least, every = undisturbed(times["off"]), undisturbed(times["all"])
+        on = 100 * (typical(times["on"]) / typical(times["off"]) - 1)
+        rows.append({"program": name, "kernels": kernels, "calls": len(times["off"]), "off_us": least * 1e6, "on_more_percent": on, "recorded_percent": 100 * recorded, "all_us": every * 1e6, "all_more_percent": 100 * (every / least - 1)})
+        print(f"{name[:34]:34} {kernels:8.0f} {least * 1e6:8.1f} us {on:6.2f} % {100 * recorded:7.1f} % {100 * (every / least - 1):6.2f} % {(every - least) * 1e9 / max(kernels, 1):6.0f} ns", flush=True)
     if a.json:
         a.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
 

@@ -284,6 +284,7 @@ typedef struct coil_profile_options {
   uint32_t struct_bytes; /* sizeof(coil_profile_options); COIL-E402 without it */
   int32_t counters;      /* not 0: the processor's cycles, instructions and cache misses too, where the system gives them */
   int64_t calls;         /* so many calls and no more; 0: until the end */
+  int32_t all_calls;     /* not 0: no call is left out; otherwise some of many very short ones are, so that all take at most 2 % longer */
 } coil_profile_options;
 /* model NULL: all models of the process, those that are opened later too. Several profiles may watch at once. NULL options: the defaults. */
 COIL_API coil_status coil_profile_begin(coil_model* model, const coil_profile_options* options, coil_profile** profile);

@@ -358,8 +358,10 @@ class Context {
 //   coil::Profile profile(model); context.run(inputs); profile.write("trace.json");
 class Profile {
  public:
-  explicit Profile(std::int64_t calls = 0, bool counters = false) { begin(nullptr, calls, counters); }
-  explicit Profile(const Model& model, std::int64_t calls = 0, bool counters = false) { begin(model.get(), calls, counters); }
+  explicit Profile(std::int64_t calls = 0, bool counters = false, bool all_calls = false) { begin(nullptr, calls, counters, all_calls); }
+  explicit Profile(const Model& model, std::int64_t calls = 0, bool counters = false, bool all_calls = false) {
+    begin(model.get(), calls, counters, all_calls);
+  }
   void end() { check(coil_profile_end(get())); }
   std::int64_t calls() const { return coil_profile_calls(get()); }
   void write(const std::string& path) const { check(coil_profile_write(get(), path.c_str())); }
@@ -367,11 +369,12 @@ class Profile {
   coil_profile* get() const { return profile_.get(); }
 
  private:
-  void begin(coil_model* model, std::int64_t calls, bool counters) {
+  void begin(coil_model* model, std::int64_t calls, bool counters, bool all_calls) {
     coil_profile_options options = {};
     options.struct_bytes = sizeof options;
     options.calls = calls;
     options.counters = counters;
+    options.all_calls = all_calls;
     coil_profile* profile = nullptr;
     check(coil_profile_begin(model, &options, &profile));
     profile_.reset(profile);

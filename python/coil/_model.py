@@ -252,10 +252,11 @@ class Model:
         """On CUDA: waits for the calls so far, and raises what their kernels found at fault. Nothing on the CPU."""
         self._runtime.synchronize()
 
-    def profile(self, *, calls: int = 0, counters: bool = False) -> Profile:
+    def profile(self, *, calls: int = 0, counters: bool = False, all_calls: bool = False) -> Profile:
         """Records the calls within a `with` statement, kernel by kernel; see `coil.Profile`. `calls`: no more than so many; 0: all.
-        `counters`: the processor's cycles, instructions and cache misses too, where the system gives them."""
-        return Profile(self._runtime, number_of(calls, "calls"), flag_of(counters, "counters"))
+        `counters`: the processor's cycles, instructions and cache misses too, where the system gives them. `all_calls`: leaves out none of
+        many very short calls."""
+        return Profile(self._runtime, number_of(calls, "calls"), flag_of(counters, "counters"), flag_of(all_calls, "all_calls"))
 
     def new_state(self) -> "State":
         """A state of its own (counters, caches), as the exported program begins with it: call it like the model."""

@@ -20,7 +20,7 @@ def report_json(model: Any, args: tuple, kwargs: dict, calls: int | None, title:
     text = "" if record is None else _text_of_file(record)
     for _ in range(3):
         model(*args, **kwargs)
-    with model.profile() as profile:
+    with model.profile(all_calls=True) as profile:
         end = time.monotonic() + 2
         for number in range(calls or 20):
             if calls is None and number >= 3 and time.monotonic() > end:

@@ -24,7 +24,7 @@ class Profile:
     @property
     def num_calls(self) -> int: ...
 
-def start_profile(model: Model | None, calls: int = 0, counters: bool = False) -> Profile:
+def start_profile(model: Model | None, calls: int = 0, counters: bool = False, all_calls: bool = False) -> Profile:
     """Records the calls of a model, None: of all in this process."""
 
 class State:

@@ -153,9 +153,9 @@ struct WatchedProfile {
   const std::shared_ptr<runtime::Profile> profile;
 };
 
-std::unique_ptr<WatchedProfile> start_profile(const CallableModel* model, int64_t calls, bool counters) {
+std::unique_ptr<WatchedProfile> start_profile(const CallableModel* model, int64_t calls, bool counters, bool all_calls) {
   if (calls < 0) throw PythonError{Error{ErrorCode::bad_option, "calls is " + std::to_string(calls) + ", expected 0 (until the end) or more"}};
-  return std::make_unique<WatchedProfile>(runtime::Profile::start(model ? &model->model() : nullptr, {calls, counters}));
+  return std::make_unique<WatchedProfile>(runtime::Profile::start(model ? &model->model() : nullptr, {calls, counters, all_calls}));
 }
 
 void write_trace(const WatchedProfile& p, const Path& path) {
@@ -230,7 +230,7 @@ NB_MODULE(_runtime, m) {
       .def("reports", &coil::python::report_all)
       .def_prop_ro("num_calls", [](const coil::python::WatchedProfile& p) { return p.profile->calls().size(); });
   m.def("report_page", &coil::python::report_page, "reports"_a);
-  m.def("start_profile", &coil::python::start_profile, "model"_a.none(), "calls"_a = 0, "counters"_a = false, nb::keep_alive<0, 1>());
+  m.def("start_profile", &coil::python::start_profile, "model"_a.none(), "calls"_a = 0, "counters"_a = false, "all_calls"_a = false, nb::keep_alive<0, 1>());
   nb::class_<coil::python::OwnedState>(m, "State")
       .def("fork", &coil::python::fork)
       .def("reset", &coil::python::reset)

@@ -41,6 +41,7 @@ constexpr EnvVar kEnvVars[] = {
     {"COIL_OPENMP", "auto", "Whether loops run on the threads of PyTorch's OpenMP team: auto (while these spin beside the runtime's own), always, never."},
     {"COIL_PERF", "unset", "Folder that receives jit-PID.dump and perf-PID.map, which tell `perf` of the kernels of the packages that the process loads."},
     {"COIL_PROFILE", "unset", "File that receives a trace of this process's first calls, kernel by kernel, for ui.perfetto.dev."},
+    {"COIL_PROFILE_ALL", "0", "1: COIL_PROFILE leaves out no call; otherwise some of many very short ones, so that all together take no more than 2 % longer."},
     {"COIL_PROFILE_CALLS", "100", "How many calls COIL_PROFILE traces."},
     {"COIL_PROFILE_COUNTERS", "0", "1 adds the processor's counters to COIL_PROFILE, where the system allows that."},
     {"COIL_PROFILE_SIGNAL", "unset", "USR1, USR2 or another signal: COIL_PROFILE waits for it, and traces once more each time that it comes."},

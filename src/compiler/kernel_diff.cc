@@ -125,7 +125,7 @@ class Differ {
       const Num a = found.at(offset_of(index, found.strides)), b = expected.at(offset_of(index, expected.strides));
       if (reference::allows(b, w.data.dtype, a.f, a.i)) {
         if (is_float(w.data.dtype) && std::isfinite(a.f) && std::isfinite(b.f) && a.f != b.f)
-          verdict.share = std::max(verdict.share, std::fabs(a.f - b.f) / reference::allowed_error(b, w.data.dtype));
+          verdict.largest_error = std::max(verdict.largest_error, std::fabs(a.f - b.f) / reference::allowed_error(b, w.data.dtype));
         continue;
       }
       if (d.different++ > 0) continue;

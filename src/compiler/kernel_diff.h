@@ -48,7 +48,7 @@ struct KernelVerdict {
   size_t kernel = 0;
   bool compared = false;
   std::string why_not;
-  double share = 0;  // the largest error, as a part of what is allowed
+  double largest_error = 0;  // as a part of what is allowed: 1 is the bound
 };
 
 struct KernelDiff {

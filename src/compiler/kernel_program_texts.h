@@ -117,6 +117,7 @@ inline constexpr std::string_view kCudaMain = R"cc(
 )cc";
 
 inline constexpr const char* kCpuMakefile = R"mk(# make run: builds the kernel and runs it on its inputs. make package: the model with this kernel.
+COIL = coil
 CXX = $(shell for c in clang++-21 clang++-20 clang++-19 clang++-18 clang++; do command -v $$c && break; done)
 ISA = {isa}
 FLAGS = -std=c++20 -O2 -w -ffp-contract=on -fwrapv -fno-rtti -march={march}$(ISA) -DCOIL_ISA=$(ISA) -DCOIL_ISA_$(shell echo $(ISA) | tr a-z A-Z)=1 -I../../include
@@ -128,13 +129,14 @@ program: kernel.cc main.cc call.h
 	$(CXX) $(FLAGS) kernel.cc main.cc -o program -lm
 
 package:
-	coil compile {model} --replace-kernel {function}=kernel.cc -o edited.coil.pt2
+	$(COIL) compile {model} --replace-kernel {function}=kernel.cc -o edited.coil.pt2
 
 .PHONY: run package
 )mk";
 
 inline constexpr const char* kCudaMakefile =
     R"mk(# make run: builds the kernel and runs it on its inputs, on a machine with a GPU. make package: the model with this kernel.
+COIL = coil
 NVCC = $(shell for c in nvcc /usr/local/cuda/bin/nvcc; do command -v $$c && break; done)
 ARCH = {arch}
 FLAGS = -std=c++20 -O3 -w -arch=$(ARCH) -lineinfo --expt-relaxed-constexpr -I../../include
@@ -146,7 +148,7 @@ program: $(wildcard *.cu) call.h
 	$(NVCC) $(FLAGS) main.cu -o program
 
 package:
-	coil compile {model} --target {target} {edited} -o edited.coil.pt2
+	$(COIL) compile {model} --target {target} {edited} -o edited.coil.pt2
 
 .PHONY: run package
 )mk";

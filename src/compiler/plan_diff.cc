@@ -12,6 +12,7 @@
 #include "compiler/call_memory.h"
 #include "ops/memory.h"
 #include "schedule/interpret_plan.h"
+#include "schedule/stand_in.h"
 
 namespace coil {
 namespace {
@@ -84,7 +85,11 @@ class PlanComparison {
   void compare(size_t kernel, bool computed) {
     const auto found = shown_.find(kernel);
     if (inside_[kernel] || found == shown_.end()) return;
-    KernelVerdict verdict{kernel, computed, computed ? "" : "the interpreter of plans has no reference for it", 0};
+    const auto* user = std::get_if<UserCallKernel>(&build_.plan.kernels[kernel].def);
+    const std::string why_not = user && is_stand_in(*user)
+                                    ? fmt::format("the code of {} is not in the text, made-up numbers stand for its results", user->def.kernel->name)
+                                    : "the interpreter of plans has no reference for it";
+    KernelVerdict verdict{kernel, computed, computed ? "" : why_not, 0};
     for (const Written& w : found->second) {
       if (last_.at(w.buffer) != kernel) continue;  // a piece of a concatenation: what is beside it nobody has written yet
       if (computed) compare(w, verdict);
@@ -109,7 +114,7 @@ class PlanComparison {
       const bool huge = std::fabs(e) > nearly_infinite(expected.dtype) && std::fabs(f) > nearly_infinite(expected.dtype);
       if (e == f || (std::isnan(e) && std::isnan(f)) || (huge && is_float(expected.dtype))) continue;
       const double difference = std::isfinite(e) && std::isfinite(f) && most > 0 ? std::fabs(e - f) / most : std::numeric_limits<double>::infinity();
-      verdict.share = std::max(verdict.share, difference);
+      verdict.largest_error = std::max(verdict.largest_error, difference);
       if (difference <= 1 || diff_.first) continue;
       diff_.first = PlanDifference{verdict.kernel, build_.plan.buffer(w.buffer).info.name, index_of(i, expected.sizes), f, e};
     }

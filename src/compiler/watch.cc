@@ -144,11 +144,6 @@ Result<WatchedBuild> build_watched(KernelPlan plan, const CompileOptions& option
     return Error{ErrorCode::bad_option, "a plan is made code for this machine's processor alone", "",
                  "leave out --target, or name a level of this machine's CPU"};
   }
-  for (const Kernel& k : plan.kernels) {
-    const auto* mark = std::get_if<ControlMark>(&k.def);
-    if (!mark || mark->kind != ControlMark::Kind::images) continue;
-    return Error{ErrorCode::unsupported_feature, "kernels that run image by image are not watched one by one", "", "compile the program with --without images"};
-  }
   try {
     return build_plan_alone(std::move(plan), options, dump);
   } catch (const InternalError& error) {

@@ -39,6 +39,7 @@ struct BufferInfo {
   std::vector<Expr> shown;    // a result of other sizes than the caller's, of the same elements row by row: the caller's; else empty
   int input = -1;             // input: its position among the tensor inputs
   TensorData data;            // constant and state: contents (state: initial contents, dense by `strides`)
+  std::string why;            // computed: what decided that it is a copy, or has other strides than dense rows; else empty. For who looks (`coil report`)
 };
 
 // A buffer of the interface as its caller sees it: one of pairs is a tensor of complex dtype without the last axis, one of bits may be

@@ -285,6 +285,7 @@ BufferId Recorder::capture(const BufferInfo& outer) {
   if (info.kind != BufferInfo::Kind::constant) {
     info.kind = BufferInfo::Kind::input;
     info.data = {};
+    info.why.clear();
     info.strides = contiguous_strides(pool(), info.sizes);
     info.input = static_cast<int>(program_.inputs.size());
     program_.inputs.push_back({id, Expr(), info.name});
@@ -326,6 +327,7 @@ BufferId Recorder::stored(const View& v, std::string_view name) {
     if (identity) return BufferId(v.body->id);
   }
   View copy = pointwise(std::string(name), v.dtype, v.sizes, [&](Coordinates c) { return at(v, c); });
+  program_.buffer(BufferId(copy.body->id)).why = "it is a copy: what reads it takes tensors whole, and this is a part, a view or a conversion of one";
   return BufferId(copy.body->id);
 }
 

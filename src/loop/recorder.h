@@ -92,6 +92,8 @@ class Recorder {
   BufferId stored(const View& v, std::string_view name);
 
   View load_of(BufferId buffer);
+  // What a reader is told of a value that was stored just now (BufferInfo::why).
+  void say_why(const View& stored, std::string reason) { program_.buffer(BufferId(stored.body->id)).why = std::move(reason); }
 
   LoopProgram& program() { return program_; }
   std::shared_ptr<ExprPool> pool_pointer() const { return program_.pool; }

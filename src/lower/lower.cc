@@ -126,6 +126,7 @@ void store_long_view(Session& session, View& result) {
   if (written_size(result.body, kMaxViewText) <= kMaxViewText) return;
   const View& long_view = result;
   result = session.recorder.pointwise("copy", result.dtype, result.sizes, [&](Coordinates c) { return session.recorder.at(long_view, c); });
+  session.recorder.say_why(result, "it is a copy: a view of a view of a view, whose index arithmetic costs more than storing it");
 }
 
 // The row for a node, by the types of numbers that it takes and gives.

@@ -123,7 +123,9 @@ int reading_cost(Op& op, const View& v) {
 View cheap(Op& op, const View& v) {
   constexpr int kWorthStoring = 12;  // an integer division or two
   if (cost(v.body) < kWorthStoring || reading_cost(op, v) < kWorthStoring) return v;
-  return op.rec.pointwise("copy", v.dtype, v.sizes, [&](Coordinates c) { return op.rec.at(v, c); });
+  const View copy = op.rec.pointwise("copy", v.dtype, v.sizes, [&](Coordinates c) { return op.rec.at(v, c); });
+  op.rec.say_why(copy, "it is a copy: to find an element of the view takes longer than to read a stored one");
+  return copy;
 }
 
 namespace {

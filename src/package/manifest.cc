@@ -74,6 +74,7 @@ Json kernels(const TargetContents& t) {
     if (!work.writes.empty()) rows.back()["writes"] = numbers(work.writes);
     if (!t.hints.empty() && !t.hints[i].text.empty()) rows.back()["hint"] = {{"text", t.hints[i].text}, {"spares", t.hints[i].spares}};
     if (!k.choices.rows.empty()) rows.back()["choices"] = choices(k);
+    if (const auto* copy = std::get_if<CopyKernel>(&k.def); copy && !copy->why.empty()) rows.back()["why"] = copy->why;
     if (const auto* user = std::get_if<UserCallKernel>(&k.def)) {
       const UserKernel& u = *user->def.kernel;
       rows.back()["user"] = {{"name", u.name}, {"config", config_text(u.configs[0])}, {"configs", u.configs.size()}};
@@ -137,6 +138,20 @@ Json notes(const KernelPlan& plan) {
   return rows;
 }
 
+// Of what is stored: why it lies in memory as it does, or is a copy.
+Json layouts(const KernelPlan& plan) {
+  Json rows = Json::array();
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    const BufferInfo& b = plan.buffers[i].info;
+    if (b.why.empty() || plan.buffers[i].placement.kind == Placement::Kind::none) continue;
+    Json shape = Json::array(), strides = Json::array();
+    for (Expr s : b.sizes) shape.push_back(size_text(s));
+    for (Expr s : b.strides) strides.push_back(size_text(s));
+    rows.push_back({{"buffer", i}, {"name", b.name}, {"dtype", name(b.dtype)}, {"shape", shape}, {"strides", strides}, {"why", b.why}});
+  }
+  return rows;
+}
+
 }  // namespace
 
 std::string manifest_text(const PackageContents& c) {
@@ -176,7 +191,8 @@ std::string manifest_text(const PackageContents& c) {
             {"memory", memory(plan)},
             {"constants_hash", first.constants_hash},
             {"kernels", kernels(first)},
-            {"not_fused", notes(plan)}};
+            {"not_fused", notes(plan)},
+            {"layouts", layouts(plan)}};
   if (!c.program.empty()) m["program"] = c.program;
   const bool has_states = !c.program.empty() || plan.state_bytes > 0;
   if (has_states) m["states"] = states(plan);
@@ -197,7 +213,8 @@ std::string manifest_text(const PackageContents& c) {
                      {"memory", memory(t.plan)},
                      {"constants_hash", t.constants_hash},
                      {"kernels", kernels(t)},
-                     {"not_fused", notes(t.plan)}});
+                     {"not_fused", notes(t.plan)},
+                     {"layouts", layouts(t.plan)}});
     }
     m["targets"].push_back(std::move(target));
   }

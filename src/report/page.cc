@@ -1,4 +1,5 @@
 // The page of a report: the template of page/ with the reports as data inside.
+#include "report/compare.h"
 #include "report/page_text.h"
 #include "report/report.h"
 
@@ -45,6 +46,7 @@ std::string page_of(const Json& reports) {
 Result<std::string> report_page(const std::vector<std::string>& reports) {
   Json all = Json::array();
   for (const std::string& text : reports) all.push_back(Json::parse(text));
+  if (all.size() == 2) all[1]["beside"] = to_json(compare_reports(all[0], all[1]));
   for (size_t most = size_t{1} << 20;; most /= 4) {
     std::string page = page_of(all);
     if (page.size() <= kMostBytes) return page;

@@ -63,6 +63,7 @@ class Reporter {
     TRY(out["sources"], sources(&out["kernels"]));
     out["not_fused"] = fusion();
     out["memory"] = memory();
+    out["layouts"] = layouts();
     out["advice"] = advice_of(out);
     return out;
   }
@@ -214,6 +215,23 @@ class Reporter {
     return {{"arena_formula", part_.at("memory").value("arena_bytes", "")},
             {"arena_bytes", sizes_.of(part_.at("memory").at("arena_bytes")).value_or(0)},
             {"buffers", rows}};
+  }
+
+  // Why values lie in memory as they do, and what is a copy, each with the kernel that writes it.
+  Json layouts() const {
+    std::map<int, int> writer;
+    int number = 0;
+    for (const Json& k : part_.at("kernels")) {
+      for (const int id : buffers(k.value("writes", Json("")))) writer.try_emplace(id, number);
+      ++number;
+    }
+    Json rows = Json::array();
+    for (const Json& l : part_.value("layouts", Json::array())) {
+      Json row = l;
+      if (const auto found = writer.find(l.at("buffer").get<int>()); found != writer.end()) row["kernel"] = found->second;
+      rows.push_back(std::move(row));
+    }
+    return rows;
   }
 
   Result<Json> sources(Json* kernels) const {

@@ -30,7 +30,7 @@ coil_status coil_profile_begin(coil_model* model, const coil_profile_options* op
     return fail(Error{ErrorCode::bad_option, "coil_profile_options.calls is " + std::to_string(known.calls) + ", expected 0 (until the end) or more"});
   auto made = std::make_unique<coil_profile>();
   if (model) made->model = model->model;
-  made->profile = coil::runtime::Profile::start(made->model.get(), {known.calls, known.counters != 0});
+  made->profile = coil::runtime::Profile::start(made->model.get(), {known.calls, known.counters != 0, known.all_calls != 0});
   *profile = made.release();
   return COIL_OK;
 } catch (...) {

@@ -11,7 +11,6 @@
 #include "runtime/cuda_marks.h"
 #include "runtime/model.h"
 #include "runtime/nvtx.h"
-#include "runtime/range_tool.h"
 
 namespace coil::runtime {
 namespace {
@@ -32,6 +31,29 @@ bool keep(std::vector<T>& list, const T& value) noexcept {
   }
 }
 
+// For the next call; its lists keep their memory.
+void clear(CallRecord* call) {
+  CallRecord next;
+  next.sizes.swap(call->sizes), next.kernels.swap(call->kernels), next.chunks.swap(call->chunks), next.counters.swap(call->counters);
+  next.sizes.clear(), next.kernels.clear(), next.chunks.clear(), next.counters.clear();
+  *call = std::move(next);
+}
+
+// Ticks from one reading of the clock to the next.
+double price_of_clock() {
+  static const double price = [] {
+    constexpr int kReadings = 256;
+    uint64_t least = UINT64_MAX;  // of three: another program may run in between
+    for (int i = 0; i < 3; i++) {
+      const uint64_t begin = ticks_now();
+      for (int k = 0; k < kReadings; k++) (void)ticks_now();
+      least = std::min(least, ticks_now() - begin);
+    }
+    return std::max(1.0, static_cast<double>(least) / kReadings);
+  }();
+  return price;
+}
+
 }  // namespace
 
 // A loop on the pool's threads.
@@ -43,7 +65,12 @@ struct CallRecorder::Loop {
 };
 
 CallRecorder::CallRecorder(std::shared_ptr<const Model> model)
-    : held_(std::move(model)), model_(*held_), table_(model_.kernel_table()), lanes_(static_cast<size_t>(std::max(model_.host().num_workers, 1))) {
+    : held_(std::move(model)),
+      model_(*held_),
+      table_(model_.kernel_table()),
+      lanes_(static_cast<size_t>(std::max(model_.host().num_workers, 1))),
+      ranges_of_calls_(Nvtx::get() != nullptr) {
+  lanes_[0].kernels.reserve(table_->kernels.size());
   const Nvtx* nvtx = Nvtx::get();
   if (!nvtx || !nvtx->of_kernels()) return;
   nvtx_ = nvtx;
@@ -59,12 +86,31 @@ bool CallRecorder::is_captured(void* stream) const {
   return driver.is_capturing(stream, &capturing) != cd::kCudaSuccess || capturing;
 }
 
+// Of this thread; a context may go from thread to thread.
+void CallRecorder::begin_counting() {
+  if (!counters_) counters_ = std::make_unique<Counters>();
+  call_.counted = counters_->start();
+  for (auto& profile : profiles_) profile->set_counters_note(call_.counted ? "" : counters_->note());
+  if (!call_.counted) return;
+  const uint64_t before = ticks_now();
+  Counts counts;
+  counters_->read(counts.data());
+  reading_ = ticks_now() - before;
+}
+
 bool CallRecorder::begin(void* stream) {
+  entered_ = ticks_now();
+  if (const uint32_t changes = profile_changes.load(std::memory_order_relaxed); changes != changes_) {
+    changes_ = changes;
+    sampling_.restart();
+  }
   profiles_ = take_profiles(model_);
   tool_ = RangeToolScope::current();
+  idle_ = profiles_.empty();
   if (profiles_.empty() && !nvtx_ && !tool_) return false;
   if (tool_ && ranges_.empty()) ranges_ = range_names(*table_);
-  call_ = CallRecord{};
+  clear(&call_);
+  wants_all_ = std::any_of(profiles_.begin(), profiles_.end(), [](const auto& p) { return p->options().all_calls; });
   call_.table = table_;
   call_.model = held_;
   call_.thread = this_thread();
@@ -81,9 +127,7 @@ bool CallRecorder::begin(void* stream) {
     }
     marked_ = true;
   } else if (std::any_of(profiles_.begin(), profiles_.end(), [](const auto& p) { return p->options().counters; })) {
-    if (!counters_) counters_ = std::make_unique<Counters>();
-    call_.counted = counters_->start();  // of this thread; a context may go from thread to thread
-    for (auto& profile : profiles_) profile->set_counters_note(call_.counted ? "" : counters_->note());
+    begin_counting();
   }
   call_.begin = call_.checked = call_.placed = ticks_now();
   return true;
@@ -101,7 +145,7 @@ void CallRecorder::close_range() {
 void CallRecorder::begin_kernel(const CoilTrace* trace, int32_t kernel, int32_t worker, const int64_t* symbols) {
   auto& r = *static_cast<CallRecorder*>(trace->owner);
   Lane& lane = r.lane(worker);
-  KernelSpan span{kernel, this_thread(), 0, 0, 0, {}};
+  KernelSpan span{kernel, this_thread(), 0, 0, 0, 0};
   if (r.table_->sizes_from_data) {
     span.sizes = static_cast<uint32_t>(lane.sizes.size());
     try {
@@ -114,7 +158,10 @@ void CallRecorder::begin_kernel(const CoilTrace* trace, int32_t kernel, int32_t 
   if (r.nvtx_) r.nvtx_->push(r.range_name(kernel));
   if (r.tool_ && worker == 0) r.open_ = r.tool_->push(r.range_name(kernel));  // the other workers' threads are not the caller's
   if (r.marked_) r.marks_->begin_kernel();
-  if (r.call_.counted && worker == 0) r.counters_->read(span.counters);
+  if (Counts counts; r.call_.counted && worker == 0) {
+    r.counters_->read(counts.data());
+    if (keep(r.call_.counters, counts)) span.counted = static_cast<uint32_t>(r.call_.counters.size());
+  }
   span.begin = ticks_now();
   if (!keep(lane.kernels, span)) lane.lost = true;
 }
@@ -130,29 +177,49 @@ void CallRecorder::end_kernel(const CoilTrace* trace, int32_t kernel, int32_t wo
   if (lane.kernels.empty() || lane.kernels.back().kernel != kernel) return;  // its begin was left out
   KernelSpan& span = lane.kernels.back();
   span.end = now;
-  if (!r.call_.counted || worker != 0) return;
-  uint64_t after[3] = {};
-  r.counters_->read(after);
-  for (int i = 0; i < 3; i++) span.counters[i] = after[i] - span.counters[i];
+  if (span.counted == 0) return;
+  Counts after, &counts = r.call_.counters[span.counted - 1];
+  r.counters_->read(after.data());
+  for (size_t i = 0; i < after.size(); i++) counts[i] = after[i] - counts[i];
+}
+
+void CallRecorder::begin_timed(const CoilTrace* trace, int32_t kernel, int32_t worker, const int64_t*) {
+  auto& r = *static_cast<CallRecorder*>(trace->owner);
+  if (worker == 0) r.current_.store(kernel, std::memory_order_relaxed);
+}
+
+void CallRecorder::end_timed(const CoilTrace* trace, int32_t kernel, int32_t worker) {
+  const uint64_t now = ticks_now();
+  auto& r = *static_cast<CallRecorder*>(trace->owner);
+  Lane& lane = r.lane(worker);
+  if (worker == 0) r.current_.store(-1, std::memory_order_relaxed);
+  if (!keep(lane.kernels, KernelSpan{kernel, lane.thread, lane.last, now, 0, 0})) lane.lost = true;
+  lane.last = now;
 }
 
 void CallRecorder::watched_loop(void* pool, int64_t count, int64_t grain, CoilChunkFn fn, void* context) {
   auto& r = *static_cast<CallRecorder*>(pool);
   Loop loop = {&r, fn, context, r.current_.load(std::memory_order_relaxed)};
+  if (count <= grain && loop.kernel >= 0) {  // one thread does all of it: the kernel's own times say that
+    r.host_->parallel_for(r.host_->pool, count, grain, fn, context);
+    return;
+  }
   r.host_->parallel_for(r.host_->pool, count, grain, watched_chunk, &loop);
+  if (loop.kernel < 0) r.lanes_[0].last = ticks_now();  // kernels ran in it; the next one comes after all of them
 }
 
 void CallRecorder::watched_chunk(void* context, int64_t begin, int64_t end, int32_t worker) {
   const Loop& loop = *static_cast<Loop*>(context);
+  Lane& lane = loop.recorder->lane(worker);
   ChunkSpan span = {loop.kernel, this_thread(), ticks_now(), 0, end - begin};
+  if (loop.kernel < 0) lane.thread = span.thread, lane.last = span.begin;
   loop.fn(loop.context, begin, end, worker);
   span.end = ticks_now();
-  Lane& lane = loop.recorder->lane(worker);
   if (!keep(lane.chunks, span)) lane.lost = true;
 }
 
 int32_t CallRecorder::run(const CoilCall& call, CoilError* error) {
-  for (Lane& lane : lanes_) lane.kernels.clear(), lane.chunks.clear(), lane.sizes.clear(), lane.lost = false;
+  for (Lane& lane : lanes_) lane.kernels.clear(), lane.chunks.clear(), lane.sizes.clear(), lane.last = 0, lane.lost = false;
   call_.sizes.assign(call.symbols, call.symbols + model_.code().num_symbols);
   current_ = -1;
   CoilCall watched = call;
@@ -162,9 +229,10 @@ int32_t CallRecorder::run(const CoilCall& call, CoilError* error) {
     host = {host_->num_workers, this, watched_loop};
     watched.host = &host;
   }
-  const CoilTrace trace = {begin_kernel, end_kernel, this};
+  const CoilTrace trace = only_times() ? CoilTrace{begin_timed, end_timed, this} : CoilTrace{begin_kernel, end_kernel, this};
   call_.traced = model_.code().run_traced != nullptr;
-  call_.placed = ticks_now();  // a call with state may have waited for another one
+  lanes_[0].thread = call_.thread;
+  lanes_[0].last = call_.placed = ticks_now();  // a call with state may have waited for another one
   const int32_t failed = call_.traced ? model_.code().run_traced(&watched, &trace, error) : model_.code().run(&watched, error);
   call_.computed = ticks_now();
   return failed;
@@ -179,33 +247,53 @@ void CallRecorder::merge() {
       if (!span.end) span.end = std::max(span.begin, call_.computed);  // the call failed in it
     }
     call_.sizes.insert(call_.sizes.end(), lane.sizes.begin(), lane.sizes.end());
+    if (lane.kernels.empty() && lane.chunks.empty() && lane.sizes.empty()) continue;
     call_.kernels.insert(call_.kernels.end(), lane.kernels.begin(), lane.kernels.end());
     call_.chunks.insert(call_.chunks.end(), lane.chunks.begin(), lane.chunks.end());
     lane.kernels.clear(), lane.chunks.clear(), lane.sizes.clear();
   }
-  std::stable_sort(call_.kernels.begin(), call_.kernels.end(), [](const KernelSpan& a, const KernelSpan& b) { return a.begin < b.begin; });
+  const auto earlier = [](const KernelSpan& a, const KernelSpan& b) { return a.begin < b.begin; };
+  if (!std::is_sorted(call_.kernels.begin(), call_.kernels.end(), earlier)) std::stable_sort(call_.kernels.begin(), call_.kernels.end(), earlier);
 }
 
 void CallRecorder::finish(int32_t failed) noexcept {
   call_.end = ticks_now();
   call_.failed = failed;
-  if (nvtx_ && failed && current_.load(std::memory_order_relaxed) >= 0) nvtx_->pop();  // it failed in a kernel
+  const int32_t open = failed ? current_.load(std::memory_order_relaxed) : -1;  // it failed in a kernel
+  if (nvtx_ && open >= 0) nvtx_->pop();
   close_range();
   current_.store(-1, std::memory_order_relaxed);
   if (profiles_.empty()) return;
   if (!call_.computed) call_.computed = call_.placed;  // it failed before its kernels
-  std::shared_ptr<const CallRecord> record;
   try {
+    if (open >= 0 && only_times()) lanes_[0].kernels.push_back({open, lanes_[0].thread, lanes_[0].last, call_.computed, 0, 0});
     merge();
     if (marked_) {
       call_.clock = marks_->times(call_.begin, failed != 0, &call_.kernels);
       call_.end = ticks_now();
     }
-    record = std::make_shared<const CallRecord>(call_);
+    call_.left_out = sampling_.take_left_out();
+    const auto record = std::make_shared<const CallRecord>(call_);
     for (auto& profile : profiles_) profile->add(record);
   } catch (const std::bad_alloc&) {  // no memory for what would be shown
   }
   profiles_.clear();
+  if (wants_all_ || failed) return;
+  constexpr int64_t kFirst = 128, kFirstOfDevice = 16;  // recorded in any case: a tenth of a millisecond, and where each call is waited for
+  sampling_.recorded(call_.end - call_.begin, cost_of_recording(ticks_now()), marked_ ? kFirstOfDevice : kFirst);
+}
+
+// What the call under way would have taken less, in ticks: what stands before and after it is measured, events have a usual price. On a
+// device it is at most what no kernel ran in: a call that nobody watches is not waited for.
+double CallRecorder::cost_of_recording(uint64_t finished) const {
+  constexpr double kUnseen = 2.2;  // caches and branches meet other data afterwards, and its way here
+  const double around = static_cast<double>(call_.begin - entered_ + finished - call_.end), clock = price_of_clock();
+  const double exact = only_times() ? 0 : 2 * clock, counting = call_.counted ? 2 * static_cast<double>(reading_) : 0;
+  const double kernels = static_cast<double>(call_.kernels.size()) * (2 * clock + exact + counting);
+  const double chunks = static_cast<double>(call_.chunks.size()) * 3 * clock / static_cast<double>(lanes_.size());
+  double alone = static_cast<double>(call_.end - call_.begin);
+  for (const KernelSpan& span : call_.kernels) alone -= static_cast<double>(span.end - span.begin);
+  return std::max(kUnseen * (around + kernels + chunks), marked_ ? alone : 0.0);
 }
 
 }  // namespace coil::runtime

@@ -6,20 +6,26 @@
 #include <vector>
 
 #include "device/model_abi.h"
+#include "runtime/call_sampling.h"
 #include "runtime/profile.h"
+#include "runtime/range_tool.h"
 
 namespace coil::runtime {
 
 class CudaMarks;
 class Counters;
 class Nvtx;
-struct RangeTool;
 
 class CallRecorder {
  public:
   explicit CallRecorder(std::shared_ptr<const Model> model);
   ~CallRecorder();
 
+  // True: nobody wants this call; some are left out so that recording costs little. Then nothing else is called.
+  bool leaves_out() {
+    const bool same = changes_ == profile_changes.load(std::memory_order_relaxed);
+    return same && !ranges_of_calls_ && !RangeToolScope::current() && (idle_ || sampling_.leaves_out());
+  }
   // False: nobody wants this call's kernels. Then nothing else is called. `stream` of CUDA models.
   bool begin(void* stream);
   void checked() { call_.checked = ticks_now(); }
@@ -34,14 +40,22 @@ class CallRecorder {
     std::vector<KernelSpan> kernels;
     std::vector<ChunkSpan> chunks;
     std::vector<int64_t> sizes;
+    uint64_t last = 0;    // when its last kernel ended, or its work began
+    uint32_t thread = 0;  // that runs its kernels
     bool lost = false;
   };
   struct Loop;
 
   static void begin_kernel(const CoilTrace* trace, int32_t kernel, int32_t worker, const int64_t* symbols);
   static void end_kernel(const CoilTrace* trace, int32_t kernel, int32_t worker);
+  // The same where nobody wants more than times: the end of a kernel is the begin of the next one, so that the clock is read once.
+  static void begin_timed(const CoilTrace* trace, int32_t kernel, int32_t worker, const int64_t* symbols);
+  static void end_timed(const CoilTrace* trace, int32_t kernel, int32_t worker);
   static void watched_loop(void* pool, int64_t count, int64_t grain, CoilChunkFn fn, void* context);
   static void watched_chunk(void* context, int64_t begin, int64_t end, int32_t worker);
+  bool only_times() const { return !nvtx_ && !tool_ && !marked_ && !call_.counted && !table_->sizes_from_data; }
+  void begin_counting();
+  double cost_of_recording(uint64_t finished) const;
   Lane& lane(int32_t worker) { return lanes_[static_cast<size_t>(worker) < lanes_.size() ? static_cast<size_t>(worker) : 0]; }
   void merge();
   const char* range_name(int32_t kernel) const;
@@ -63,6 +77,13 @@ class CallRecorder {
   void* open_ = nullptr;             // its range of the kernel that runs
   std::vector<std::string> ranges_;  // their names
   std::unique_ptr<Counters> counters_;
+  const bool ranges_of_calls_;  // a tool of NVTX wants a range for each call
+  uint32_t changes_ = 0;        // profile_changes at the last call
+  bool idle_ = false;           // no profile wants calls of this model until that number changes
+  CallSampling sampling_;
+  uint64_t entered_ = 0;    // when the call under way came here
+  uint64_t reading_ = 0;    // what it takes to read the counters
+  bool wants_all_ = false;  // one of `profiles_` leaves out no call
 };
 
 }  // namespace coil::runtime

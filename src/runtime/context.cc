@@ -177,6 +177,7 @@ int32_t Context::run(const CoilTensorView* inputs, int32_t num_inputs, CoilTenso
 [[gnu::noinline, gnu::cold]] int32_t Context::run_recorded(const CoilTensorView* inputs, int32_t num_inputs, CoilTensorView* outputs, int32_t num_outputs,
                                                            CoilError* error, void* stream) {
   if (!recorder_) recorder_ = std::make_unique<CallRecorder>(model_);
+  if (recorder_->leaves_out()) return run_call(inputs, num_inputs, outputs, num_outputs, error, stream);
   const NvtxRange range(Nvtx::get(), model_->name().c_str());
   const ToolRange tool_range("coil: " + model_->name());
   watching_ = recorder_->begin(stream) ? recorder_.get() : nullptr;

@@ -28,6 +28,11 @@ std::span<const int64_t> sizes_of(const CallRecord& call) {
   return std::span(call.sizes).subspan(first).first(std::min(call.table->symbols.size(), call.sizes.size() - first));
 }
 
+Counts counts_of(const CallRecord& call, const KernelSpan& span) {
+  return span.counted > 0 && span.counted <= call.counters.size() ? call.counters[span.counted - 1] : Counts{};
+}
+
+std::atomic<uint32_t> profile_changes{0};
 std::atomic<int32_t> watchers{0};
 static std::atomic<int32_t> profiles_under_way{0};
 
@@ -41,6 +46,7 @@ std::shared_ptr<Profile> Profile::start(const Model* model, const ProfileOptions
     registry().profiles.push_back(profile);
   }
   profiles_under_way.fetch_add(1);
+  profile_changes.fetch_add(1, std::memory_order_relaxed);
   watchers.fetch_add(1, std::memory_order_relaxed);
   return profile;
 }
@@ -52,6 +58,7 @@ void Profile::stop() {
     stopped_ = true;
   }
   watchers.fetch_sub(1, std::memory_order_relaxed);
+  profile_changes.fetch_add(1, std::memory_order_relaxed);
   if (profiles_under_way.fetch_sub(1) == 1) Cupti::rest();
 }
 

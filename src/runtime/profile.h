@@ -5,8 +5,12 @@
 // (CoilTrace in device/model_abi.h) with the sizes where these come from data; each piece of work of the pool's threads. On CUDA the
 // kernels' times are the device's, between events on the stream, the kernels are enqueued one by one (not as a graph), and the call is
 // waited for. Packages of older versions of coil tell of their calls, but not of their kernels.
+//
+// Where recording each call would take more than 2 % of their time, calls are left out after the first ones (call_sampling.h), unless
+// ProfileOptions ask for all.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -30,9 +34,10 @@ struct KernelSpan {
   int32_t kernel = 0;
   uint32_t thread = 0;
   uint64_t begin = 0, end = 0;
-  uint32_t sizes = 0;         // from where in CallRecord::sizes its own are
-  uint64_t counters[3] = {};  // cycles, instructions, cache misses of the thread, where they are counted
+  uint32_t sizes = 0;    // from where in CallRecord::sizes its own are
+  uint32_t counted = 0;  // its row of CallRecord::counters, counted from 1; 0: it has none
 };
+using Counts = std::array<uint64_t, 3>;  // cycles, instructions, cache misses of a thread
 // Work of a loop on one of the pool's threads.
 struct ChunkSpan {
   int32_t kernel = 0;  // -1: of a loop over kernels, image by image
@@ -47,20 +52,26 @@ struct CallRecord {
   const void* stream = nullptr;  // on CUDA
   const char* clock = "host";    // whose times the kernels have: "host", "CUDA events", "CUPTI"
   bool traced = false;           // the package tells of its kernels
-  bool counted = false;          // KernelSpan::counters are there
+  bool counted = false;          // `counters` are there
+  int64_t left_out = 0;          // calls of this context before this one that were not recorded, to cost less
   std::vector<int64_t> sizes;    // the call's; then those of kernels that have their own
   std::vector<KernelSpan> kernels;
   std::vector<ChunkSpan> chunks;
+  std::vector<Counts> counters;
   std::shared_ptr<const KernelTable> table;
   std::weak_ptr<const Model> model;
 };
+
+// What the processor counted in a kernel; zeros where it did not.
+Counts counts_of(const CallRecord& call, const KernelSpan& span);
 
 // The call's sizes, those that the program has read from data included: as its last kernel had them.
 std::span<const int64_t> sizes_of(const CallRecord& call);
 
 struct ProfileOptions {
-  int64_t calls = 0;      // watched so many, then no more; 0: until it is stopped
-  bool counters = false;  // the processor's counters beside the times, where the system allows that: two system calls more for each kernel
+  int64_t calls = 0;       // watched so many, then no more; 0: until it is stopped
+  bool counters = false;   // the processor's counters beside the times, where the system allows that: two system calls more for each kernel
+  bool all_calls = false;  // none is left out to cost less
 };
 
 class Profile {
@@ -103,6 +114,8 @@ class Profile {
   std::vector<std::shared_ptr<const CallRecord>> calls_;
 };
 
+// Grows with each profile that starts or ends, and each signal that asks for one.
+extern std::atomic<uint32_t> profile_changes;
 // How many profiles, or signals that ask for one, wait for calls: contexts look at it before each call.
 extern std::atomic<int32_t> watchers;
 // The profiles that want a call of `model`; each is owed an `add`.

@@ -77,6 +77,7 @@ void write_rest() {
 void on_signal(int) {
   watchers.fetch_add(1);
   signals_waiting.fetch_add(1);
+  profile_changes.fetch_add(1, std::memory_order_relaxed);
 }
 
 Error wrong(std::string message, std::string hint) { return Error{ErrorCode::bad_option, std::move(message), "", std::move(hint)}; }
@@ -128,6 +129,7 @@ Status start() {
   w.path = *path;
   TRY(w.options.calls, env_int("COIL_PROFILE_CALLS", 1, kMostCalls, 100));
   w.options.counters = env_flag("COIL_PROFILE_COUNTERS");
+  w.options.all_calls = env_flag("COIL_PROFILE_ALL");
   TRY_STATUS(check_folder(*path));
   if (signal) TRY_STATUS(listen(*signal));
   w.process = getpid();

@@ -1,6 +1,7 @@
 // A profile's sums: for each model and kernel the calls, the time of a call that is its own, what it moved and computed. JSON:
 //   {"dropped_calls": 0, "counters": "why there are none",
 //    "models": [{"model", "package", "device", "isa", "threads", "clock", "calls", "failed_calls",     clock: CallRecord's; clock_note: why not CUPTI's
+//                "left_out_calls",                                                               not recorded, to cost less
 //                "call_us", "least_us", "median_us", "most_us",                                  of a whole call: mean, least, ...
 //                "check_us", "place_us", "kernels_us", "host_us",                                means; host: what no kernel ran in
 //                "sizes": {"batch": 8},                                                          of the last call
@@ -31,7 +32,7 @@ struct KernelSums {
 
 struct ModelSums {
   std::shared_ptr<const KernelTable> table;
-  int64_t failed = 0, counted = 0;
+  int64_t failed = 0, counted = 0, left_out = 0;
   const char* clock = "host";
   std::vector<double> call_ns;
   double check = 0, place = 0, kernels = 0;
@@ -93,6 +94,7 @@ class Amounts {
 
 void add_call(ModelSums& m, const CallRecord& c, const TickScale& scale, Amounts& amounts) {
   m.failed += c.failed != 0;
+  m.left_out += c.left_out;
   if (c.failed) return;
   const auto ns = [&](uint64_t from, uint64_t to) { return to > from ? scale.duration_ns(to - from) : 0.0; };
   m.call_ns.push_back(ns(c.begin, c.end));
@@ -115,11 +117,18 @@ void add_call(ModelSums& m, const CallRecord& c, const TickScale& scale, Amounts
     const auto [bytes, flops] = amounts.of(c, span);
     row.knows_bytes = row.knows_bytes && bytes, row.knows_flops = row.knows_flops && flops;
     row.bytes += bytes.value_or(0), row.flops += flops.value_or(0);
-    for (int n = 0; n < 3; n++) row.counters[n] += static_cast<double>(span.counters[n]);
+    const Counts counts = counts_of(c, span);
+    for (size_t n = 0; n < counts.size(); n++) row.counters[n] += static_cast<double>(counts[n]);
   }
-  for (const auto& [number, own] : own_ns) m.rows[number].call_ns.push_back(own);
+  std::map<int32_t, double> threads_ns;  // of kernels that ran on several
   for (const ChunkSpan& chunk : c.chunks) {
-    if (chunk.kernel >= 0) m.rows[chunk.kernel].threads_ns += ns(chunk.begin, chunk.end);
+    if (chunk.kernel >= 0) threads_ns[chunk.kernel] += ns(chunk.begin, chunk.end);
+  }
+  for (const auto& [number, own] : own_ns) {
+    KernelSums& row = m.rows[number];
+    row.call_ns.push_back(own);
+    const auto found = threads_ns.find(number);
+    if (c.table->threads > 1 && c.table->device == "cpu") row.threads_ns += found == threads_ns.end() ? own : found->second;
   }
 }
 
@@ -157,7 +166,7 @@ std::string model_json(ModelSums& m) {
   const KernelTable& t = *m.table;
   out.text("model", t.model).text("package", t.path).text("device", t.device).text("isa", t.isa).integer("threads", t.threads).text("clock", m.clock);
   if (const std::string note = Cupti::note(); std::string_view(m.clock) == "CUDA events" && !note.empty()) out.text("clock_note", note);
-  out.integer("calls", static_cast<int64_t>(m.call_ns.size())).integer("failed_calls", m.failed);
+  out.integer("calls", static_cast<int64_t>(m.call_ns.size())).integer("failed_calls", m.failed).integer("left_out_calls", m.left_out);
   const double calls = static_cast<double>(std::max<size_t>(m.call_ns.size(), 1));
   double sum = 0;
   for (const double ns : m.call_ns) sum += ns;

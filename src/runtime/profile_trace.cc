@@ -33,6 +33,8 @@ class TraceWriter {
         .integer("threads", c.table->threads);
     args.raw("sizes", sizes(*c.table, sizes_of(c)));
     if (c.failed) args.integer("error", c.failed);
+    if (c.left_out) args.integer("calls_left_out_before", c.left_out);
+    left_out_ += c.left_out;
     if (!c.traced) args.text("note", "the package is of an older coil, whose kernels cannot be told apart");
     event("call " + c.table->model, "call", c.thread, c.begin, c.end, args.object());
     event("check inputs", "host", c.thread, c.begin, c.checked, "{}");
@@ -48,6 +50,8 @@ class TraceWriter {
       event(name, "work", k.thread, k.begin, k.end, JsonMembers().integer("kernel", k.kernel).integer("items", k.items).object());
     }
   }
+
+  int64_t left_out() const { return left_out_; }
 
   std::string text(const std::string& about) {
     name_tracks();
@@ -72,10 +76,10 @@ class TraceWriter {
     if (!own.empty()) args.raw("sizes", sizes(*c.table, own));
     if (const auto bytes = c.table->bytes(number, own)) args.number("bytes", *bytes, 0);
     if (const auto flops = c.table->flops(number, own)) args.number("flops", *flops, 0);
-    if (c.counted)
-      args.integer("cycles", static_cast<int64_t>(k.counters[0]))
-          .integer("instructions", static_cast<int64_t>(k.counters[1]))
-          .integer("cache_misses", static_cast<int64_t>(k.counters[2]));
+    if (const Counts counts = counts_of(c, k); c.counted)
+      args.integer("cycles", static_cast<int64_t>(counts[0]))
+          .integer("instructions", static_cast<int64_t>(counts[1]))
+          .integer("cache_misses", static_cast<int64_t>(counts[2]));
     event(row.name, "kernel", track, k.begin, k.end, args.object());
   }
 
@@ -138,6 +142,7 @@ class TraceWriter {
   const TickScale& scale_;
   const int pid_;
   std::string events_;
+  int64_t left_out_ = 0;
   std::set<uint32_t> callers_, workers_;
   std::map<const void*, uint32_t> streams_;
 };
@@ -149,7 +154,7 @@ std::string Profile::trace_json() const {
   TraceWriter writer(ticks);
   for (const auto& c : calls()) writer.call(*c);
   JsonMembers about;
-  about.text("coil", COIL_VERSION).integer("dropped_calls", dropped());
+  about.text("coil", COIL_VERSION).integer("dropped_calls", dropped()).integer("left_out_calls", writer.left_out());
   const std::string note = counters_note();
   if (!note.empty()) about.text("counters", note);
   return writer.text(about.object());

@@ -124,6 +124,7 @@ struct UserCallKernel {
 struct CopyKernel {
   BufferId from, to;
   Expr to_element;  // where in `to` it begins; null: 0
+  std::string why;  // what keeps its kernel from writing there itself
 };
 
 // The host waits for `source` (0-d i64) and takes it as the value of a symbol, once it is found in the symbol's range, at most `limit`

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "loop/templates/template.h"
+#include "schedule/channels_last.h"
 #include "schedule/few_last.h"
 #include "schedule/grouped_heads.h"
 #include "schedule/product_orders.h"
@@ -13,28 +14,21 @@
 namespace coil {
 namespace {
 
-std::vector<Expr> channels_last_strides(ExprPool& pool, const std::vector<Expr>& sizes) {
-  std::vector<Expr> strides(sizes.size(), pool.index(1));
-  Expr stride = sizes[1];
-  for (size_t d = sizes.size(); d-- > 2;) {
-    strides[d] = stride;
-    stride = stride * sizes[d];
-  }
-  strides[0] = stride;
-  return strides;
-}
-
 class LayoutChooser {
  public:
   LayoutChooser(LoopProgram program, const TargetTraits& target) : program_(std::move(program)), target_(target) {}
 
   LoopProgram run() {
     for (const LoopOutput& o : program_.outputs) {
-      if (o.target.valid() && open(o.source)) program_.buffer(o.source).strides = program_.buffer(o.target).strides;
+      if (!o.target.valid() || !open(o.source)) continue;
+      program_.buffer(o.source).strides = program_.buffer(o.target).strides;
+      say_why(o.source, "it is written to " + program_.buffer(o.target).name + ", which lies so");
     }
-    if (target_.convolution_channels_last) find_channels_last();
+    if (target_.convolution_channels_last) channels_last_ = find_channels_last(program_);
+    std::set<BufferId> last;
+    for (const auto& [id, reason] : channels_last_) last.insert(id);
     rows_ = product_rows(program_, target_);
-    orders_ = product_orders(program_, channels_last_, target_);
+    orders_ = product_orders(program_, last, target_);
     change_products(program_, orders_);
     if (target_.turns_in_tiles) lines_ = lines_of_readers(program_);
     std::vector<Loop> loops = std::move(program_.loops);
@@ -52,64 +46,15 @@ class LayoutChooser {
  private:
   ExprPool& pool() { return *program_.pool; }
 
+  // Of the reasons for a layout the first one counts; dense rows need none.
+  void say_why(BufferId id, const std::string& reason) {
+    BufferInfo& b = program_.buffer(id);
+    if (b.why.empty() && b.strides != contiguous_strides(pool(), b.sizes)) b.why = reason;
+  }
+
   bool open(BufferId id) const {
     const BufferInfo& b = program_.buffer(id);
     return b.kind == BufferInfo::Kind::computed && b.strides.empty();
-  }
-
-  // Convolution inputs and outputs, then whatever reads them point by point, all with the channels in dimension 1 and of any rank that has an
-  // image or a line behind it: an image that was turned to have them last (for a layer norm) has them side by side as it is. So have inputs that
-  // the caller keeps like this.
-  void find_channels_last() {
-    for (size_t i = 0; i < program_.buffers.size(); ++i) {
-      if (lies_channels_last(program_.buffers[i])) channels_last_.insert(BufferId(i));
-    }
-    for (const Loop& loop : program_.loops) {
-      if (const auto* conv = std::get_if<Conv2d>(&loop.def)) {
-        if (has_channels_second(conv->x.coordinates, conv->x_sizes.size())) channels_last_.insert(conv->x.buffer);
-        channels_last_.insert(loop.outputs[0]);
-      }
-    }
-    for (const Loop& loop : program_.loops) {
-      const bool elementwise =
-          std::holds_alternative<Pointwise>(loop.def) || std::holds_alternative<Reduction>(loop.def) || std::holds_alternative<Concat>(loop.def);
-      const std::vector<Expr>& sizes = program_.buffer(loop.outputs[0]).sizes;
-      if (!elementwise || sizes.size() < 3) continue;
-      for (const BodyRef& ref : bodies(program_, loop)) {
-        if (any_of(ref.body, [&](Expr e) { return reads_channels_in_place(e, sizes); })) channels_last_.insert(loop.outputs[0]);
-      }
-    }
-  }
-
-  bool lies_channels_last(const BufferInfo& b) {
-    if (b.strides.empty() || b.sizes.size() < 3) return false;
-    const bool side_by_side = b.strides[1] == pool().index(1) && !(b.sizes[1] == pool().index(1));
-    return side_by_side && b.strides == channels_last_strides(pool(), b.sizes) && b.strides != contiguous_strides(pool(), b.sizes);
-  }
-
-  // Whether variable 1, the channels of who reads (in `rank` dimensions), is in no other coordinate, and they alone are in theirs.
-  static bool has_channels_second(std::span<const Expr> at, size_t rank) {
-    if (at.size() < 3) return false;
-    for (size_t d = 0; d < at.size(); ++d) {
-      if (d != 1 && depends_on_var(at[d], 1)) return false;
-    }
-    for (size_t v = 0; v < rank; ++v) {
-      if (v != 1 && depends_on_var(at[1], static_cast<int>(v))) return false;
-    }
-    return depends_on_var(at[1], 1) || at[1]->is_constant();
-  }
-
-  // An element for each point: one that many points share (a number for each row of scores) says nothing about how they should lie.
-  static bool is_read_once(Expr e, const std::vector<Expr>& sizes) {
-    for (size_t v = 0; v < sizes.size(); ++v) {
-      const auto here = [&](Expr at) { return depends_on_var(at, static_cast<int>(v)); };
-      if (!(sizes[v]->is_constant() && sizes[v]->as_int() == 1) && std::none_of(e->args.begin(), e->args.end(), here)) return false;
-    }
-    return true;
-  }
-
-  bool reads_channels_in_place(Expr e, const std::vector<Expr>& sizes) const {
-    return e->kind == ExprKind::load && channels_last_.contains(BufferId(e->id)) && has_channels_second(e->args, sizes.size()) && is_read_once(e, sizes);
   }
 
   void assign(const Loop& loop) {
@@ -120,21 +65,34 @@ class LayoutChooser {
         // Rows of all heads side by side: what the projection after it reads.
         const Expr d = b.sizes[3], h = b.sizes[1];
         b.strides = {b.sizes[2] * h * d, d, h * d, pool().index(1)};
+        say_why(id, "attention writes the rows of all heads side by side, as the projection behind it reads them");
         continue;
       }
       const auto line = lines_.find(id);
       const bool turned = line != lines_.end() && !channels_last_.contains(id) && reads_along(program_, loop, line->second);
-      b.strides = orders_.strides.contains(id)                         ? orders_.strides.at(id)
-                  : turned                                             ? strides_along(pool(), b.sizes, line->second)
-                  : channels_last_.contains(id) && b.sizes.size() >= 3 ? channels_last_strides(pool(), b.sizes)
-                  : rows_.padded.contains(id)                          ? padded_strides(pool(), b)
-                  : rows_.aligned.contains(id)                         ? aligned_strides(pool(), b, target_)
-                                                                       : contiguous_strides(pool(), b.sizes);
+      const auto [strides, reason] = chosen(id, turned ? &line->second : nullptr);
+      b.strides = strides;
+      say_why(id, reason);
     }
   }
 
+  // The strides of a computed buffer, and why it has them. `along`: a dimension whose elements go side by side.
+  std::pair<std::vector<Expr>, std::string> chosen(BufferId id, const size_t* along) {
+    const BufferInfo& b = program_.buffer(id);
+    if (orders_.strides.contains(id)) return {orders_.strides.at(id), orders_.reasons.at(id)};
+    if (along) return {strides_along(pool(), b.sizes, *along), "all who read it walk along another dimension than the last one, which has few elements"};
+    if (channels_last_.contains(id) && b.sizes.size() >= 3) return {channels_last_strides(pool(), b.sizes), channels_last_.at(id)};
+    if (rows_.padded.contains(id))
+      return {padded_strides(pool(), b),
+              "a cache line of room between rows: without it the rows that a product reads would meet in few sets of the first cache"};
+    if (rows_.aligned.contains(id))
+      return {aligned_strides(pool(), b, target_), "its rows begin where the processor's units can load whole boxes of them for a product"};
+    return {contiguous_strides(pool(), b.sizes), ""};
+  }
+
   // A stored copy of `operand` over dimensions `sizes` (the template's variables `vars`), dense in their order.
-  void copy_operand(Operand& operand, const std::vector<int>& vars, const std::vector<Expr>& sizes, const Loop& user, bool channels_last = false) {
+  void copy_operand(Operand& operand, const std::vector<int>& vars, const std::vector<Expr>& sizes, const Loop& user, const char* reason,
+                    bool channels_last = false) {
     const BufferInfo source = program_.buffer(operand.buffer);
     std::vector<Expr> renumber(64);
     std::vector<Expr> coordinates;
@@ -156,6 +114,7 @@ class LayoutChooser {
     copy.dtype = source.dtype;
     copy.sizes = sizes;
     copy.strides = channels_last ? channels_last_strides(pool(), sizes) : contiguous_strides(pool(), sizes);
+    copy.why = copy_of(source.name, user.op, reason);
     const BufferId id(program_.buffers.size());
     program_.buffers.push_back(std::move(copy));
     known = id;
@@ -168,6 +127,10 @@ class LayoutChooser {
     operand = Operand{id, coordinates};
   }
 
+  static std::string copy_of(const std::string& source, const std::string& user, const char* reason) {
+    return "it is a copy of " + source + " for " + user + ": " + reason;
+  }
+
   // Attention writes rows; an interface that wants the result otherwise gets a copy.
   void restride_attention() {
     Loop& loop = program_.loops.back();
@@ -177,6 +140,8 @@ class LayoutChooser {
     if (rows.strides[3] == pool().index(1)) return;
     rows.name += "_rows";
     rows.strides = contiguous_strides(pool(), rows.sizes);
+    rows.why.clear();
+    program_.buffer(wanted).why = "it is a copy of " + rows.name + ": attention writes rows, and this has the strides that its reader outside wants";
     const BufferId id(program_.buffers.size());
     program_.buffers.push_back(rows);
     loop.outputs = {id};
@@ -199,6 +164,9 @@ class LayoutChooser {
       if (dense.strides == strides) continue;
       dense.name += "_rows";
       dense.strides = strides;
+      dense.why.clear();
+      program_.buffer(wanted).why =
+          "it is a copy of " + dense.name + ": " + program_.loops[row].op + " writes dense rows, and this has the strides that its reader outside wants";
       const BufferId id(program_.buffers.size());
       program_.buffers.push_back(dense);
       program_.loops[row].outputs[i] = id;
@@ -230,7 +198,7 @@ class LayoutChooser {
       vars.push_back(static_cast<int>(d));
       whole.coordinates.push_back(pool().var(static_cast<int>(d)));
     }
-    copy_operand(whole, vars, std::vector<Expr>(b.sizes), user);
+    copy_operand(whole, vars, std::vector<Expr>(b.sizes), user, "it reads dense rows, which these are not");
     id = whole.buffer;
   }
 
@@ -280,7 +248,7 @@ class LayoutChooser {
         ok = ok && affine && !std::any_of(vars.begin(), vars.end(), [&](int v) { return depends_on_var(affine->coefficient, v); });
         if (ok && (call.kernel->contiguous || call.kernel->args[i].written)) ok = affine->coefficient == dense[d] || sizes[d] == pool().index(1);
       }
-      if (!ok) copy_operand(t->operand, vars, sizes, loop);
+      if (!ok) copy_operand(t->operand, vars, sizes, loop, "the kernel is called with strides that this view does not have");
     }
   }
 
@@ -305,7 +273,9 @@ class LayoutChooser {
       take(k0, g.k);
       if (across) take(first, rows);
       const size_t before = program_.buffers.size();
-      copy_operand(x, vars, sizes, loop);
+      copy_operand(x, vars, sizes, loop,
+                   misses ? "its lines begin at odd places, so that they cannot be loaded in boxes"
+                          : "a product reads its rows with one stride, and what it sums over with another one: this view has more of them");
       if (misses && program_.buffers.size() > before) program_.buffer(x.buffer).strides = aligned_strides(pool(), program_.buffer(x.buffer), target_);
     };
     fix(g.a, m0, g.m, g.n);
@@ -323,7 +293,7 @@ class LayoutChooser {
         dims.push_back(sizes[static_cast<size_t>(v)]);
         ok = ok && merged_stride(offset, v, {&dims.back(), 1}).has_value();
       }
-      if (!ok) copy_operand(x, vars, dims, loop);
+      if (!ok) copy_operand(x, vars, dims, loop, "a product of groups reads each dimension with one stride, which this view does not have");
     };
     fix(g.a, {1, 3});
     fix(g.b, g.kind == GroupedGemm::Kind::rows ? std::vector<int>{0, 3, 2} : std::vector<int>{3, 2});
@@ -342,7 +312,7 @@ class LayoutChooser {
       const bool bytes = is_int(program_.buffer(c.x.buffer).dtype), one = c.x_sizes[1] == pool().index(1);
       if (channel->coefficient == pool().index(1) || (few && c.groups == 1 && (!bytes || one))) return;
     }
-    copy_operand(c.x, {0, 1, 2, 3}, c.x_sizes, loop, true);
+    copy_operand(c.x, {0, 1, 2, 3}, c.x_sizes, loop, "a convolution reads the channels of a point side by side", true);
   }
 
   // Where the template wants constant weights as [oc][kh][kw][ic], those of run time are copied to be so.
@@ -353,7 +323,7 @@ class LayoutChooser {
     if (w.strides == std::vector<Expr>{w.sizes[2] * row, pool().index(1), row, ic} && w.kind == BufferInfo::Kind::computed) return;
     Operand whole{c.weight, {}};
     for (int d = 0; d < 4; ++d) whole.coordinates.push_back(pool().var(d));
-    copy_operand(whole, {0, 1, 2, 3}, std::vector<Expr>(w.sizes), loop, true);
+    copy_operand(whole, {0, 1, 2, 3}, std::vector<Expr>(w.sizes), loop, "a convolution reads the weights of a point of its window side by side", true);
     c.weight = whole.buffer;
   }
 
@@ -364,7 +334,7 @@ class LayoutChooser {
       bool ok = true;
       for (int v = 0; v < 4; ++v) ok = ok && as_affine(offset, v).has_value();
       if (ok && unit_column) ok = as_affine(offset, 3)->coefficient == pool().index(1) || sizes[3] == pool().index(1);
-      if (!ok) copy_operand(x, {0, 1, 2, 3}, sizes, loop);
+      if (!ok) copy_operand(x, {0, 1, 2, 3}, sizes, loop, "attention reads the elements of a head side by side, and each dimension with one stride");
     };
     fix(a.q, {a.batch, a.heads, a.q_len, a.dim}, true);
     fix(a.k, {a.batch, a.kv_heads, a.kv_len, a.dim}, true);
@@ -375,7 +345,7 @@ class LayoutChooser {
   LoopProgram program_;
   const TargetTraits& target_;
   std::map<std::pair<const ExprNode*, bool>, BufferId> copied_;  // by the value that was copied, and whether channels are last
-  std::set<BufferId> channels_last_;
+  std::map<BufferId, const char*> channels_last_;                // and why they are
   ProductRows rows_;
   ProductOrders orders_;
   std::map<BufferId, size_t> lines_;  // the dimension of results of few last elements that loops walk along

@@ -9,6 +9,7 @@
 #include "loop/parse_def.h"
 #include "loop/templates/template.h"
 #include "schedule/plan_text.h"
+#include "schedule/stand_in.h"
 
 namespace coil {
 namespace {
@@ -77,7 +78,7 @@ void KernelReader::first_line(LoopReader& words, Kernel& kernel) {
   } else if (words.accept("end")) {
     mark(Kind::end);
   } else if (words.accept("user")) {
-    words.fail("a user's kernel, whose code is not in the text");
+    read_user(words, kernel);
   } else {
     words.fail("expected what the kernel does");
   }
@@ -164,12 +165,34 @@ void KernelReader::read_library(LoopReader& words, Kernel& kernel) {
   while (words.accept(","));
 }
 
+// "user myns::gelu: x[8*i0 + i1] of [rows, 8] -> out". Its code is not in the text.
+void KernelReader::read_user(LoopReader& words, Kernel& kernel) {
+  const std::string name = words.name();
+  words.expect(":");
+  std::vector<StandInTensor> tensors;
+  while (!words.failed() && !words.next("->")) {
+    if (!tensors.empty()) words.expect(",");
+    StandInTensor t;
+    t.operand = operand(words);
+    words.expect("of");
+    t.sizes = words.list();
+    if (!words.failed() && !has_strides(t.operand.offset, t.sizes.size())) words.fail("a user's kernel gets tensors that have a stride for each dimension");
+    tensors.push_back(std::move(t));
+  }
+  words.expect("->");
+  std::vector<BufferId> results;
+  do results.push_back(words.buffer());
+  while (words.accept(","));
+  if (!words.failed()) kernel.def = stand_in(*program_.pool, name, std::move(tensors), std::move(results));
+}
+
 void KernelReader::read_copy(LoopReader& words, Kernel& kernel) {
   auto& k = kernel.def.emplace<CopyKernel>();
   k.from = words.buffer();
   words.expect("->");
   k.to = words.buffer();
   if (words.accept("at")) k.to_element = words.index();
+  if (words.accept(", because")) k.why = words.all_left();
 }
 
 void KernelReader::read_read(LoopReader& words, Kernel& kernel) {

@@ -29,6 +29,7 @@ class KernelReader {
   void read_template(LoopReader& words, Kernel& kernel);
   void read_sort(LoopReader& words, Kernel& kernel);
   void read_library(LoopReader& words, Kernel& kernel);
+  void read_user(LoopReader& words, Kernel& kernel);
   void read_copy(LoopReader& words, Kernel& kernel);
   void read_read(LoopReader& words, Kernel& kernel);
   void of_loop(LoopReader& words, LoopKernel& k);

@@ -19,7 +19,9 @@ class PlanParser : ProgramLines {
   explicit PlanParser(uint64_t* contents) : ProgramLines(std::make_shared<ExprPool>(), contents) {}
 
   Result<KernelPlan> run(const std::vector<std::string_view>& lines) {
-    for (size_t i = 0; i < lines.size(); ++i) TRY_STATUS(read(lines[i], i + 1));
+    if (lines.empty() || lines[0] != kPlanHead)
+      return Error{ErrorCode::bad_program, fmt::format("line 1: a plan begins with the line '{}'", kPlanHead), "", ""};
+    for (size_t i = 1; i < lines.size(); ++i) TRY_STATUS(read(lines[i], i + 1));
     if (open_) KernelReader::finish(plan_.kernels.back());
     return finished();
   }
@@ -64,6 +66,7 @@ class PlanParser : ProgramLines {
     if (words.accept("states ")) return read_states(words);
     if (words.accept("tf32 ")) return read_tf32(words);
     if (words.accept("not fused:")) return read_note(words);
+    if (words.accept("why ")) return read_why(words);
     if (!read_common(words)) words.fail("expected a buffer, a kernel or what belongs to the plan");
   }
 
@@ -179,6 +182,13 @@ class PlanParser : ProgramLines {
     const std::optional<Tf32> tf32 = tf32_by_name(words.name());
     if (!tf32) words.fail("expected no, products, convolutions or all");
     plan_.tf32 = tf32.value_or(Tf32());
+  }
+
+  void read_why(LoopReader& words) {
+    const BufferId id = argument(words);
+    words.expect(":");
+    std::string why = words.all_left();
+    if (id.valid()) program_.buffer(id).why = std::move(why);
   }
 
   void read_note(LoopReader& words) {

@@ -10,7 +10,8 @@ namespace coil {
 
 // What the text does not hold: source lines (Kernel::origins), a tuner's choices, where a package has its constants and the states of its other programs, and
 // constants of more than kShownElements elements, which get numbers as in texts of loops (loop/parse.h). Of buffers with one name the second is called "x$2".
-// The plan is verified. Errors: bad_program, with line and column; a user's kernel is one, for its code is not in the text.
+// In place of a user's kernel, whose code is not in the text, stands one that writes made-up numbers (stand_in.h).
+// The plan is verified. Errors: bad_program, with line and column.
 Result<KernelPlan> parse_plan(std::string_view text);
 
 }  // namespace coil

@@ -47,7 +47,7 @@ class Planner {
     }
     for (const LoopOutput& o : program_.outputs) {
       if (o.kind == LoopOutput::Kind::user || o.kind == LoopOutput::Kind::check) continue;
-      plan_.kernels.push_back({"write_" + o.name, CopyKernel{o.source, o.target}, {"copy"}, {}});
+      plan_.kernels.push_back({"write_" + o.name, CopyKernel{o.source, o.target, {}, "the kernels of this target write no new values in place"}, {"copy"}, {}});
     }
     if (target_.writes_in_place) write_in_place(plan_);
     if (target_.writes_in_place && target_.most_beside > 1) compute_written_rows(plan_);
@@ -186,7 +186,8 @@ class Planner {
                    l.origins.empty() ? "" : l.origins[0].source,
                    {}};
     }
-    for (size_t i = 0; i < region.initial.size(); ++i) emit(rows, CopyKernel{region.initial[i], l.outputs[i], {}});
+    for (size_t i = 0; i < region.initial.size(); ++i)
+      emit(rows, CopyKernel{region.initial[i], l.outputs[i], {}, "the loop begins with it and then changes it, and who made it may read it again"});
     emit(rows, ControlMark{ControlMark::Kind::loop, {}, region.step, region.steps, scratch});
     if (parts.size() > 1) {
       const BufferId goes_on = part_result(parts[1], 0, l.op + "_while");
@@ -199,7 +200,8 @@ class Planner {
     for (size_t i = 0; i < next.size(); ++i) {
       const bool carried = i < region.initial.size();
       const Expr row = carried ? Expr() : pool().symbol(region.step) * product(pool(), plan_.buffer(next[i]).info.sizes);
-      emit(rows, CopyKernel{next[i], l.outputs[i], row});
+      emit(rows, CopyKernel{next[i], l.outputs[i], row,
+                            carried ? "the next step of the loop begins with it" : "what each step of the loop gives becomes a part of one tensor"});
     }
     emit(rows, ControlMark{ControlMark::Kind::end, {}, {}, {}, {}});
     return ok_status();

@@ -1,9 +1,14 @@
 // Words that the text of a kernel plan is written and read with.
 #pragma once
 
+#include <string_view>
+
 #include "schedule/kernel_plan.h"
 
 namespace coil {
+
+// The text's first line: by it a plan is told from loops and graphs.
+inline constexpr std::string_view kPlanHead = "plan";
 
 // In PlanConstant::Packing's order.
 inline constexpr const char* kPackingNames[] = {"plain",

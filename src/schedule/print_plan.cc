@@ -37,8 +37,12 @@ class PlanPrinter : Named, LoopText {
   }
 
   std::string run() {
-    out_ = sizes_text(program_, *this, true);
+    out_ = fmt::format("{}\n", kPlanHead) + sizes_text(program_, *this, true);
     for (size_t b = 0; b < plan_.buffers.size(); ++b) print(BufferId(b));
+    for (size_t b = 0; b < plan_.buffers.size(); ++b) {
+      const bool stored = plan_.buffers[b].placement.kind != Placement::Kind::none;
+      if (stored && !plan_.buffers[b].info.why.empty()) line("why {}: {}", name(BufferId(b)), quoted_unless_plain(plan_.buffers[b].info.why));
+    }
     for (const PlanConstant& c : plan_.constants) print(c);
     for (const LoopInput& in : plan_.inputs) print(in);
     for (const SizeCheck& check : plan_.checks) out_ += check_text(check);
@@ -177,10 +181,17 @@ class PlanPrinter : Named, LoopText {
   }
   void print(const UserCallKernel& k) {
     std::string operands;
-    for (const PlanOperand& o : k.operands) operands += (operands.empty() ? "" : ", ") + at(o);
+    for (size_t i = 0; i < k.operands.size(); ++i) {
+      const auto* tensor = std::get_if<UserCall::Tensor>(&k.def.args[i]);
+      if (!tensor || !k.operands[i].buffer.valid()) continue;  // a number, or None
+      operands += (operands.empty() ? "" : ", ") + at(k.operands[i]) + " of " + list(tensor->sizes);
+    }
     line("  user {}: {} -> {}", name_text(k.def.kernel->name), operands, names(k.results));
   }
-  void print(const CopyKernel& k) { line("  copy {} -> {}{}", name(k.from), name(k.to), k.to_element ? " at " + expr(k.to_element) : ""); }
+  void print(const CopyKernel& k) {
+    line("  copy {} -> {}{}{}", name(k.from), name(k.to), k.to_element ? " at " + expr(k.to_element) : "",
+         k.why.empty() ? "" : ", because " + quoted_unless_plain(k.why));
+  }
   void print(const ReadKernel& k) { line("  read {} from {}{}", symbol(k.symbol), name(k.source), k.limit ? ", at most " + expr(k.limit) : ""); }
   void print(const ControlMark& k) {
     switch (k.kind) {

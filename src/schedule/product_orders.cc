@@ -116,6 +116,7 @@ void order_as_source(const LoopProgram& program, const Loop& loop, const std::ve
     by_images.insert(r.loop);
   }
   found.strides.emplace(loop.outputs[0], std::move(strides));
+  found.reasons.emplace(loop.outputs[0], "it lies as what it is made from: the products that read it take either order");
   found.by_images.merge(by_images);
 }
 
@@ -148,7 +149,9 @@ ProductOrders product_orders(const LoopProgram& program, const std::set<BufferId
     const std::vector<Expr> usual = contiguous_strides(*program.pool, sizes);
     if (std::any_of(of.begin(), of.end(), [&](const Read& r) { return worth(program, r, usual) > 0; })) continue;
     std::vector<Expr> best = best_order(program, sizes, of);
-    if (!best.empty()) found.strides.emplace(id, std::move(best));
+    if (best.empty()) continue;
+    found.strides.emplace(id, std::move(best));
+    found.reasons.emplace(id, "in this order of its dimensions products can read it where it lies, and not in the usual one");
   }
   for (const Loop& loop : program.loops) {
     const auto of = reads.find(loop.outputs[0]);

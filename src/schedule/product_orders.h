@@ -3,6 +3,7 @@
 
 #include <map>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "loop/loop.h"
@@ -12,7 +13,8 @@ namespace coil {
 
 struct ProductOrders {
   std::map<BufferId, std::vector<Expr>> strides;
-  std::set<size_t> by_images;  // rows of LoopProgram::loops: products of which the rows' first dimension has to become a batch's for it
+  std::map<BufferId, std::string> reasons;  // of each of those
+  std::set<size_t> by_images;               // rows of LoopProgram::loops: products of which the rows' first dimension has to become a batch's for it
 };
 
 // Strides of computed buffers without strides yet that products can read where they lie in some order of their dimensions, but not in the usual one (gradients

@@ -22,7 +22,10 @@ class InPlaceWrites {
 
   void run() {
     const std::optional<EarlyChecks> checks = EarlyChecks::find(plan_);
-    if (!checks) return;
+    if (!checks) {
+      for (Kernel& k : plan_.kernels) stay(k, "a call may still fail behind the kernel that computes it, and changes nothing then");
+      return;
+    }
     find_users();
     std::set<int32_t> sources, kept;
     for (const LoopOutput& o : plan_.outputs) {
@@ -33,12 +36,24 @@ class InPlaceWrites {
     std::vector<bool> gone(plan_.kernels.size(), false);
     for (size_t n = 0; n < plan_.kernels.size(); ++n) {
       const auto* copy = std::get_if<CopyKernel>(&plan_.kernels[n].def);
-      if (copy && !kept.contains(copy->from.index)) gone[n] = place(*copy, static_cast<int>(n), *checks);
+      if (!copy) continue;
+      const bool alone = !kept.contains(copy->from.index);
+      const char* why = alone ? place(*copy, static_cast<int>(n), *checks) : "its new value is a result of the program, or of several states, too";
+      gone[n] = !why;
+      if (why) stay(plan_.kernels[n], why);
     }
     apply(gone, *checks);
   }
 
  private:
+  // A loop's copies have their own reason.
+  void stay(Kernel& k, const char* why) const {
+    auto* copy = std::get_if<CopyKernel>(&k.def);
+    if (!copy) return;
+    const bool written = std::any_of(plan_.outputs.begin(), plan_.outputs.end(), [&](const LoopOutput& o) { return o.target.valid() && o.target == copy->to; });
+    if (written) copy->why = why;
+  }
+
   // A kernel's store of a new tensor in the memory of the old one: of some elements, or (no rows) of all of them.
   struct Write {
     BufferId made;
@@ -66,28 +81,31 @@ class InPlaceWrites {
 
   // Follows the new value of a state back to the state: kernels that change some elements of what the one before has made, or one that makes each
   // element of the old one. All of them then work in the state's memory. Those that write run behind all checks: a call that fails changes nothing.
-  bool place(const CopyKernel& copy, int at, const EarlyChecks& checks) {
+  // Null: so it is; else why not.
+  const char* place(const CopyKernel& copy, int at, const EarlyChecks& checks) {
     std::vector<std::pair<int, std::optional<RowWrite>>> writers;
     std::vector<BufferId> made;
     for (BufferId now = copy.from; now != copy.to;) {
-      if (!fits(now, copy.to) || makers_[static_cast<size_t>(now.index)] != 1) return false;  // the parts of a concatenation have a kernel each
+      if (!fits(now, copy.to)) return "its new value is no tensor of its own with the same strides";
+      if (makers_[static_cast<size_t>(now.index)] != 1) return "several kernels make its new value";  // those of a concatenation's parts
       const int n = writer(now);
       const auto* loop = std::get_if<LoopKernel>(&plan_.kernels[static_cast<size_t>(n)].def);
-      if (!loop || n <= checks.last_needed()) return false;
-      if (reduces(*loop) && !checks.empty()) return false;  // what is stored behind a reduction is stored without a condition
+      if (!loop) return "a template, a sort, a copy or a routine makes its new value, which is stored whole";
+      if (n <= checks.last_needed()) return "a check reads what its kernel computes: the call may still fail then, and changes nothing";
+      if (reduces(*loop) && !checks.empty()) return "what is stored behind a reduction is stored without a condition, and the call may fail";
       std::optional<RowWrite> rows = find_row_write(*loop, now);
       if (rows && rows->old != copy.to && plan_.buffer(rows->old).info.kind != BufferInfo::Kind::computed) rows.reset();
-      if (!rows && !stores_where_it_reads(*loop, now, copy.to)) return false;
+      if (!rows && !stores_where_it_reads(*loop, now, copy.to)) return "its kernel reads other elements of the old value than the one that it replaces";
       made.push_back(now);
       const BufferId before = rows ? rows->old : copy.to;
-      if (before != copy.to && users(before).back() > n) return false;  // it is read as it was
+      if (before != copy.to && users(before).back() > n) return "a later kernel reads what it was on the way";
       writers.emplace_back(n, std::move(rows));
       now = before;
     }
-    if (!last_read_before(copy.to, writers.back().first, at)) return false;
+    if (!last_read_before(copy.to, writers.back().first, at)) return "a later kernel reads the old value";
     for (const BufferId id : made) to_[static_cast<size_t>(id.index)] = copy.to;
     for (size_t i = 0; i < writers.size(); ++i) writes_[writers[i].first].push_back({made[i], std::move(writers[i].second)});
-    return true;
+    return nullptr;
   }
 
   bool fits(BufferId made, BufferId target) const {

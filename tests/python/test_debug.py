@@ -7,6 +7,7 @@ import shutil
 import subprocess
 
 import pytest
+import torch
 
 import planted
 from harness import COIL, DIGITS, DIGITS_TEST, assert_refused, coil, coil_json, coil_ok
@@ -245,7 +246,7 @@ def test_a_plan_is_a_test_case(made, plan, tmp_path):
     assert all(k["compared"] for k in done["kernels"]) and done["first"] is None, done
     for rows in (1, 7, 100):
         text = coil_ok("debug", plan, "--shape", f"rows={rows}", "-o", tmp_path / "again").stdout
-        assert "of what is allowed" in text and "right: 2 kernels" in text
+        assert "% of the bound" in text and "right: 2 kernels" in text
     # The code that follows is that of the loops.
     for name in ("kernels_0.cc", "host.cc"):
         one, = (tmp_path / "out").glob(f"*_{name}")
@@ -288,8 +289,74 @@ def test_edited_plans_and_a_wrong_kernel(plan, tmp_path):
 
 def test_plans_that_are_none_are_refused(tmp_path):
     path = tmp_path / "plan.txt"
-    for text, *words in (("kernel x\n", "no line"), ("kernel x\nkernel y\n", "what the kernel does has to follow"),
-                         ("  for\nkernel x\n", "line 1", "belongs to no kernel"), ("kernel x\n  user mine: - -> -\n", "a user's kernel"),
+    for text, *words in (("kernel x\n", "no line"), ("kernel x\nkernel y\n", "what the kernel does has to follow"), ("", "no line"), ("size workers = ", "line 2"),
+                         ("  for\nkernel x\n", "line 2", "belongs to no kernel"), ("kernel x\n  user mine: - -> -\n", "line 3", "expected 'of'"),
                          ("size workers = coil.workers in 1 to 65536\narena 0 bytes\nkernel x\n  end\n", "is a mark without a beginning")):
-        path.write_text(text)
+        path.write_text("plan\n" + text)
         assert_refused(coil("debug", path), *words, code=104)
+
+
+def test_a_plan_is_told_from_loops_by_its_first_line(plan, tmp_path):
+    """Wherever it is cut, it is read as a plan, and the error is about one."""
+    lines, cut = plan.read_text().splitlines(), tmp_path / "cut.txt"
+    assert lines[0] == "plan"
+    for count in range(1, len(lines)):
+        cut.write_text("\n".join(lines[:count]) + "\n")
+        done = coil("debug", cut)
+        assert done.returncode == 0 or "COIL-E104" in done.stderr and "`plan`" in done.stderr, (count, done.stderr)
+    cut.write_text("\n".join(lines[1:]) + "\n")
+    assert_refused(coil("debug", cut), "line ", code=104)
+
+
+def packaged(program):
+    coil_ok("compile", program, "-q", "-o", program.with_suffix(".coil.pt2"))
+    return program.with_suffix(".coil.pt2")
+
+
+def test_plans_that_run_image_by_image(tmp_path):
+    """Kernels between marks are compared together, by what is there when all images are done."""
+    conv = torch.nn.Conv2d
+
+    class Deep(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.deep, self.narrow = conv(3, 16, 3, 2, 1), conv(16, 16, 3, padding=1, groups=16), conv(16, 16, 1)
+
+        def forward(self, x):
+            x = torch.nn.functional.hardswish(self.first(x))
+            return torch.nn.functional.avg_pool2d(x + self.narrow(self.deep(x).relu()), 2)
+
+    torch.export.save(torch.export.export(Deep().eval(), (torch.randn(5, 3, 242, 230),)), tmp_path / "deep.pt2")
+    coil_ok("debug", tmp_path / "deep.pt2", "-o", tmp_path / "out")
+    plan, = (tmp_path / "out").glob("*_plan.txt")
+    text = plan.read_text()
+    assert "image by image of 5" in text
+    done = coil_json("debug", plan)
+    together, = [k for k in done["kernels"] if k["name"].endswith(", image by image")]
+    assert together["compared"] and together["largest_error"] <= 1 and done["first"] is None, done
+    # A wrong kernel between the marks makes their result wrong.
+    kernels = next((tmp_path / "out").glob("*_kernels_0.cc")).read_text()
+    inside = next(k for k in together["name"].split(", ") if "relu" in k)
+    function = re.search(rf"COIL_NAME\(({inside}_\w+)\)", kernels).group(1)
+    own = coil_ok("inspect", "--source", function, packaged(tmp_path / "deep.pt2")).stdout
+    assert "cd::maximum(" in own
+    (tmp_path / "bad.cc").write_text(own.replace("cd::maximum(", "cd::minimum("))
+    found = coil("debug", plan, "--replace-kernel", f"{function}={tmp_path / 'bad.cc'}")
+    assert found.returncode == 1 and "image by image: " in found.stdout and "wrong kernel" in found.stdout, found.stdout + found.stderr
+
+
+def test_plans_with_a_users_kernel(tmp_path):
+    """What is around it runs, on made-up numbers in place of its results; it is said to be missing."""
+    plan = tmp_path / "plan.txt"
+    plan.write_text("plan\nsize rows = s0 in 1 to 100\nsize workers = coil.workers in 1 to 65536\ninput x: f32[rows, 8]; argument 0\n"
+                    "buffer a: f32[rows, 8]; at 0 of the arena\nbuffer mine: f32[rows, 8]; at 64*((rows + 1)//2) of the arena\nbuffer out: f32[rows, 8]; result 0\nargument x\n"
+                    "kernel exp\n  for i0<8*rows\n  0  a[i0] = exp(load(x, i0))\n"
+                    "kernel my_op\n  user \"my::op\\\"\": a[8*i0 + i1] of [rows, 8] -> mine\n"
+                    "kernel add\n  for i0<8*rows\n  0  out[i0] = load(mine, i0) + load(a, i0)\n"
+                    "output out\narena 128*((rows + 1)//2) bytes\n")
+    done = coil_json("debug", plan, "--shape", "rows=7")
+    rows = {k["name"]: k for k in done["kernels"]}
+    assert rows["exp"]["compared"] and rows["add"]["compared"] and done["first"] is None, done
+    assert not rows["my_op"]["compared"] and "my::op" in rows["my_op"]["why_not"] and "made-up numbers" in rows["my_op"]["why_not"]
+    plan.write_text(plan.read_text().replace("a[8*i0 + i1] of", "a[8*i0*i1] of"))
+    assert_refused(coil("debug", plan), "a stride for each dimension", code=104)

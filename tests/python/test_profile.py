@@ -258,7 +258,7 @@ def test_many_threads_and_profiles_at_once(layers):
             if not same_bits(layers(x), want):
                 wrong.append(1)
 
-    with layers.profile() as all_calls, coil.profile(calls=10) as ten:
+    with layers.profile(all_calls=True) as all_calls, coil.profile(calls=10) as ten:
         threads = [threading.Thread(target=work) for _ in range(4)]
         for t in threads:
             t.start()
@@ -270,6 +270,35 @@ def test_many_threads_and_profiles_at_once(layers):
             t.join()
     assert not wrong and all_calls.num_calls == 220 and ten.num_calls == 10
     assert all_calls.summary()["models"][0]["calls"] == 220
+
+
+def test_of_many_short_calls_some_are_left_out(tmp_path):
+    """Recording a call of a microsecond takes more than 2 % of it: after the first ones some are left out, and the table says how many."""
+    model, x = compiled(Layers(4, 1), torch.randn(1, 4)), torch.randn(1, 4)
+    want, calls = model(x), 20000
+    with model.profile() as p:
+        for _ in range(calls):
+            model(x)
+    [summary] = p.summary()["models"]
+    assert 128 <= summary["calls"] < calls / 2 and summary["calls"] == p.num_calls
+    assert calls * 0.95 < summary["calls"] + summary["left_out_calls"] <= calls
+    assert all(k["launches"] == 1 for k in p.kernels()), "a call is recorded whole"
+    trace = saved(p, tmp_path)
+    assert trace["otherData"]["left_out_calls"] == summary["left_out_calls"]
+    assert sum(e["args"].get("calls_left_out_before", 0) for e in events(trace, "call")) == summary["left_out_calls"]
+    with model.profile(all_calls=True) as every, model.profile() as other:
+        for _ in range(3000):
+            model(x)
+    assert every.num_calls == other.num_calls == 3000 and every.summary()["models"][0]["left_out_calls"] == 0
+    assert same_bits(model(x), want)
+
+
+def test_calls_that_take_long_are_all_recorded(layers):
+    x = torch.randn(3000, 64)
+    with layers.profile() as p:
+        for _ in range(1500):
+            layers(x)
+    assert p.num_calls == 1500
 
 
 def test_of_another_model_nothing_is_recorded(layers):

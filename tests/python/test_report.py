@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import subprocess
+import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -193,6 +195,128 @@ def test_the_slower_kernel_is_named(tmp_path):
     assert all(0 < k["least_us"] <= k["median_us"] for k in kernels if "us" in k)
 
 
+class Inside(torch.nn.Module):
+    """A block in other modules than before."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.outer = torch.nn.ModuleDict({"moved": block})
+
+    def forward(self, x):
+        return self.outer["moved"](x)
+
+
+class Convolutions(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Conv2d(3, 16, 3), torch.nn.Conv2d(16, 32, 3)
+
+    def forward(self, x):
+        return torch.nn.functional.max_pool2d(self.b(self.a(x).relu()), 2)
+
+
+def compared(first, second, tmp_path, *options):
+    """What the terminal says of the second beside the first, and the rows of the page."""
+    text = harness.coil_ok("report", first, second, "--calls", 5, "-o", tmp_path / "two.html", *options).stdout
+    a, b = data_of((tmp_path / "two.html").read_text())
+    assert "beside" not in a
+    rows = b["beside"]["rows"]
+    for side, report in ((0, a), (1, b)):  # each kernel that ran is in one row
+        assert sorted(n for row in rows for n in row[side]) == [k["n"] for k in report["kernels"] if "us" in k]
+    return text[text.index(" beside "):], b["beside"], a, b
+
+
+def test_versions_of_a_program_are_matched_by_their_lines(block, tmp_path):
+    torch.manual_seed(0)
+    program = torch.export.export(Inside(Block()).eval(), (torch.randn(40, 64),), dynamic_shapes=({0: DYNAMIC},))
+    coil.compile(program).save(tmp_path / "moved.coil.pt2")
+    text, beside, a, b = compared(block / "block.coil.pt2", tmp_path / "moved.coil.pt2", tmp_path)
+    assert beside["one_program"] and "different programs" not in text
+    for x, y in beside["rows"]:
+        assert [a["kernels"][n]["ops"] for n in x] == [b["kernels"][n]["ops"] for n in y]
+    # One kernel there and several here: what is not fused any more.
+    harness.coil_ok("compile", block / "block.pt2", "-q", "--without", "fusion", "-o", tmp_path / "apart.coil.pt2")
+    text, beside, a, b = compared(block / "block.coil.pt2", tmp_path / "apart.coil.pt2", tmp_path)
+    assert beside["one_program"] and any(len(x) == 1 and len(y) > 1 for x, y in beside["rows"]), beside
+    alone = [[report["kernels"][n]["name"] for n in side] for row in beside["rows"] for side, report in zip(row, (a, b)) if not all(row)]
+    assert not alone, f"{alone} have no counterpart, though all lines are the same"
+
+
+def test_different_programs_are_said_to_be_such(block, tmp_path):
+    coil.compile(torch.export.export(Convolutions().eval(), (torch.randn(2, 3, 40, 40),))).save(tmp_path / "conv.coil.pt2")
+    text, beside, *_ = compared(block / "block.coil.pt2", tmp_path / "conv.coil.pt2", tmp_path)
+    assert not beside["one_program"] and "different programs" in text and "faster" not in text and "slower" not in text
+    (row,) = [line.split() for line in text.splitlines() if line.split()[:1] == ["conv2d"]]
+    assert row[1] == "none" and float(row[2]) > 0, text
+    if CHROMIUM:
+        shown = dom(tmp_path / "two.html")
+        assert "These are different programs" in shown and "kernels of kind conv2d" in shown
+
+
+def test_programs_without_lines_are_matched_by_their_operators(block, tmp_path):
+    """Of a package whose kernels have no origins only the operators are known."""
+    def without_lines(path, to):
+        with zipfile.ZipFile(path) as old, zipfile.ZipFile(to, "w") as new:
+            for info in old.infolist():
+                content = old.read(info)
+                if info.filename.endswith("data/coil/manifest.json"):
+                    manifest = json.loads(content)
+                    for kernel in manifest["kernels"]:
+                        kernel["origins"] = []
+                    content = json.dumps(manifest).encode()
+                new.writestr(info, content)
+        return to
+
+    bare = without_lines(block / "block.coil.pt2", tmp_path / "bare.coil.pt2")
+    _, beside, a, b = compared(block / "block.coil.pt2", bare, tmp_path)
+    assert beside["one_program"] and all(len(x) == len(y) == 1 for x, y in beside["rows"])
+
+
+def test_a_page_that_cannot_be_written_is_refused_at_once(block, tmp_path):
+    for name, path in (("report", tmp_path / "none" / "r.html"), ("profile", tmp_path / "none" / "t.json"), ("report", tmp_path)):
+        begin = time.monotonic()
+        harness.assert_refused(harness.coil(name, block / "block.coil.pt2", "--calls", 1000000, "-o", path), "cannot write", code=3)
+        assert time.monotonic() - begin < 5, "it was measured first"
+
+
+def test_layouts_and_copies_have_their_reasons(tmp_path):
+    class Images(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = torch.nn.Conv2d(8, 16, 3)
+            self.register_buffer("sums", torch.zeros(16))
+
+        def forward(self, x, y):
+            z = self.conv(x)
+            self.sums.add_(z.mean((0, 2, 3)))
+            self.sums.copy_(self.sums.flip(0))
+            return z.relu(), torch.linalg.inv(y.t()), self.sums * 2
+
+    program = torch.export.export(Images().eval(), (torch.randn(2, 8, 12, 12), torch.randn(4, 4)))
+    package = tmp_path / "i.coil.pt2"
+    coil.compile(program).save(package)
+    r = harness.coil_json("report", package, "--calls", 1)
+    reasons = {l["name"]: l["why"] for l in r["layouts"]}
+    assert any("convolution" in why and "side by side" in why for why in reasons.values()), reasons
+    copies = {name: why for name, why in reasons.items() if why.startswith("it is a copy")}
+    assert copies, reasons
+    for l in r["layouts"]:
+        if "kernel" in l:
+            assert l["buffer"] in r["kernels"][l["kernel"]]["writes"]
+    told = harness.coil_ok("explain", package, "--memory").stdout
+    for why in reasons.values():
+        assert why in told
+    for k in r["kernels"]:
+        assert k["kind"] != "copy" or k["why"], k
+    if CHROMIUM:
+        harness.coil_ok("report", package, "--calls", 1, "-o", tmp_path / "i.html")
+        shown = dom(f"{(tmp_path / 'i.html').as_uri()}#memory")
+        assert "it is a copy" in shown and "a convolution" in shown
+    # A program that has nothing of the kind says so.
+    coil.compile(torch.export.export(torch.nn.Linear(8, 8).eval(), (torch.randn(4, 8),))).save(package)
+    assert "none is copied" in harness.coil_ok("explain", package, "--memory").stdout
+
+
 def test_long_calls_are_fewer(tmp_path):
     """Twenty calls, where they take no longer than some seconds."""
     program, inputs = planted.export(tmp_path)["softmax"]
@@ -263,7 +387,7 @@ def test_hostile_names_stay_text(block, tmp_path):
     ("kernels/1", ["of the roof", "Lines of the model", "How the host calls it", "Generated code"]),
     ("graph", ["Zoom in", "attention", "% of the roof"]),
     ("roofline", ["operations for a byte", "GB/s"]),
-    ("memory", ["Who owns the peak", "peak: "]),
+    ("memory", ["Who owns the peak", "peak: ", "Layouts and copies"]),
     ("source", ["self.norm(y + x)"]),
     ("fusion", ["would spare"]),
 ], ids=lambda value: value if isinstance(value, str) else "")
@@ -273,6 +397,19 @@ def test_views_in_a_browser(block, tmp_path, view, words):
     shown = dom(f"{page.as_uri()}#{view}")
     missing = [w for w in words if w not in shown]
     assert not missing and 'aria-selected="true"' in shown, f"{missing}: {shown[:3000]}"
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium")
+def test_a_narrow_window_has_something_to_see(block, tmp_path):
+    """Kernels in full stand above the view there: something is drawn in the lower half of the window."""
+    image = pytest.importorskip("PIL.Image")
+    page = tmp_path / "p.html"
+    harness.coil_ok("report", block / "block.coil.pt2", "--input", block / "x.npz", "-o", page, "--calls", 2)
+    for view in ("overview", "memory"):
+        subprocess.run([CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=3000", "--window-size=420,1400",
+                        f"--screenshot={tmp_path / 'shot.png'}", f"{page.as_uri()}#{view}"], capture_output=True, timeout=100)
+        shot = np.asarray(image.open(tmp_path / "shot.png").convert("L"))
+        assert len(np.unique(shot[len(shot) // 2:])) > 4, f"{view} is empty"
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium")

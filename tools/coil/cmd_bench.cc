@@ -156,7 +156,7 @@ Result<KernelTimes> measure_kernels(const Arguments& a, const LoadedModel& loade
   KernelTimes times;
   times.limits = report::measure_limits(*loaded.model);
   const int calls = static_cast<int>(std::clamp(a.seconds / std::max(call, 1e-9), 3.0, 20.0));
-  const auto recorded = runtime::Profile::start(loaded.model.get(), {});
+  const auto recorded = runtime::Profile::start(loaded.model.get(), {0, false, true});
   for (int i = 0; i < calls; ++i) TRY_STATUS(caller.call());
   TRY_STATUS(caller.synchronise());
   recorded->stop();

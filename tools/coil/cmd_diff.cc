@@ -63,10 +63,10 @@ std::string to_text(const Arguments& a, const WatchedBuild& build, const Found& 
   const Style style;
   std::string text;
   size_t compared = 0;
-  double share = 0;
+  double largest = 0;
   for (const KernelVerdict& v : f.kernels.kernels) {
     compared += v.compared;
-    share = std::max(share, v.share);
+    largest = std::max(largest, v.largest_error);
     if (!v.compared && !v.why_not.empty()) text += fmt::format("{} was not compared: {}\n", style.bold(place_of(build, v.kernel).name), shown(v.why_not));
   }
   if (f.kernels.nan) text += nonfinite_text(*f.kernels.nan, style);
@@ -80,7 +80,7 @@ std::string to_text(const Arguments& a, const WatchedBuild& build, const Found& 
   if (f.different() > 0) return text;
   if (!a.whole)
     text += fmt::format("{} of {} compared, all within their bounds (the largest error is {:.0f} % of what is allowed)\n", compared,
-                        count_text(f.kernels.kernels.size(), "kernel"), 100 * share);
+                        count_text(f.kernels.kernels.size(), "kernel"), 100 * largest);
   for (const ResultDiff& r : f.results)
     text += fmt::format("{} {}: differs from {} by at most {:.2g} of its largest number\n", style.green("same"), shown(r.name), f.beside, r.worst);
   return text;

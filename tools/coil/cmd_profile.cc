@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/files.h"
 #include "command.h"
@@ -49,6 +50,10 @@ std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& a
 }
 
 Result<int> profile(const Arguments& a) {
+  std::optional<AtomicFile> file;  // that it cannot be written is known before anything is compiled and measured
+  if (!a.output.empty()) {
+    TRY(file, AtomicFile::create(a.output));
+  }
   TRY(const LoadedModel loaded, load_model(a.model, a.compile, a.threads, a.device));
   TRY(Sizes sizes, Sizes::read(loaded.manifest));
   CallInputs inputs;
@@ -60,13 +65,14 @@ Result<int> profile(const Arguments& a) {
   Caller caller(context, on_device);
   for (int i = 0; i < a.warmup; ++i) TRY_STATUS(caller.call());
   TRY_STATUS(caller.synchronise());
-  const auto recorded = runtime::Profile::start(loaded.model.get(), {0, a.counters});
+  const auto recorded = runtime::Profile::start(loaded.model.get(), {0, a.counters, true});
   for (int i = 0; i < a.calls; ++i) TRY_STATUS(caller.call());
   TRY_STATUS(caller.synchronise());
   recorded->stop();
-  if (!a.output.empty()) {
+  if (file) {
     const std::string trace = recorded->trace_json();
-    TRY_STATUS(write_file(a.output, {reinterpret_cast<const uint8_t*>(trace.data()), trace.size()}));
+    TRY_STATUS(file->write({reinterpret_cast<const uint8_t*>(trace.data()), trace.size()}));
+    TRY_STATUS(file->commit());
   }
   Json all = Json::parse(recorded->table_json());
   if (a.json) {

@@ -6,12 +6,14 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "archive_kind.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "command.h"
 #include "measured.h"
+#include "report/compare.h"
 #include "report/report.h"
 #include "terminal.h"
 
@@ -75,38 +77,90 @@ std::string summary(const Json& r, const Style& style) {
 // What a kernel takes where nothing disturbs it: another program that takes its processor for a while makes single calls longer, not all.
 double undisturbed_us(const Json& kernel) { return kernel.contains("least_us") ? number_at(kernel, "least_us") : number_at(kernel, "us"); }
 
-// Which kernels make the second report's calls take longer (or less long) than the first one's: those of a name, in order.
+// One line of a comparison: kernels that do the same there and here. Of one program, one that is only on one side was fused or is new.
+struct Change {
+  std::vector<const Json*> before, after;
+  double us = 0;
+};
+
+std::string names_of(const std::vector<const Json*>& kernels) {
+  std::string names;
+  for (size_t i = 0; i < kernels.size() && i < kListed; ++i) names += (names.empty() ? "" : " + ") + kernel_name(*kernels[i]);
+  return kernels.size() > kListed ? fmt::format("{} and {} more", names, kernels.size() - kListed) : names;
+}
+
+double us_of(const std::vector<const Json*>& kernels) {
+  double us = 0;
+  for (const Json* k : kernels) us += undisturbed_us(*k);
+  return us;
+}
+
+std::vector<Change> changes_of(const Json& first, const Json& second, const report::Comparison& comparison) {
+  std::vector<Change> changes;
+  for (const report::Counterparts& row : comparison.rows) {
+    Change c;
+    for (const int n : row.a) c.before.push_back(&first.at("kernels")[static_cast<size_t>(n)]);
+    for (const int n : row.b) c.after.push_back(&second.at("kernels")[static_cast<size_t>(n)]);
+    c.us = us_of(c.after) - us_of(c.before);
+    changes.push_back(std::move(c));
+  }
+  std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return std::abs(a.us) > std::abs(b.us); });
+  return changes;
+}
+
+std::string change_text(const Change& c, const Style& style) {
+  const auto time = [](const std::vector<const Json*>& kernels) { return seconds_text(us_of(kernels) * 1e-6); };
+  const std::string there = names_of(c.before), here = names_of(c.after), from = style.dim(from_text(*(c.after.empty() ? c.before : c.after)[0]));
+  if (c.before.empty()) return fmt::format("  {} {}: {}{}\n", style.red("only here"), here, time(c.after), from);
+  if (c.after.empty()) return fmt::format("  {} {}: {}{}\n", style.green("only there"), there, time(c.before), from);
+  const bool alike = c.before.size() == 1 && c.after.size() == 1;
+  return fmt::format("  {} {}: {} there{}, {} here{}\n", c.us > 0 ? style.red("slower") : style.green("faster"), here, time(c.before),
+                     alike ? "" : fmt::format(" ({})", there), time(c.after), from);
+}
+
+// Programs that have little in common, by what their kernels are.
+std::string kinds_text(const Json& first, const Json& second) {
+  std::map<std::string, std::pair<double, double>> kinds;
+  for (const Json& k : first.at("kernels")) kinds[text_at(k, "kind")].first += undisturbed_us(k);
+  for (const Json& k : second.at("kernels")) kinds[text_at(k, "kind")].second += undisturbed_us(k);
+  std::vector<std::pair<std::string, std::pair<double, double>>> sorted;
+  for (const auto& kind : kinds) {
+    if (kind.second.first + kind.second.second > 0) sorted.push_back(kind);
+  }
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second.first + a.second.second > b.second.first + b.second.second; });
+  Table table(2, {1, 2});
+  const auto time = [](double us) { return us > 0 ? seconds_text(us * 1e-6) : std::string("none"); };
+  table.add({"kind", "there", "here"});
+  for (const auto& [kind, us] : sorted) table.add({shown(kind), time(us.first), time(us.second)});
+  return table.text();
+}
+
+// Which kernels make the second report's calls take longer (or less long) than the first one's.
 std::string differences(const Json& first, const Json& second, const Style& style) {
-  struct Pair {
-    const Json *before, *after;
-    double change() const { return (after ? undisturbed_us(*after) : 0) - (before ? undisturbed_us(*before) : 0); }
-  };
-  std::map<std::pair<std::string, int>, Pair> pairs;
-  for (const auto& [report, place] : {std::pair(&first, &Pair::before), std::pair(&second, &Pair::after)}) {
-    std::map<std::string, int> met;
-    for (const Json& k : report->at("kernels")) {
-      const std::string name = k.at("name");
-      pairs.try_emplace({name, met[name]++}, Pair{nullptr, nullptr}).first->second.*place = &k;
-    }
-  }
-  std::vector<Pair> sorted;
-  for (const auto& [name, pair] : pairs) sorted.push_back(pair);
-  std::stable_sort(sorted.begin(), sorted.end(), [](const Pair& a, const Pair& b) { return std::abs(a.change()) > std::abs(b.change()); });
+  const report::Comparison comparison = report::compare_reports(first, second);
+  const auto least_us = [](const Json& r) { return number_at(r.at("call"), "least_us"); };
+  std::string text = fmt::format("{} beside {}:", style.bold(shown(second.at("title").get<std::string>())), shown(first.at("title").get<std::string>()));
+  if (!comparison.one_program)
+    return text + fmt::format(" different programs, a call takes {} there, {} here. Kernels with {:.0f} % of the time there and {:.0f} % here do the same.\n{}",
+                              seconds_text(least_us(first) * 1e-6), seconds_text(least_us(second) * 1e-6), 100 * comparison.matched_a,
+                              100 * comparison.matched_b, kinds_text(first, second));
+  const std::vector<Change> changes = changes_of(first, second, comparison);
   constexpr double kNoise = 0.05, kPart = 0.1;  // of a call, and of the largest difference, beside which a small one says nothing
-  const double least = std::max(kNoise * std::min(number_at(first.at("call"), "least_us"), number_at(second.at("call"), "least_us")),
-                                sorted.empty() ? 0 : kPart * std::abs(sorted[0].change()));
-  std::string text;
-  for (size_t i = 0; i < std::min(sorted.size(), kListed) && std::abs(sorted[i].change()) > least; ++i) {
-    const auto& [before, after] = sorted[i];
-    const auto time = [](const Json* k) { return k ? seconds_text(undisturbed_us(*k) * 1e-6) : std::string("nothing"); };
-    text += fmt::format("  {} {}: {} there, {} here{}\n", sorted[i].change() > 0 ? style.red("slower") : style.green("faster"),
-                        kernel_name(after ? *after : *before), time(before), time(after), style.dim(from_text(after ? *after : *before)));
-  }
-  if (text.empty()) return "no kernel's time differs by more than 5 % of a call\n";
-  return fmt::format("{} beside {}:\n{}", style.bold(shown(second.at("title").get<std::string>())), shown(first.at("title").get<std::string>()), text);
+  const double least = std::max(kNoise * std::min(least_us(first), least_us(second)), changes.empty() ? 0 : kPart * std::abs(changes[0].us));
+  std::string lines;
+  for (size_t i = 0; i < std::min(changes.size(), kListed) && std::abs(changes[i].us) > least; ++i) lines += change_text(changes[i], style);
+  const auto sizes = [](const Json& r) { return r.at("call").value("sizes", Json::object()); };
+  if (sizes(first) != sizes(second)) text += fmt::format(" of other sizes, {} there, {} here:", shown(sizes(first).dump()), shown(sizes(second).dump()));
+  if (lines.empty()) return text + " no kernel's time differs by more than 5 % of a call\n";
+  return text + "\n" + lines;
 }
 
 Result<int> report(const Arguments& a) {
+  std::optional<AtomicFile> file;  // that it cannot be written is known before anything is compiled and measured
+  if (!a.json) {
+    TRY(file, AtomicFile::create(a.output));
+  }
   std::vector<std::string> reports;
   for (const std::string& path : a.models) {
     TRY(reports.emplace_back(), of_manifest(path, [&] { return measured_report(a.measure, path); }));
@@ -118,7 +172,8 @@ Result<int> report(const Arguments& a) {
     return 0;
   }
   TRY(const std::string page, report::report_page(reports));
-  TRY_STATUS(write_file(a.output, {reinterpret_cast<const uint8_t*>(page.data()), page.size()}));
+  TRY_STATUS(file->write({reinterpret_cast<const uint8_t*>(page.data()), page.size()}));
+  TRY_STATUS(file->commit());
   const Style style;
   std::vector<Json> data;
   for (const std::string& text : reports) data.push_back(Json::parse(text));

@@ -2,14 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/files.h"
 #include "base/text.h"
 #include "command.h"
 #include "compiler/dump.h"
 #include "compiler/plan_diff.h"
+#include "schedule/kernel_buffers.h"
 #include "diff_text.h"
 #include "load_model.h"
 #include "schedule/parse_plan.h"
+#include "schedule/plan_text.h"
 #include "terminal.h"
 
 namespace coil::tool {
@@ -17,7 +21,17 @@ namespace {
 
 constexpr uint64_t kMostText = uint64_t{1} << 28;
 
-std::string name_of(const WatchedBuild& build, size_t kernel) { return build.plan.kernels[kernel].name; }
+// Of the mark that ends control flow: what its kernels compute together.
+std::string name_of(const WatchedBuild& build, size_t kernel) {
+  const std::vector<Kernel>& kernels = build.plan.kernels;
+  const auto* end = std::get_if<ControlMark>(&kernels[kernel].def);
+  const std::vector<int> ends = matching_ends(build.plan);
+  const auto begin = static_cast<size_t>(std::find(ends.begin(), ends.end(), static_cast<int>(kernel)) - ends.begin());
+  if (!end || begin >= kernels.size() || std::get<ControlMark>(kernels[begin].def).kind != ControlMark::Kind::images) return kernels[kernel].name;
+  std::string names;
+  for (size_t k = begin + 1; k < kernel; ++k) names += (names.empty() ? "" : ", ") + kernels[k].name;
+  return names + ", image by image";
+}
 
 std::string index_text(const std::vector<int64_t>& index) {
   std::string text;
@@ -29,7 +43,7 @@ std::string to_text(const WatchedBuild& build, const PlanDiff& diff) {
   const Style style;
   Table table(2);
   for (const KernelVerdict& v : diff.kernels) {
-    const std::string verdict = v.compared ? fmt::format("{:.0f} % of what is allowed", 100 * v.share) : "not compared: " + shown(v.why_not);
+    const std::string verdict = v.compared ? fmt::format("{:.0f} % of the bound", 100 * v.largest_error) : "not compared: " + shown(v.why_not);
     table.add({style.bold(shown(name_of(build, v.kernel))), verdict});
   }
   if (!diff.first) return table.text() + fmt::format("{}: {}\n", style.green("right"), count_text(diff.kernels.size(), "kernel"));
@@ -41,7 +55,7 @@ Json to_json(const std::string& path, const WatchedBuild& build, const PlanDiff&
   Json kernels = Json::array();
   for (const KernelVerdict& v : diff.kernels) {
     Json row = {{"name", name_of(build, v.kernel)}, {"compared", v.compared}};
-    if (v.compared) row["share"] = v.share;
+    if (v.compared) row["largest_error"] = v.largest_error;
     else row["why_not"] = v.why_not;
     kernels.push_back(std::move(row));
   }
@@ -60,7 +74,7 @@ Json to_json(const std::string& path, const WatchedBuild& build, const PlanDiff&
 
 bool is_plan_text(const std::string& path) {
   const auto text = read_text_file(path, kMostText);
-  return text.ok() && (text.value().starts_with("kernel ") || text.value().find("\nkernel ") != std::string::npos);
+  return text.ok() && text.value().substr(0, text.value().find('\n')) == kPlanHead;
 }
 
 Result<int> debug_plan(const StageArguments& a) {

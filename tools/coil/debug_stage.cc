@@ -26,7 +26,7 @@ std::string to_text(const WatchedBuild& build, const KernelDiff& diff) {
   std::string text;
   Table table(2);
   for (const KernelVerdict& v : diff.kernels) {
-    const std::string verdict = v.compared ? fmt::format("{:.0f} % of the bound", 100 * v.share) : "not compared: " + shown(v.why_not);
+    const std::string verdict = v.compared ? fmt::format("{:.0f} % of the bound", 100 * v.largest_error) : "not compared: " + shown(v.why_not);
     table.add({style.bold(shown(place_of(build, v.kernel).name)), verdict});
   }
   text += table.text();

@@ -201,6 +201,27 @@ Result<std::string> size_sentences(const Json& manifest, const std::vector<std::
   return text;
 }
 
+// What is not stored row by row, and what is a copy: each reason once, with the values that it holds for.
+static std::string layout_sentences(const Json& manifest) {
+  constexpr size_t kNamed = 3;
+  std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
+  const auto add = [&](const Json& row, const std::string& name) {
+    const std::string why = row.value("why", "");
+    if (why.empty()) return;
+    const auto found = std::find_if(reasons.begin(), reasons.end(), [&](const auto& r) { return r.first == why; });
+    (found == reasons.end() ? reasons.emplace_back(why, std::vector<std::string>{}) : *found).second.push_back(name);
+  };
+  for (const Json& l : manifest.value("layouts", Json::array())) add(l, l.at("name").get<std::string>());
+  for (const Json& k : manifest.at("kernels")) add(k, k.at("name").get<std::string>());
+  std::string text;
+  for (const auto& [why, names] : reasons) {
+    const std::vector<std::string> some(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kNamed)));
+    text += fmt::format("{}{}: {}.\n", shown(fmt::format("{}", fmt::join(some, ", "))),
+                        names.size() > kNamed ? fmt::format(" and {} more", names.size() - kNamed) : "", shown(why));
+  }
+  return text.empty() ? "All tensors are stored row by row, and none is copied.\n" : "What lies in memory otherwise than row by row, and copies:\n" + text;
+}
+
 Result<std::string> memory_sentences(const Json& manifest, const std::vector<std::string>& shapes) {
   TRY(Sizes sizes, sizes_of(manifest, shapes));
   TRY(const MemoryNeed need, memory_need(manifest, sizes));
@@ -232,8 +253,9 @@ Result<std::string> memory_sentences(const Json& manifest, const std::vector<std
   for (const Owner& o : owners)
     text += fmt::format("{} ({}) takes {} of it, at {}{}.\n", shown(o.name), shown(o.type), bytes_text(static_cast<uint64_t>(o.bytes)), o.offset,
                         o.times > 1 ? fmt::format(", {} times one after the other", o.times) : "");
-  return text + fmt::format("The weights have {}, which all processes share{}.\n", bytes_text(static_cast<uint64_t>(need.constants)),
-                            need.state > 0 ? "; the state has " + bytes_text(static_cast<uint64_t>(need.state)) : "");
+  text += fmt::format("The weights have {}, which all processes share{}.\n", bytes_text(static_cast<uint64_t>(need.constants)),
+                      need.state > 0 ? "; the state has " + bytes_text(static_cast<uint64_t>(need.state)) : "");
+  return text + layout_sentences(manifest);
 }
 
 namespace {

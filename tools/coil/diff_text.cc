@@ -123,7 +123,7 @@ Status gather_for_package(const GivenInputs& given, std::span<const uint8_t> pac
 Json verdicts_json(const WatchedBuild& build, const KernelDiff& diff) {
   Json rows = Json::array();
   for (const KernelVerdict& v : diff.kernels) {
-    Json row = {{"kernel", v.kernel}, {"name", place_of(build, v.kernel).name}, {"compared", v.compared}, {"largest_error", v.share}};
+    Json row = {{"kernel", v.kernel}, {"name", place_of(build, v.kernel).name}, {"compared", v.compared}, {"largest_error", v.largest_error}};
     if (!v.compared) row["why_not"] = v.why_not;
     rows.push_back(std::move(row));
   }

@@ -34,7 +34,7 @@ Result<std::string> measured_report(const MeasureArguments& a, const std::string
   Caller caller(context, on_device);
   for (int i = 0; i < a.warmup; ++i) TRY_STATUS(caller.call());
   TRY_STATUS(caller.synchronise());
-  const auto profile = runtime::Profile::start(loaded.model.get(), {a.calls, false});
+  const auto profile = runtime::Profile::start(loaded.model.get(), {a.calls, false, true});
   TRY_STATUS(call_enough(a, caller));
   profile->stop();
   report::ReportOptions options{path, ""};

@@ -30,8 +30,9 @@ std::vector<BufferId> results_of(const KernelPlan& plan, size_t kernel) {
       continue;
     }
     for (BufferId id : own_results(plan.kernels[k])) {
+      if (plan.buffer(id).placement.kind == Placement::Kind::row) id = BufferId(plan.buffer(id).placement.index);  // of an image: all images' whole
       const PlanBuffer& b = plan.buffer(id);
-      const bool has_place = b.placement.kind != Placement::Kind::part && b.placement.kind != Placement::Kind::row && b.placement.kind != Placement::Kind::none;
+      const bool has_place = b.placement.kind != Placement::Kind::part && b.placement.kind != Placement::Kind::none;
       if (has_place && std::find(out.begin(), out.end(), id) == out.end()) out.push_back(id);
     }
   }

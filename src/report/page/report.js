@@ -106,7 +106,7 @@ function pick(n) {
   const k = R().kernels[n], code = R().sources[k.function];
   const rows = [["kind", k.kind], ["time of a call", ran(k) ? time(k.us) + ", " + percent(k.share) : "did not run"], ["launches", k.launches], ["moved", ran(k) ? amount(k.bytes, "B") + (k.gb_s ? ", " + rate(k.gb_s) + " GB/s" : "") : ""],
     ["operations", ran(k) ? k.flops === undefined ? "unknown" : amount(k.flops, "FLOP") + (k.gflop_s ? ", " + rate(k.gflop_s) + " GFLOP/s" : "") : ""],
-    ["the machine needs", k.roof_us ? time(k.roof_us) + " (" + percent(efficiency(k)) + " of the roof, bound by " + k.bound + ")" : ""], ["time of all threads", k.threads_us ? time(k.threads_us) : ""],
+    ["the machine needs", k.roof_us ? time(k.roof_us) + " (" + percent(efficiency(k)) + " of the roof, bound by " + k.bound + (efficiency(k) > 1.05 ? "; its algorithm needs less than the operator's definition" : "") + ")" : ""], ["time of all threads", k.threads_us ? time(k.threads_us) : ""],
     ["cycles", k.cycles ? amount(k.cycles, "") + ", " + amount(k.instructions, "instructions") + ", " + amount(k.cache_misses, "cache misses") : ""],
     ["variant", k.variant || (k.choices ? "default" : "")], ["its shapes", k.hint ? k.hint.text : ""], ["function", k.function || "of the device library"]];
   const facts = el("table", {}, rows.filter(([, v]) => v !== "" && v !== undefined).map(([a, b]) => el("tr", {}, el("td", {class: "dim"}, a), el("td", {class: "text"}, b))));
@@ -119,11 +119,13 @@ function pick(n) {
   if (near.to.length) parts.push(el("h2", {}, "Read by"), links(near.to));
   const reasons = R().not_fused.filter(f => (k.ops || []).includes(f.consumer) || (k.ops || []).includes(f.producer));
   if (reasons.length) parts.push(el("h2", {}, "Why it is not larger"), el("ul", {}, [...new Set(reasons.map(f => f.producer + " \u2192 " + f.consumer + ": " + f.reason))].slice(0, 8).map(x => el("li", {}, x))));
+  if (layoutsOf(k).length) parts.push(el("h2", {}, "Why what it writes lies so"), el("ul", {}, layoutsOf(k).map(x => el("li", {}, x))));
   if (code) parts.push(el("h2", {}, "Generated code, " + code.file), el("pre", {tabindex: 0}, code.text));
   if (k.call) parts.push(el("h2", {}, "How the host calls it"), el("pre", {tabindex: 0}, k.call));
   byId("detail").hidden = false;
   byId("detail").replaceChildren(...parts);
   byId("detail").scrollTop = 0;
+  if (getComputedStyle(byId("detail")).position === "static") byId("detail").scrollIntoView();  // a narrow window has it above the view
   mark();
 }
 
@@ -136,6 +138,8 @@ function tunedTable(point) {
 function originLine(o) {
   return el("div", {}, el("button", {onclick: () => showLine(o.source)}, o.source || "?"), " ", el("span", {class: "dim"}, o.module || ""), o.line ? el("pre", {}, o.line) : null);
 }
+// The first row of a table; columns of numbers begin with "#".
+const heads = (...names) => el("tr", {}, names.map(x => el("th", {scope: "col", class: x.startsWith("#") ? "n" : null}, x.replace(/^#/, ""))));
 const links = list => el("div", {class: "links"}, list.slice(0, 24).map(n => el("button", {onclick: () => pick(n)}, n + ": " + short(R().kernels[n].name, 40))));
 
 // Tables whose rows open a kernel.
@@ -176,7 +180,7 @@ function inPyTorch(graph) {
   }
   const cells = k => [k.times, k.operator, k.reason, short([...k.sources].join(", "), 120)];
   return [head, el("p", {class: "dim"}, graph.in_torch.length + " of " + of + ", between coil's programs; their time is in no kernel here."),
-    el("table", {}, el("tr", {}, ["times", "operator", "why", "from"].map(t => el("th", {}, t))), [...kinds.values()].map(k => el("tr", {}, cells(k).map((c, i) => el("td", {class: i ? "text" : "n"}, c)))))];
+    el("table", {}, heads("#times", "operator", "why", "from"), [...kinds.values()].map(k => el("tr", {}, cells(k).map((c, i) => el("td", {class: i ? "text" : "n"}, c)))))];
 }
 const bar = share => el("span", {class: "bar", style: "width:" + Math.max(0, Math.min(200, 200 * share || 0)) + "px"});
 
@@ -242,8 +246,21 @@ function roofline() {
   return [el("p", {class: "dim"}, "A kernel is as large as its time. Limits: " + (limits.how || "") + "."), picture];
 }
 
+const memoryView = () => [...scratchView(), ...layoutView()];
+
+// What is not stored row by row, and copies, each reason once.
+function layoutView() {
+  const groups = new Map(), add = (why, name, text, n) => { const g = groups.get(why) || {names: [], text, kernels: new Set()}; g.names.push(name); if (n !== undefined) g.kernels.add(n); groups.set(why, g); };
+  for (const l of R().layouts || []) add(l.why, l.name, l.dtype + " " + shapeText(l.shape) + ", strides " + (l.strides || []).join(" "), l.kernel);
+  for (const k of R().kernels) if (k.why) add(k.why, k.name, "a copy", k.n);
+  const named = g => g.names.slice(0, 3).join(", ") + (g.names.length > 3 ? " and " + (g.names.length - 3) + " more" : "");
+  return [el("h2", {}, "Layouts and copies"), groups.size ? el("table", {}, heads("tensor", "how it lies", "why", "kernels"), [...groups].map(([why, g]) =>
+    el("tr", {}, el("td", {class: "text"}, named(g)), el("td", {class: "text"}, g.text), el("td", {class: "text"}, why), el("td", {}, links([...g.kernels].slice(0, 8)))))) : el("p", {class: "dim"}, "All tensors are stored row by row, and none is copied.")];
+}
+const layoutsOf = k => [...new Set([...(R().layouts || []).filter(l => (k.writes || []).includes(l.buffer)).map(l => l.name + ": " + l.why), ...(k.why ? [k.why] : [])])];
+
 // Buffers as rectangles: from the kernel that writes it to the last that reads it, at its place in the block.
-function memoryView() {
+function scratchView() {
   const memory = R().memory, list = memory.buffers.filter(b => b.from !== undefined && b.bytes > 0), count = R().kernels.length, total = memory.arena_bytes;
   if (!list.length || !total) return [el("p", {class: "dim"}, "The program needs no scratch memory.")];
   const W = 960, H = 420, at = n => 50 + (W - 60) * n / count, up = bytes => H - 30 - (H - 50) * bytes / total;
@@ -254,7 +271,7 @@ function memoryView() {
   picture.append(svg("line", {class: "roof", x1: at(peak + 0.5), x2: at(peak + 0.5), y1: 20, y2: H - 30}), svg("text", {x: Math.min(at(peak) + 6, W - 200), y: 14}, "peak: " + amount(load[peak], "B") + " at kernel " + peak),
     svg("text", {x: 4, y: up(total) + 12, class: "dim"}, amount(total, "B")), svg("text", {x: 4, y: H - 30, class: "dim"}, "0"), svg("text", {x: W / 2, y: H - 8, class: "dim", "text-anchor": "middle"}, "kernels, in order"));
   return [el("p", {}, "Scratch memory of a call: " + amount(total, "B") + " = " + memory.arena_formula), picture, el("h2", {}, "Who owns the peak"),
-    el("table", {}, el("tr", {}, ["tensor", "bytes", "shape", "at", "kernels"].map(x => el("th", {}, x))), [...live[peak]].sort((a, b) => b.bytes - a.bytes).map(b =>
+    el("table", {}, heads("tensor", "#bytes", "shape", "#at", "kernels"), [...live[peak]].sort((a, b) => b.bytes - a.bytes).map(b =>
       el("tr", {}, el("td", {class: "text"}, b.name), el("td", {class: "n"}, amount(b.bytes, "B")), el("td", {class: "text"}, b.dtype + " " + shapeText(b.shape)), el("td", {class: "n"}, b.offset), el("td", {class: "links"}, links([b.from]), b.to !== b.from ? links([b.to]) : null))))];
 }
 
@@ -274,7 +291,7 @@ function sourceView() {
     }
   }
   if (!lines.size) return [el("p", {class: "dim"}, "The program was exported without its source lines.")];
-  return [el("p", {class: "dim"}, "A kernel of several lines gives each an equal part of its time."), el("table", {}, el("tr", {}, ["line", "code", "time", "modules", "kernels"].map(x => el("th", {}, x))),
+  return [el("p", {class: "dim"}, "A kernel of several lines gives each an equal part of its time."), el("table", {}, heads("line", "code", "#time", "modules", "kernels"),
     [...lines].sort((a, b) => b[1].us - a[1].us).map(([source, line]) => el("tr", {class: source === lineWanted ? "picked picked-line" : null}, el("td", {class: "text"}, source), el("td", {class: "text"}, line.text), el("td", {class: "n"}, time(line.us)),
       el("td", {class: "text dim"}, [...line.modules].slice(0, 3).join(", ") + (line.modules.size > 3 ? ", ..." : "")), el("td", {}, links(line.kernels)))))];
 }
@@ -286,10 +303,10 @@ function fusionView() {
     g.count++, g.bytes += f.bytes || 0, g.us += f.saves_us || 0;
     groups.set(key, g);
   }
-  const moves = kernelsRun().filter(k => k.moves && k.bytes > 0), reasonsOf = k => [...new Set(R().not_fused.filter(f => (k.ops || []).includes(f.consumer) || (k.ops || []).includes(f.producer) || k.ops.some(o => f.producer.startsWith(o))).map(f => f.reason))].slice(0, 3).join("; ");
-  const copies = moves.length ? [el("h2", {}, "Kernels that only move data"), el("table", {}, el("tr", {}, ["kernel", "time", "bytes", "operators", "why it stands alone"].map(x => el("th", {}, x))), moves.map(k => rowOf(k, [el("td", {class: "text"}, k.n + ": " + k.name), el("td", {class: "n"}, time(k.us)), el("td", {class: "n"}, amount(k.bytes, "B")), el("td", {class: "text"}, (k.ops || []).join(", ")), el("td", {class: "text dim"}, reasonsOf(k))])))] : [];
+  const moves = kernelsRun().filter(k => k.moves && k.bytes > 0), reasonsOf = k => [...layoutsOf(k), ...new Set(R().not_fused.filter(f => (k.ops || []).includes(f.consumer) || (k.ops || []).includes(f.producer) || k.ops.some(o => f.producer.startsWith(o))).map(f => f.reason))].slice(0, 3).join("; ");
+  const copies = moves.length ? [el("h2", {}, "Kernels that only move data"), el("table", {}, heads("kernel", "#time", "#bytes", "operators", "why it stands alone"), moves.map(k => rowOf(k, [el("td", {class: "text"}, k.n + ": " + k.name), el("td", {class: "n"}, time(k.us)), el("td", {class: "n"}, amount(k.bytes, "B")), el("td", {class: "text"}, (k.ops || []).join(", ")), el("td", {class: "text dim"}, reasonsOf(k))])))] : [];
   if (!groups.size) return [el("p", {class: "dim"}, "All neighbours became one kernel."), ...copies];
-  return [el("p", {class: "dim"}, "Fusing would spare writing the value and reading it again: an estimate by the bandwidth that was measured."), el("table", {}, el("tr", {}, ["producer", "consumer", "reason", "pairs", "bytes", "would spare"].map(x => el("th", {}, x))),
+  return [el("p", {class: "dim"}, "Fusing would spare writing the value and reading it again: an estimate by the bandwidth that was measured."), el("table", {}, heads("producer", "consumer", "reason", "#pairs", "#bytes", "#would spare"),
     [...groups.values()].sort((a, b) => b.us - a.us || b.count - a.count).map(g => el("tr", {}, el("td", {class: "text"}, g.f.producer), el("td", {class: "text"}, g.f.consumer), el("td", {class: "text"}, g.f.reason), el("td", {class: "n"}, g.count), el("td", {class: "n"}, g.bytes ? amount(g.bytes, "B") : ""), el("td", {class: "n"}, g.us ? time(g.us) : "")))), ...copies];
 }
 
@@ -368,19 +385,26 @@ function graphView() {
 
 // ---- two reports
 
+// Rows of kernels that do the same, as src/report/compare.cc found them.
 function compare() {
-  const [a, b] = reports, keyed = r => { const seen = {}, rows = new Map(); for (const k of r.kernels.filter(ran)) { const key = k.name + "\u0000" + place(k), n = seen[key] = (seen[key] || 0) + 1; rows.set(key + "\u0000" + n, k); } return rows; };
-  const left = keyed(a), right = keyed(b), rows = [...new Set([...left.keys(), ...right.keys()])].map(key => ({key, x: left.get(key), y: right.get(key)}));
-  rows.sort((p, q) => Math.abs((q.x ? q.x.us : 0) - (q.y ? q.y.us : 0)) - Math.abs((p.x ? p.x.us : 0) - (p.y ? p.y.us : 0)));
+  const [a, b] = reports, beside = b.beside, sum = list => list.length ? list.reduce((all, k) => all + k.us, 0) : undefined;
+  const rows = beside.rows.map(([x, y]) => ({x: x.map(n => a.kernels[n]), y: y.map(n => b.kernels[n])})).map(r => ({...r, was: sum(r.x), is: sum(r.y)}));
+  rows.sort((p, q) => Math.abs((q.was || 0) - (q.is || 0)) - Math.abs((p.was || 0) - (p.is || 0)));
   const change = (x, y) => el("td", {class: "n " + (y < x ? "better" : y > x ? "worse" : "")}, x && y ? (y > x ? "+" : "") + (100 * (y / x - 1)).toFixed(1) + " %" : "");
   const facts = [["call", r => r.call.call_us, time], ["kernels", r => r.call.kernels_us, time], ["host", r => r.call.host_us, time], ["scratch memory", r => r.memory.arena_bytes, x => amount(x, "B")], ["package", r => r.package_bytes, x => amount(x, "B")], ["kernels that ran", r => r.kernels.filter(ran).length, String]];
+  const kind = (r, name) => r.kernels.filter(k => ran(k) && k.kind === name).reduce((all, k) => all + k.us, 0);
+  const kinds = [...new Set([a, b].flatMap(r => r.kernels.filter(ran).map(k => k.kind)))].sort((x, y) => kind(a, y) + kind(b, y) - kind(a, x) - kind(b, x));
   const go = (i, k) => { current = i; byId("tabs").querySelector("select").value = i; header(); pick(k.n); };
-  return [el("table", {}, el("tr", {}, el("th", {}, ""), el("th", {class: "n"}, "A: " + a.title), el("th", {class: "n"}, "B: " + b.title), el("th", {class: "n"}, "B beside A")),
-    el("tr", {}, el("td", {}, "on"), [a, b].map(r => el("td", {class: "n"}, [r.call.device, r.call.isa, r.call.threads + " threads"].join(", "))), el("td")),
-    facts.map(([name, of, text]) => el("tr", {}, el("td", {}, name), el("td", {class: "n"}, text(of(a))), el("td", {class: "n"}, text(of(b))), change(of(a), of(b))))),
-    el("h2", {}, "Kernels, the largest differences first"), el("table", {}, el("tr", {}, ["kernel", "from", "A", "B", "B beside A"].map((x, i) => el("th", {class: i > 1 ? "n" : null}, x))),
-      rows.slice(0, 400).map(({x, y}) => el("tr", {}, el("td", {class: "text"}, (x || y).name), el("td", {class: "text dim"}, place(x || y)), el("td", {class: "n"}, x ? el("button", {onclick: () => go(0, x)}, time(x.us)) : "\u2013"),
-        el("td", {class: "n"}, y ? el("button", {onclick: () => go(1, y)}, time(y.us)) : "\u2013"), change(x ? x.us : 0, y ? y.us : 0))))];
+  const buttons = (i, list) => el("td", {class: "n"}, list.length ? list.map(k => el("button", {onclick: () => go(i, k), title: k.name}, time(k.us))) : "\u2013");
+  const names = ({x, y}) => { const [p, q] = [x, y].map(l => l.map(k => k.name).join(" + ")); return !p || !q || p === q ? q || p : p + " \u2192 " + q; };
+  const part = x => (100 * x).toFixed(0) + " %";
+  return [beside.one_program ? null : el("div", {class: "advice"}, "These are different programs: kernels with " + part(beside.matched_a) + " of A's time and " + part(beside.matched_b) + " of B's have the same operators. The rest stands alone below."),
+    el("table", {}, el("tr", {}, el("th", {}, ""), el("th", {class: "n"}, "A: " + a.title), el("th", {class: "n"}, "B: " + b.title), el("th", {class: "n"}, "B beside A")),
+      el("tr", {}, el("td", {}, "on"), [a, b].map(r => el("td", {class: "n"}, [r.call.device, r.call.isa, r.call.threads + " threads"].join(", "))), el("td")),
+      facts.map(([name, of, text]) => el("tr", {}, el("td", {}, name), el("td", {class: "n"}, text(of(a))), el("td", {class: "n"}, text(of(b))), change(of(a), of(b)))),
+      kinds.map(name => el("tr", {}, el("td", {}, "kernels of kind " + name), [a, b].map(r => el("td", {class: "n"}, kind(r, name) ? time(kind(r, name)) : "\u2013")), change(kind(a, name), kind(b, name))))),
+    el("h2", {}, "Kernels, the largest differences first"), el("table", {}, heads("kernel", "from", "#A", "#B", "#B beside A"),
+      rows.slice(0, 400).map(r => el("tr", {}, el("td", {class: "text"}, names(r)), el("td", {class: "text dim"}, place((r.x[0] || r.y[0]))), buttons(0, r.x), buttons(1, r.y), change(r.was || 0, r.is || 0))))];
 }
 
 start();

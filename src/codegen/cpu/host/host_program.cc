@@ -147,12 +147,12 @@ class HostWriter {
       }
       const auto* mark = std::get_if<ControlMark>(&plan_.kernels[k].def);
       if (!mark) {
-        calls_.add(open.back(), kernel_call(k) + (options_.watched && open.size() == 1 ? watch_call(plan_, k) : ""), calls_.offsets(k, k + 1));
+        calls_.add(open.back(), kernel_call(k) + (watches(open) ? watch_call(plan_, k) : ""), calls_.offsets(k, k + 1));
       } else if (mark->kind == ControlMark::Kind::images) {
         const size_t first = k + 1;
         while (!std::holds_alternative<ControlMark>(plan_.kernels[k + 1].def)) ++k;
         const std::string call = images(*mark, first, ++k, open.back().definitions);
-        calls_.add(open.back(), call, calls_.offsets(first - 1, k + 1));
+        calls_.add(open.back(), call + (watches(open) ? watch_call(plan_, k) : ""), calls_.offsets(first - 1, k + 1));
       } else if (mark->opens()) {
         open.push_back({.text = control(*mark), .text_offsets = calls_.offsets(k, k + 1), .whole = in_images_});
       } else {
@@ -163,8 +163,7 @@ class HostWriter {
         HostCalls::Level inner = std::move(open.back());
         open.pop_back();
         open.back().definitions += inner.definitions;
-        calls_.add(open.back(), inner.text + (options_.watched && open.size() == 1 ? watch_call(plan_, k) : ""), std::move(inner.text_offsets),
-                   inner.count + 1);
+        calls_.add(open.back(), inner.text + (watches(open) ? watch_call(plan_, k) : ""), std::move(inner.text_offsets), inner.count + 1);
       }
     }
     CHECK(open.size() == 1, "a control mark is not closed");
@@ -172,6 +171,9 @@ class HostWriter {
     calls_.finish(open.back());
     return open.back().text;
   }
+
+  // What is inside of control flow is shown when that is over.
+  bool watches(const std::vector<HostCalls::Level>& open) const { return options_.watched && !in_images_ && open.size() == 1; }
 
   void add_table(HostCalls::Level& level, size_t begin, size_t end) {
     const LaunchTable::Run run = table_.run(begin, end, [&](size_t k) { return checks_index(plan_.kernels[k]) ? new_flag(k) : -1; });
