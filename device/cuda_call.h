@@ -3,8 +3,6 @@
 #ifndef COIL_DEVICE_CUDA_CALL_H_
 #define COIL_DEVICE_CUDA_CALL_H_
 
-#include <stdio.h>
-
 #include "cuda_driver.h"
 
 namespace cd {
@@ -43,10 +41,8 @@ inline bool cuda_is_raised(const CudaFlag& flag) { return __builtin_expect(__ato
   if (!said) return 0;
   CoilError words = {};
   if (model.flag_error) model.flag_error(said, &words);
-  error->code = words.code ? words.code : kInputValue;
-  if (words.code) snprintf(error->message, sizeof error->message, "%s%s", when, words.message);
-  else snprintf(error->message, sizeof error->message, "%sa kernel reported fault %d in the data", when, said);
-  return error->code;
+  if (words.code) return cuda_report(error, words.code, "%s%s", when, words.message);
+  return cuda_report(error, kInputValue, "%sa kernel reported fault %d in the data", when, said);
 }
 
 // --- streams
@@ -63,10 +59,8 @@ inline bool cuda_is_captured(const CudaDriver& driver, void* stream) {
 // Whether a tensor that is on a CUDA device is on the model's. `kind`: "input". COIL-E206.
 inline int32_t cuda_check_ordinal(const char* kind, const char* name, int32_t i, int32_t ordinal, int32_t own, CoilError* error) {
   if (__builtin_expect(ordinal == own, true)) return 0;
-  error->code = 206;
-  snprintf(error->message, sizeof error->message, "%s '%s' (%d) is on cuda:%d, the model is on cuda:%d; move it there, or open the model on its device", kind,
-           name, i, ordinal, own);
-  return error->code;
+  return cuda_report(error, 206, "%s '%s' (%d) is on cuda:%d, the model is on cuda:%d; move it there, or open the model on its device", kind, name, i, ordinal,
+                     own);
 }
 
 }  // namespace cd

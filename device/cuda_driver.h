@@ -194,6 +194,9 @@ class CudaScope {
   bool changed_;
 };
 
+// Fills *error with a printf-like text and returns the code.
+__attribute__((format(printf, 3, 4))) int32_t cuda_report(CoilError* error, int32_t code, const char* format, ...);
+
 }  // namespace cd
 
 #endif  // COIL_DEVICE_CUDA_DRIVER_H_

@@ -23,12 +23,7 @@
 //                                       {.name = "step", .dtype = COIL_INT64, .symbol = 2}};              // a symbolic int
 //   static const cd::Signature kSignature = {kInputs, 3, kSymbols, 3, evaluate, kTexts, /*first_check=*/1, /*num_checks=*/1,
 //                                           /*num_assertions=*/0};
-//   static int32_t bind(const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilError* error) {
-//     return cd::bind_inputs(kSignature, inputs, count, symbols, error);
-//   }
-//   static int32_t find_fault(const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilInputFault* fault, CoilError* error) {
-//     return cd::bind_inputs(kSignature, inputs, count, symbols, error, fault);
-//   }
+//   static const CoilModel kModel = {..., cd::bind<kSignature>, ..., cd::find_fault<kSignature>, ...};
 //
 // The sizes are visited in order of inputs and dimensions. The first size that names a symbol solves it (a linear size must
 // divide evenly) and checks its range; later ones are compared. Then expressions and strides, then the extra checks are
@@ -100,6 +95,16 @@ struct Signature {
 // Checks all inputs and fills symbols[0, num_symbols). Returns 0, or 1 with *error filled, and *fault unless it is null. About 10 ns an input.
 int32_t bind_inputs(const Signature& signature, const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilError* error,
                     CoilInputFault* fault = nullptr);
+
+// CoilModel::bind and find_fault of a program.
+template <const Signature& signature>
+int32_t bind(const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilError* error) {
+  return bind_inputs(signature, inputs, count, symbols, error);
+}
+template <const Signature& signature>
+int32_t find_fault(const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilInputFault* fault, CoilError* error) {
+  return bind_inputs(signature, inputs, count, symbols, error, fault);
+}
 
 // Fills *error with a printf-like text and returns 1. `code` is a number of src/base/error_codes.def, e.g. 211 for an
 // assertion.

@@ -202,17 +202,14 @@ int32_t fail_expression(const Signature& s, int32_t i, int32_t d, const CoilTens
 
 int32_t fail_strides(const Signature& s, int32_t i, const CoilTensorView& view, const int64_t* symbols, const Report& to) {
   const Input& input = s.inputs[i];
-  int64_t want[COIL_MAX_RANK];
+  int64_t own[COIL_MAX_RANK], *want = to.fault ? to.fault->strides : own;
   int64_t dense = 1;
   for (int32_t d = input.ndim - 1; d >= 0; d--) {
     want[d] = input.strides ? value_of(s, input.strides[d], symbols) : dense;
     dense *= view.sizes[d];
   }
   Text text(note(to, kInputStride, i));
-  if (to.fault) {
-    to.fault->ndim = input.ndim;
-    for (int32_t d = 0; d < input.ndim; d++) to.fault->strides[d] = want[d];
-  }
+  if (to.fault) to.fault->ndim = input.ndim;
   add_head(text, s, i, view);
   text.add("expected strides ");
   add_list(text, want, input.ndim);

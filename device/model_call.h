@@ -3,8 +3,6 @@
 #ifndef COIL_DEVICE_MODEL_CALL_H_
 #define COIL_DEVICE_MODEL_CALL_H_
 
-#include <string.h>
-
 #include "model_abi.h"
 
 namespace cd {
@@ -22,8 +20,8 @@ inline bool is_late(const CoilModel& model, int32_t i) { return model.late_outpu
 inline bool has_trailer(const CoilModel& model, const uint8_t* blob, uint64_t bytes) {
   CoilConstantsTrailer t;
   for (uint64_t end = bytes; end >= model.constants_bytes + sizeof t; end -= sizeof t) {
-    memcpy(&t, blob + end - sizeof t, sizeof t);
-    if (memcmp(t.magic, COIL_CONSTANTS_MAGIC, sizeof t.magic) != 0) return false;
+    __builtin_memcpy(&t, blob + end - sizeof t, sizeof t);
+    if (__builtin_memcmp(t.magic, COIL_CONSTANTS_MAGIC, sizeof t.magic) != 0) return false;
     if (t.hash == model.constants_hash) return true;
   }
   return false;

@@ -113,10 +113,10 @@ static void errors_of_one(coil_generator* generator, coil_generator* other) {
   free(bytes);
   SAYS(coil_conversation_truncate(talk, 9), 402, "cannot be kept");
   /* A stop in the middle, and on from there. */
-  CHECK(coil_conversation_generate(talk, 4, NULL, 0, 0, tokens, &made) == COIL_OK && made == 4);
+  CHECK(coil_conversation_generate(talk, 4, NULL, 0, 0, 0, tokens, &made) == COIL_OK && made == 4);
   const int64_t second = tokens[1];
   CHECK(coil_conversation_truncate(talk, 3) == COIL_OK);
-  CHECK(coil_conversation_generate(talk, 4, &second, 1, 0, tokens, &made) == COIL_OK && made >= 1 && made <= 2 && tokens[made - 1] == second);
+  CHECK(coil_conversation_generate(talk, 4, &second, 1, 0, 0, tokens, &made) == COIL_OK && made >= 1 && made <= 2 && tokens[made - 1] == second);
   length = coil_conversation_length(talk);
   CHECK(length == 3 + made && coil_conversation_next(talk, tokens) == COIL_OK && coil_conversation_length(talk) == length + 1);
   coil_conversation_destroy(talk);

@@ -31,7 +31,7 @@ def compared(program, cases):
     """What main() of sampled_table.py finds."""
     path = program.folder / "cases.json"
     path.write_text(json.dumps(cases))
-    done = subprocess.run([sys.executable, HERE.with_name("sampled_table.py"), program.package, path], capture_output=True, text=True, env=program.environment(), timeout=500)
+    done = subprocess.run([sys.executable, HERE.with_name("sampled_table.py"), program.package, path], capture_output=True, text=True, env=dict(program.environment(), PYTHONPATH=str(harness.PYTHON_PATH)), timeout=500)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout)
 

@@ -294,7 +294,8 @@ def test_of_many_short_calls_some_are_left_out(tmp_path):
 
 
 def test_calls_that_take_long_are_all_recorded(layers):
-    x = torch.randn(3000, 64)
+    """A call of milliseconds: recording it is far below its share whatever else the machine does."""
+    x = torch.randn(30000, 64)
     with layers.profile() as p:
         for _ in range(1500):
             layers(x)

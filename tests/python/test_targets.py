@@ -45,7 +45,7 @@ def part(path, target, of_several):
         folders = {f"data/coil/src/{target}/" if of_several else "data/coil/src/": "src/", f"data/aotinductor/{own['model']}/": "model/"}
         files = {new + entry.removeprefix(root + old): archive.read(entry)
                  for old, new in folders.items() for entry in archive.namelist() if entry.startswith(root + old)}
-    for key in ("symbols", "memory", "constants_hash", "kernels", "not_fused"):
+    for key in ("symbols", "memory", "constants_hash", "kernels", "not_fused", "layouts"):
         manifest[key] = own.pop(key, manifest[key])
     if "states" in manifest:
         manifest["states"] = own.pop("states", manifest["states"])

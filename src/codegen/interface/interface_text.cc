@@ -203,14 +203,9 @@ class InterfaceWriter {
   }
 
   std::string signature() const {
-    return fmt::format(
-        "static const cd::Signature kSignature = {{kInputs, {}, kSymbols, {}, evaluate, kTexts, {}, {}, {}{}}};\n"
-        "static int32_t bind(const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilError* error) {{\n"
-        "  return cd::bind_inputs(kSignature, inputs, count, symbols, error);\n}}\n"
-        "static int32_t find_fault(const CoilTensorView* inputs, int32_t count, int64_t* symbols, CoilInputFault* fault, CoilError* error) {{\n"
-        "  return cd::bind_inputs(kSignature, inputs, count, symbols, error, fault);\n}}\n",
-        plan_.inputs.size(), plan_.pool->num_symbols() - 1, first_check_, expressions_.size() - first_check_, num_assertions_,
-        num_limits_ ? fmt::format(", kLimits, {}, measure", num_limits_) : "");
+    return fmt::format("static const cd::Signature kSignature = {{kInputs, {}, kSymbols, {}, evaluate, kTexts, {}, {}, {}{}}};\n", plan_.inputs.size(),
+                       plan_.pool->num_symbols() - 1, first_check_, expressions_.size() - first_check_, num_assertions_,
+                       num_limits_ ? fmt::format(", kLimits, {}, measure", num_limits_) : "");
   }
 
   // Which outputs only the data sizes.

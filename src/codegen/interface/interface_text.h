@@ -7,7 +7,7 @@
 #include "schedule/kernel_plan.h"
 
 namespace coil {
-// Defines kSignature, bind, kInputDescs, kOutputDescs and output_shape.
+// Defines kSignature, kInputDescs, kOutputDescs and output_shape.
 // cuda: the tensors are on a CUDA device. more: limits that the plan does not know.
 std::string interface_text(const KernelPlan& plan, bool cuda, const std::vector<SizeLimit>& more = {});
 }  // namespace coil

@@ -45,15 +45,11 @@ std::string launch_function(const PrologueWay& way) {
       way.tuning ? ", int32_t chunk = 0" : "", way.tuning ? fmt::format("(chunk > 0 ? chunk : {}L)", way.chunk_work) : fmt::format("{}L", way.chunk_work));
 }
 
-constexpr const char* kTemplateTypes =
-    "typedef void (*Gemm)(const CoilGemm*, const CoilHost*);\ntypedef void (*Conv2d)(const CoilConv2d*, const CoilHost*);\n"
-    "typedef void (*Attention)(const CoilAttention*, const CoilHost*);\n";
-
 // The kernels' names, and the table of them: a row an instruction set.
 std::string kernel_tables(const cpu::CpuProgram& program, const HostOptions& options, HostFile file) {
   const size_t n = std::max<size_t>(program.functions.size(), 1);
   const std::string table = fmt::format("const CoilChunkFn kFunctions[{}][{}]", options.isas.size(), n);
-  if (file == HostFile::further) return kTemplateTypes + shared_text(file, table, "");
+  if (file == HostFile::further) return shared_text(file, table, "");
   std::string text = "// The kernels, one row an instruction set.\n", rows = " = {\n";
   for (const std::string& isa : options.isas) {
     for (const auto& f : program.functions)
@@ -62,7 +58,7 @@ std::string kernel_tables(const cpu::CpuProgram& program, const HostOptions& opt
     for (const auto& f : program.functions) rows += fmt::format("{}_{}, ", f.name, isa);
     rows += program.functions.empty() ? "nullptr},\n" : "},\n";
   }
-  return text + kTemplateTypes + shared_text(file, table, rows + "};\n");
+  return text + shared_text(file, table, rows + "};\n");
 }
 
 std::string levels_table(const HostOptions& options) {
@@ -91,7 +87,7 @@ std::string prologue_text(const KernelPlan& plan, const cpu::CpuProgram& program
   text += kernel_tables(program, options, way.file);
   for (const std::string& object : device_objects(plan)) {
     const std::string table = function_table(object);
-    text += fmt::format("static const {} {}[{}] = {{", table.substr(1, table.find('_') - 1), table, options.isas.size());
+    text += fmt::format("static void (*const {}[{}])(const Coil{}*, const CoilHost*) = {{", table, options.isas.size(), table.substr(1, table.find('_') - 1));
     for (const std::string& isa : options.isas) text += fmt::format("coil_{}_{}, ", object, isa);
     text += "};\n";
   }
@@ -134,7 +130,7 @@ std::string model_text(const KernelPlan& plan, const HostOptions& options) {
   for (const LoopOutput& o : plan.outputs) outputs += o.kind == LoopOutput::Kind::user;
   return fmt::format(
       "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {}, {}, {}, COIL_CPU, kInputDescs, kOutputDescs,\n    {},\n    {},\n"
-      "    {}UL, 0x{:016x}UL, {}UL, {}UL, select, bind, output_shape, arena_bytes, run, nullptr, nullptr, nullptr, nullptr, {}, {}, run_traced, find_fault}};\n"
+      "    {}UL, 0x{:016x}UL, {}UL, {}UL, select, cd::bind<kSignature>, output_shape, arena_bytes, run, nullptr, nullptr, nullptr, nullptr, {}, {}, run_traced, cd::find_fault<kSignature>}};\n"
       "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
       plan.inputs.size(), outputs, plan.pool->num_symbols() - 1, c_string(options.in_spec), c_string(options.out_spec), plan.constants_bytes,
       options.constants_hash, plan.state_offset, plan.state_bytes, reads_sizes(plan) ? 1 : 0, has_late_outputs(plan) ? "kLateOutputs" : "nullptr");

@@ -365,7 +365,7 @@ class HostWriter {
                "static int32_t run_traced(const CoilCall* call, const CoilTrace* trace, CoilError* error) {{ return cd::cuda_run_traced(kProgram, call, trace, error); }}\n"
                "static int32_t load_device(int32_t ordinal, void** device, CoilError* error) {{ return cd::cuda_load(kCode, ordinal, device, error); }}\n"
                "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {0}, {1}, {2}, COIL_CUDA, kInputDescs, kOutputDescs,\n    {3},\n    {4},\n"
-               "    {5}UL, 0x{6:016x}UL, {7}UL, {8}UL, cd::select_cuda, bind, output_shape, arena_bytes, run, load_device, cd::cuda_unload, flag_error, cd::cuda_count_graphs, 0, nullptr, run_traced, find_fault{11}}};\n"
+               "    {5}UL, 0x{6:016x}UL, {7}UL, {8}UL, cd::select_cuda, cd::bind<kSignature>, output_shape, arena_bytes, run, load_device, cd::cuda_unload, flag_error, cd::cuda_count_graphs, 0, nullptr, run_traced, cd::find_fault<kSignature>{11}}};\n"
                "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
                plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
                options_.constants_hash, plan_.state_offset, plan_.state_bytes, options_.graphs, bytes.empty() ? "nullptr" : "outlasts",
