@@ -29,6 +29,9 @@ extern "C" {
 #define COIL_TILE_COLS 64
 /* Scratch for a packed copy of one B that a call makes (CoilGemm.b_copied): whole panels, a multiple of 64. */
 #define COIL_GEMM_COPY_BYTES(n, k, element) (((n) + COIL_PANEL - 1) / COIL_PANEL * ((k) * (COIL_PANEL * (element))))
+/* Rows from which such a copy pays: of float32, and of elements of two bytes, which are widened else. */
+#define COIL_GEMM_COPY_ROWS 756
+#define COIL_GEMM_COPY_HALF_ROWS 16
 /* Scratch of one worker, see coil_*_scratch_bytes. */
 #define COIL_GEMM_WORKER_BYTES 172032
 /* Of coil_gemm_grouped: where its groups begin; bfloat16 panels that a worker keeps while it goes through a group's rows, and the k up to which it does. */

@@ -8,10 +8,10 @@
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
-// Rows from which it pays. Columns side by side are brought into order in little time, and often lie in a cache then; halves are widened else.
-constexpr int64_t kFewestRows = 3 * kTallRows, kFewestRowsOfLines = 24 * kBlockRows, kFewestHalfRows = 16;
-constexpr int64_t kPart = 256;           // rows of a panel that are turned at once
-constexpr int64_t kTaskNumbers = 16384;  // that are worth a thread's waking
+constexpr int64_t kFewestRowsOfLines = 24 * kBlockRows;  // columns side by side are brought into order in little time, and often lie in a cache then
+constexpr int64_t kPart = 256;                           // rows of a panel that are turned at once
+constexpr int64_t kTaskNumbers = 16384;                  // that are worth a thread's waking
+static_assert(kFewestRowsOfLines >= COIL_GEMM_COPY_ROWS);
 
 typedef uint16_t Half;
 typedef uint32_t Pair;
@@ -81,8 +81,8 @@ void pack_all(const Panels& panels, int64_t matrices, const CoilGemm& g, const C
 
 bool copies_b(const CoilGemm& g) {
   if (!g.b_copied || g.b_packed || g.batch < 1) return false;
-  if (element_bytes(g.dtype) == 2) return g.m >= kFewestHalfRows;
-  return g.batch == 1 && g.m >= (g.b_col == 1 ? kFewestRowsOfLines : kFewestRows);
+  if (element_bytes(g.dtype) == 2) return g.m >= COIL_GEMM_COPY_HALF_ROWS;
+  return g.batch == 1 && g.m >= (g.b_col == 1 ? kFewestRowsOfLines : COIL_GEMM_COPY_ROWS);
 }
 
 CoilGemm copy_b(const CoilGemm& g, const CoilHost* host) {

@@ -13,8 +13,7 @@ using Packing = PlanConstant::Packing;
 
 namespace {
 
-// From so many rows the kernel copies (device/kernels/copied_b.cc), and of so many bytes at most, which may be more than a program has else.
-constexpr int64_t kRows = 756, kHalfRows = 16, kMostCopied = 64 << 20;
+constexpr int64_t kMostCopied = 64 << 20;  // bytes of a copy, which may be more than a program has else
 
 Expr copy_bytes(const KernelPlan& plan, const TemplateKernel& t) {
   const auto& g = std::get<Gemm>(t.def);
@@ -94,7 +93,7 @@ bool copies_b(const KernelPlan& plan, const TemplateKernel& t) {
   const Expr batch = product(pool, g->batch);
   if (!half && !(batch == pool.index(1))) return false;
   const Expr all = batch * product(pool, g->n) * product(pool, g->k);
-  return typical(product(pool, g->m)) >= (half ? kHalfRows : kRows) && typical(all) * byte_size(type) <= kMostCopied;
+  return typical(product(pool, g->m)) >= (half ? COIL_GEMM_COPY_HALF_ROWS : COIL_GEMM_COPY_ROWS) && typical(all) * byte_size(type) <= kMostCopied;
 }
 
 std::string device_object(const TemplateUse& use, const Gemm& g) {
