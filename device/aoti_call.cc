@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "aoti_adapter.h"
+#include "huge_pages.h"
 
 extern "C" __attribute__((weak, visibility("hidden"))) const CoilResults COIL_RESULTS_SYMBOL;
 // Of programs that count from the beginning of an input's storage: the numbers of such inputs, then -1.
@@ -21,8 +21,6 @@ struct Arena {
 
 namespace {
 
-constexpr int64_t kHugeFrom = int64_t{4} << 20;  // from here on, huge pages save page faults
-constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int64_t kMostBytes = int64_t{1} << 47;  // no machine has more
 
 const CoilResults* results() {
@@ -47,14 +45,14 @@ Arena* take_arena(Container* c, int64_t bytes) {
   if (!arena) arena = static_cast<Arena*>(calloc(1, sizeof(Arena)));
   if (!arena || arena->bytes >= bytes) return arena;
   free(arena->data);
-  const bool huge = bytes >= kHugeFrom;
+  const bool huge = bytes >= cd::kHugeFrom;
   const int64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   void* data = nullptr;
-  if (posix_memalign(&data, static_cast<size_t>(huge ? kHugePage : kAlignment), static_cast<size_t>(rounded))) {
+  if (posix_memalign(&data, static_cast<size_t>(huge ? cd::kHugePage : kAlignment), static_cast<size_t>(rounded))) {
     free(arena);
     return nullptr;
   }
-  if (huge) madvise(data, static_cast<size_t>(rounded / kHugePage * kHugePage), MADV_HUGEPAGE);
+  cd::ask_huge_pages(data, rounded);
   arena->data = static_cast<uint8_t*>(data);
   arena->bytes = rounded;
   return arena;
@@ -166,8 +164,12 @@ int32_t make_output(const Container* c, int32_t i, const int64_t* symbols, Tenso
   const CoilTensorDesc& output = model->outputs[i];
   Tensor* const slot = &outputs[place_of(i)];
   if (!c->shim.aoti_torch_empty_strided(output.ndim, sizes, strides, output.dtype, model->device_type, c->device_index, slot) &&
-      !c->shim.aoti_torch_get_data_ptr(*slot, data))
+      !c->shim.aoti_torch_get_data_ptr(*slot, data)) {
+    int64_t bytes = output.dtype == COIL_FLOAT32 ? 4 : 1;  // results of other types get fewer huge pages
+    for (int32_t d = 0; d < output.ndim; d++) bytes *= sizes[d];
+    if (model->device_type == COIL_CPU) cd::ask_huge_pages(*data, bytes);
     return 0;
+  }
   char list[256] = "";
   for (int32_t d = 0, at = 0; d < output.ndim && at < 200; d++)
     at += snprintf(list + at, sizeof list - static_cast<size_t>(at), d ? ", %lld" : "%lld", static_cast<long long>(sizes[d]));

@@ -13,6 +13,7 @@ constexpr int64_t kAmxRows = 32, kAmxStep = 32;  // of a tile of sums; the k of 
 constexpr int64_t kAmxBlockRows = 160;
 constexpr int64_t kAmxRowStride = kChunk / 2 + 16;  // of the copy of A, in floats: an odd number of cache lines
 constexpr int64_t kAmxPanels = 8;
+constexpr int64_t kPairedChunk = 512;  // of k at most, where nothing is copied: a panel's pairs stay in half of the first cache
 static_assert(kAmxBlockRows * kAmxPanels * kPanel * 4 <= COIL_GEMM_WORKER_BYTES);
 // With fewer rows the vector units are as fast: of bfloat16 they take 110 us a row of 1280 columns and k 3420 (AMX: 600 us for up to 16 rows),
 // of bytes 17 us (177 us), on one core of a Xeon of 2023.
@@ -44,6 +45,9 @@ void amx_pairs(int64_t k, const void* panel, void* out);
 inline bool suits_amx(const Product& p) { return p.m >= kFewestAmxRows && p.n > 0 && p.k > 0 && has_amx(); }
 void plan_amx(Product& product, int32_t workers);
 
+// k in equal chunks of at most kPairedChunk.
+inline int64_t paired_chunk(int64_t k) { return ceil_div(ceil_div(k, ceil_div(k, kPairedChunk)), kAmxStep) * kAmxStep; }
+
 template <class Source>
 struct AmxRunner {
   const Product& p;
@@ -67,14 +71,14 @@ struct AmxRunner {
     amx_end();
   }
 
-  // Rows that can be read in place, up to whole registers; they go through all of k at once where B has pairs.
+  // Rows that can be read in place, up to whole registers. The unit takes a line of each row at once, so rows that meet in few sets of a cache are no slower.
   void run_block(int64_t task, int32_t worker) const {
     const int64_t per_batch = p.row_blocks * p.panel_blocks, batch = task / per_batch, inner = task % per_batch;
     const int64_t row = inner / p.panel_blocks * p.block_rows, rows = min64(p.block_rows, p.m - row);
     const int64_t panel0 = inner % p.panel_blocks * p.block_panels, panels = min64(p.block_panels, ceil_div(p.n, kPanel) - panel0);
-    const bool suits = suits_in_place(source.stride_in_place()) && p.k % kAmxStep == 0, pairs = source.has_pairs();
+    const bool suits = source.stride_in_place() > 0 && p.k % kAmxStep == 0, pairs = source.has_pairs();
     const int64_t in_place = suits ? rows / 16 * 16 : 0;
-    if (in_place > 0) run_rows(batch, row, in_place, panel0, panels, true, pairs ? p.k : kChunk, worker);
+    if (in_place > 0) run_rows(batch, row, in_place, panel0, panels, true, pairs ? paired_chunk(p.k) : kChunk, worker);
     if (in_place < rows) run_rows(batch, row + in_place, rows - in_place, panel0, panels, false, kChunk, worker);
   }
 

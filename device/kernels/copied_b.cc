@@ -3,7 +3,9 @@
 // products and the matrix unit want panels of bfloat16.
 #include "copied_b.h"
 
+#include "amx.h"
 #include "gemm_source.h"
+#include "pairs.h"
 
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
@@ -59,6 +61,23 @@ struct HalfPanels {
   }
 };
 
+// Of bfloat16 where a machine's instructions take pairs of k.
+struct PairPanels {
+  const CoilGemm& g;
+  Half* out;
+
+  static bool suit(const CoilGemm& g) {
+    const bool lines = (g.b_col == 1 && g.b_row > 0) || (g.b_row == 1 && g.b_col > 0);
+    return g.dtype == COIL_BFLOAT16 && g.k % COIL_PAIRED_K == 0 && lines && (has_bfloat16_dot() || has_amx());
+  }
+
+  void pack(int64_t number) const {
+    const int64_t panels = ceil_div(g.n, kPanel), panel = number % panels, cols = min64(kPanel, g.n - panel * kPanel);
+    const BFloat16* b = static_cast<const BFloat16*>(g.b) + number / panels * g.b_batch + panel * kPanel * g.b_col;
+    copy_panel_pairs(b, g.b_row, g.b_col, g.k, cols, reinterpret_cast<float*>(out + number * g.k * kPanel));
+  }
+};
+
 struct FloatPanels {
   const GemmSource<Real> source;
   Real* out;
@@ -87,7 +106,10 @@ bool copies_b(const CoilGemm& g) {
 
 CoilGemm copy_b(const CoilGemm& g, const CoilHost* host) {
   const int64_t element = element_bytes(g.dtype), matrices = g.b_batch == 0 ? 1 : g.batch;
-  if (element == 2) {
+  const bool pairs = PairPanels::suit(g);
+  if (pairs) {
+    pack_all(PairPanels{g, static_cast<Half*>(g.scratch)}, matrices, g, host);
+  } else if (element == 2) {
     pack_all(HalfPanels{g, static_cast<Half*>(g.scratch)}, matrices, g, host);
   } else {
     pack_all(FloatPanels{{g}, static_cast<Real*>(g.scratch)}, 1, g, host);
@@ -95,6 +117,7 @@ CoilGemm copy_b(const CoilGemm& g, const CoilHost* host) {
   CoilGemm packed = g;
   packed.b = g.scratch;
   packed.b_packed = 1;
+  packed.b_pairs = pairs;
   packed.b_batch = matrices == 1 ? 0 : ceil_div(g.n, kPanel) * kPanel * g.k;
   packed.scratch = static_cast<char*>(g.scratch) + g.batch * COIL_GEMM_COPY_BYTES(g.n, g.k, element);
   return packed;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "coil/coil.h"
+#include "device/huge_pages.h"
 #include "errors.h"
 #include "torch_ranges.h"
 
@@ -174,6 +175,13 @@ nb::object CallableModel::empty(size_t output, const Shape& shape, TensorKind ki
   return nb::module_::import_("coil._arrays").attr("empty_like")(first, shape.sizes, shape.strides, dtype, model_->cuda() != nullptr);
 }
 
+// Of a tensor without gaps, in some order of the dimensions.
+static int64_t bytes_of(const CoilTensorView& t) {
+  int64_t bytes = static_cast<int64_t>(coil_dtype_bytes(t.dtype));
+  for (int32_t d = 0; d < t.ndim; ++d) bytes *= t.sizes[d];
+  return bytes;
+}
+
 void CallableModel::allocate(Call& call, const std::vector<Shape>& shapes, TensorKind kind, const nb::object& first) {
   const DlExchange* exchange = kind == TensorKind::torch ? torch_or_null()->exchange : nullptr;
   for (size_t i = 0; i < shapes.size(); ++i) {
@@ -189,6 +197,7 @@ void CallableModel::allocate(Call& call, const std::vector<Shape>& shapes, Tenso
       if (exchange->describe(call.owners[i].ptr(), &t)) throw nb::python_error();
       call.out[i] = {
           static_cast<char*>(t.data) + t.byte_offset, t.sizes, t.strides, t.rank, desc.dtype, model_->device().id().type, model_->device().id().index};
+      if (!model_->cuda()) cd::ask_huge_pages(call.out[i].data, bytes_of(call.out[i]));
     } else {
       TensorIn described;
       described.set(call.owners[i], desc.name);
@@ -208,9 +217,7 @@ void CallableModel::copy_late(Call& call, TensorKind kind, const nb::object& fir
     call.owners[i] = empty(i, {tuple_of(made.sizes, made.ndim), tuple_of(made.strides, made.ndim), in_rows(made)}, kind, first);
     TensorIn described;
     described.set(call.owners[i], model_->code().outputs[i].name);
-    size_t bytes = coil_dtype_bytes(made.dtype);  // without gaps, in some order of the dimensions
-    for (int32_t d = 0; d < made.ndim; ++d) bytes *= static_cast<size_t>(made.sizes[d]);
-    if (bytes) std::memcpy(described.view().data, made.data, bytes);
+    if (const int64_t bytes = bytes_of(made)) std::memcpy(described.view().data, made.data, static_cast<size_t>(bytes));
   }
 }
 

@@ -85,20 +85,32 @@ View weight_by_loops(Op& op, View x, const View& grad, const View& w, Geometry g
   return converted(op, sum, stored);
 }
 
-// gw[oc, ic, taps...] = sum over pixels of grad[pixel, oc] * x[the pixel's window, ic, tap], x being padded already. The rows of a one
-// pixel kernel are read where they are; those of others are copied as windows.
-View weight_by_product(Op& op, const View& x, const View& grad, const View& w, const Geometry& g, DType stored) {
+// What each pixel of the result sees of x, [image, pixel..., taps..., channel], so that a pixel's window is one run of memory.
+View copied_windows(Op& op, const View& padded, const View& grad, const View& w, const Geometry& g) {
+  Sizes sizes{grad.sizes[0]};
+  sizes.insert(sizes.end(), grad.sizes.begin() + 2, grad.sizes.end());
+  sizes.insert(sizes.end(), w.sizes.begin() + 2, w.sizes.end());
+  sizes.push_back(padded.sizes[1]);
+  return op.rec.pointwise(op.name + ".windows", padded.dtype, std::move(sizes), [&](Coordinates c) {
+    std::vector<Expr> at{c[0], c.back()};
+    for (size_t i = 0; i < g.dims; ++i) at.push_back(c[1 + i] * g.stride[i] + c[1 + g.dims + i] * g.dilation[i]);
+    return op.rec.at(padded, at);
+  });
+}
+
+// gw[oc, ic, taps...] = sum over pixels of grad[pixel, oc] * x[the pixel's window, ic, tap]. The rows of a one pixel kernel are read where they are; those of
+// others are copied as windows. channels_last: by copied_windows, for one group.
+View weight_by_product(Op& op, const View& x, const View& grad, const View& w, const Geometry& g, DType stored, bool channels_last = false) {
   const Expr groups = op.pool.index(g.groups), in = w.sizes[1], out = floor_div(w.sizes[0], groups);
   const View padded = padded_input(op, x, grad, w, g);
+  const Sizes taps(w.sizes.begin() + 2, w.sizes.end());
   Gemm gemm;
   gemm.batch = {groups};
   gemm.m = {out};
-  gemm.n = {in};
-  gemm.n.insert(gemm.n.end(), w.sizes.begin() + 2, w.sizes.end());
-  gemm.k = {x.sizes[0]};
-  gemm.k.insert(gemm.k.end(), grad.sizes.begin() + 2, grad.sizes.end());
+  gemm.n = channels_last ? join(taps, {in}) : join({in}, taps);
+  gemm.k = join({x.sizes[0]}, Sizes(grad.sizes.begin() + 2, grad.sizes.end()));
   // Variables: group, oc, (ic, taps...), (image, pixel...).
-  const size_t n0 = 2, k0 = n0 + gemm.n.size();
+  const size_t n0 = 2, k0 = n0 + gemm.n.size(), in_of_n = channels_last ? g.dims : 0, taps_of_n = channels_last ? 0 : 1;
   const auto operand = [&](const View& v, Sizes sizes, std::vector<size_t> variables, const std::function<std::vector<Expr>(Coordinates)>& map) {
     Operand o = op.rec.operand(op.rec.view(v, std::move(sizes), map));
     std::vector<Expr> vars;
@@ -114,17 +126,21 @@ View weight_by_product(Op& op, const View& x, const View& grad, const View& w, c
     at.insert(at.end(), c.begin() + 3, c.end());
     return at;
   });
-  gemm.b = operand(padded, join(join({groups}, gemm.n), gemm.k), b_vars, [&](Coordinates c) {
-    const size_t image = 1 + gemm.n.size();
-    std::vector<Expr> at{c[image], c[0] * in + c[1]};
-    for (size_t i = 0; i < g.dims; ++i) at.push_back(c[image + 1 + i] * g.stride[i] + c[2 + i] * g.dilation[i]);
+  const View seen = channels_last ? copied_windows(op, padded, grad, w, g) : padded;
+  gemm.b = operand(seen, join(join({groups}, gemm.n), gemm.k), b_vars, [&](Coordinates c) -> std::vector<Expr> {
+    const Coordinates n = c.subspan(1, gemm.n.size()), k = c.subspan(1 + gemm.n.size());
+    if (channels_last) return join(Sizes(k.begin(), k.end()), Sizes(n.begin(), n.end()));
+    std::vector<Expr> at{k[0], c[0] * in + n[in_of_n]};
+    for (size_t i = 0; i < g.dims; ++i) at.push_back(k[1 + i] * g.stride[i] + n[taps_of_n + i] * g.dilation[i]);
     return at;
   });
   Sizes sizes = join({groups, out}, gemm.n);
   const View y = op.rec.define(op.name + ".weight", stored, std::move(sizes), std::move(gemm));
   return op.rec.view(y, w.sizes, [&](Coordinates c) {
     std::vector<Expr> at{floor_div(c[0], out), floor_mod(c[0], out)};
-    at.insert(at.end(), c.begin() + 1, c.end());
+    if (!channels_last) at.push_back(c[1]);
+    at.insert(at.end(), c.begin() + 2, c.end());
+    if (channels_last) at.push_back(c[1]);
     return at;
   });
 }
@@ -194,6 +210,8 @@ View grad_weight(Op& op, View x, View grad, const View& w, Geometry g, DType sto
   const bool one_pixel = std::all_of(w.sizes.begin() + 2, w.sizes.end(), [](Expr s) { return is_const(s, 1); }) && all(g.stride, 1) && all(g.padding, 0);
   if (!one_pixel && g.dims == 2 && op.session.options.library && has_narrow_groups(grad, w, g)) return weight_of_narrow_groups(op, x, grad, w, g, stored);
   if (one_pixel || !has_convolution_template(x, grad)) return weight_by_product(op, x, grad, w, g, stored);
+  // A processor multiplies 16-bit numbers at a multiple of what it does as a convolution, whose channels would be the images.
+  if (op.session.options.library && x.dtype == DType::bf16 && g.groups == 1) return weight_by_product(op, x, grad, w, g, stored, true);
   return weight_by_convolution(op, x, grad, w, g);
 }
 

@@ -1,21 +1,18 @@
 // See device.h: naming devices, and the CPU.
 #include "runtime/device.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "device/huge_pages.h"
+
 namespace coil::runtime {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-// From here on huge pages save page faults. Only whole ones are asked for: memory taken stays what the formula says.
-constexpr int64_t kHugeFrom = int64_t{4} << 20;
-constexpr int64_t kHugePage = int64_t{2} << 20;
 // No machine has more; keeps the rounding below from overflowing.
 constexpr int64_t kMost = int64_t{1} << 47;
 
@@ -27,11 +24,11 @@ class CpuDevice : public Device {
     error->code = static_cast<int32_t>(ErrorCode::out_of_memory);
     std::snprintf(error->message, sizeof error->message, "%lld bytes of the CPU's memory are not to be had", static_cast<long long>(bytes));
     if (bytes < 0 || bytes > kMost) return nullptr;
-    const bool huge = bytes >= kHugeFrom;
+    const bool huge = bytes >= cd::kHugeFrom;
     const int64_t rounded = (std::max<int64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
     void* data = nullptr;
-    if (posix_memalign(&data, static_cast<size_t>(huge ? kHugePage : kAlignment), static_cast<size_t>(rounded))) return nullptr;
-    if (huge) madvise(data, static_cast<size_t>(rounded / kHugePage * kHugePage), MADV_HUGEPAGE);  // a wish: failure changes nothing
+    if (posix_memalign(&data, static_cast<size_t>(huge ? cd::kHugePage : kAlignment), static_cast<size_t>(rounded))) return nullptr;
+    cd::ask_huge_pages(data, rounded);
     return data;
   }
   void free(void* data) const override { std::free(data); }
