@@ -62,4 +62,5 @@ file(WRITE ${dist_info}/entry_points.txt "[torch_dynamo_backends]\ncoil = coil.d
 
 if(SKBUILD)
   install(TARGETS _runtime _compiler LIBRARY DESTINATION coil COMPONENT python)
+  install(TARGETS coil RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)  # beside `python`
 endif()

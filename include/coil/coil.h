@@ -277,7 +277,8 @@ typedef struct coil_memory {
 COIL_API coil_status coil_memory_of_run(const coil_context* context, coil_memory* memory);
 
 /* The times of calls, kernel by kernel, in any process: between begin and end the calls of all contexts of the model are recorded. What
- * is computed stays the same; on CUDA a recorded call enqueues its kernels one by one and is waited for, and a captured one is left out.
+ * is computed stays the same; on CUDA a recorded call enqueues its kernels one by one (and is waited for with all_calls only), and a
+ * captured one is left out.
  * COIL_PROFILE=trace.json does the same to a whole process, without a word of code (docs/profiling.md). */
 typedef struct coil_profile coil_profile;
 typedef struct coil_profile_options {

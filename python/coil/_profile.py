@@ -22,8 +22,8 @@ class Profile:
             print(k["name"], k["us"], k.get("gflop_s"))
 
     What is computed stays the same. Of many very short calls some are left out after the first ones, so that all together take no more
-    than 2 % longer; `all_calls` records each. On CUDA a recorded call enqueues its kernels one by one and is waited for; one that is captured
-    in a CUDA graph is left out.
+    than 2 % longer; `all_calls` records each. On CUDA a recorded call enqueues its kernels one by one, and is waited for with
+    `all_calls` only; one that is captured in a CUDA graph is left out.
     """
 
     def __init__(self, model: "_runtime.Model | None" = None, calls: int = 0, counters: bool = False, all_calls: bool = False):

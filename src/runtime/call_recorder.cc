@@ -77,7 +77,12 @@ CallRecorder::CallRecorder(std::shared_ptr<const Model> model)
   ranges_ = range_names(*table_);
 }
 
-CallRecorder::~CallRecorder() = default;
+CallRecorder::~CallRecorder() {
+  for (const auto& marks : kept_) marks->close();  // profiles may outlive us, and the device
+  if (!clock_ || !clock_->event) return;
+  const cd::CudaScope scope(&model_.cuda()->driver(), model_.cuda()->context());
+  model_.cuda()->driver().delete_event(clock_->event);
+}
 
 bool CallRecorder::is_captured(void* stream) const {
   const cd::CudaDriver& driver = model_.cuda()->driver();
@@ -119,10 +124,8 @@ bool CallRecorder::begin(void* stream) {
   if (profiles_.empty()) {
     if (model_.cuda() && is_captured(stream)) return false;
   } else if (model_.cuda()) {
-    if (!marks_) marks_ = CudaMarks::make(*model_.cuda());
-    if (!marks_ || !marks_->begin(stream)) {  // captured: its kernels do not run now
-      for (auto& profile : profiles_) profile->add(nullptr);
-      profiles_.clear();
+    if (!begin_marks(stream)) {
+      give_back();
       return false;
     }
     marked_ = true;
@@ -131,6 +134,48 @@ bool CallRecorder::begin(void* stream) {
   }
   call_.begin = call_.checked = call_.placed = ticks_now();
   return true;
+}
+
+// The call is not recorded after all.
+void CallRecorder::give_back() {
+  for (auto& profile : profiles_) profile->add(nullptr);
+  profiles_.clear();
+}
+
+// False: the stream is being captured (its kernels do not run now), or no marks are free.
+bool CallRecorder::begin_marks(void* stream) try {
+  if (is_captured(stream)) return false;
+  marks_ = wants_all_ ? nullptr : free_marks(stream);
+  if (!wants_all_) {
+    if (!marks_) sampling_.lost();
+    return marks_ && marks_->begin_late(stream);
+  }
+  if (kept_.empty()) {
+    if (auto made = CudaMarks::make(*model_.cuda())) kept_.push_back(std::move(made));
+  }
+  if (kept_.empty()) return false;
+  kept_[0]->settle();
+  marks_ = kept_[0];
+  return marks_->begin(stream);
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+// For a call that is not waited for. Null: those of earlier calls are all still needed.
+std::shared_ptr<CudaMarks> CallRecorder::free_marks(void* stream) {
+  constexpr size_t kMostKept = 4;      // calls that the device has yet to do
+  constexpr double kClockSeconds = 5;  // the device's float milliseconds are exact to half a microsecond so long
+  if (!clock_) clock_ = std::make_unique<CudaClock>();
+  if (!clock_->known || ticks_now() - clock_->ticks > ticks_of_seconds(kClockSeconds)) {
+    for (const auto& marks : kept_) marks->settle();  // their times are by the clock as it was
+    if (!CudaMarks::set_clock(*model_.cuda(), stream, clock_.get())) return nullptr;
+  }
+  const auto found = std::find_if(kept_.begin(), kept_.end(), [](const auto& marks) { return marks->is_free(); });
+  if (found != kept_.end()) return *found;
+  if (kept_.size() == kMostKept) return nullptr;
+  auto made = CudaMarks::make(*model_.cuda());
+  if (made) kept_.push_back(made);
+  return made;
 }
 
 const char* CallRecorder::range_name(int32_t kernel) const {
@@ -268,32 +313,35 @@ void CallRecorder::finish(int32_t failed) noexcept {
   try {
     if (open >= 0 && only_times()) lanes_[0].kernels.push_back({open, lanes_[0].thread, lanes_[0].last, call_.computed, 0, 0});
     merge();
-    if (marked_) {
+    const bool late = marked_ && !wants_all_;
+    if (marked_ && !late) {
       call_.clock = marks_->times(call_.begin, failed != 0, &call_.kernels);
       call_.end = ticks_now();
     }
     call_.left_out = sampling_.take_left_out();
-    const auto record = std::make_shared<const CallRecord>(call_);
-    for (auto& profile : profiles_) profile->add(record);
+    const auto record = std::make_shared<CallRecord>(call_);
+    if (late) marks_->leave(record, *clock_);
+    for (auto& profile : profiles_) profile->add(record, late ? marks_ : nullptr);
   } catch (const std::bad_alloc&) {  // no memory for what would be shown
   }
   profiles_.clear();
   if (wants_all_ || failed) return;
-  constexpr int64_t kFirst = 128, kFirstOfDevice = 16;  // recorded in any case: a tenth of a millisecond, and where each call is waited for
-  sampling_.recorded(call_.end - call_.begin, cost_of_recording(ticks_now()), marked_ ? kFirstOfDevice : kFirst);
+  constexpr int64_t kFirst = 128, kFirstOfDevice = 4;  // recorded in any case: a tenth of a millisecond, and some milliseconds
+  const uint64_t left = ticks_now();
+  sampling_.recorded({entered_, left, call_.end - call_.begin, cost_of_recording(left), marked_ ? kFirstOfDevice : kFirst});
 }
 
-// What the call under way would have taken less, in ticks: what stands before and after it is measured, events have a usual price. On a
-// device it is at most what no kernel ran in: a call that nobody watches is not waited for.
+// What the call under way would have taken less, in ticks: what stands before and after it is measured, events have a usual price. On a device it is at
+// most all that the host did (it may have had but one graph to launch), and what the marks keep the device from doing.
 double CallRecorder::cost_of_recording(uint64_t finished) const {
+  constexpr double kMarksOfKernel = 2e-6;  // seconds: kernels begin apart, and do not start early
+  if (marked_) return static_cast<double>(finished - entered_) + static_cast<double>(call_.kernels.size() * ticks_of_seconds(kMarksOfKernel));
   constexpr double kUnseen = 2.2;  // caches and branches meet other data afterwards, and its way here
   const double around = static_cast<double>(call_.begin - entered_ + finished - call_.end), clock = price_of_clock();
   const double exact = only_times() ? 0 : 2 * clock, counting = call_.counted ? 2 * static_cast<double>(reading_) : 0;
   const double kernels = static_cast<double>(call_.kernels.size()) * (2 * clock + exact + counting);
   const double chunks = static_cast<double>(call_.chunks.size()) * 3 * clock / static_cast<double>(lanes_.size());
-  double alone = static_cast<double>(call_.end - call_.begin);
-  for (const KernelSpan& span : call_.kernels) alone -= static_cast<double>(span.end - span.begin);
-  return std::max(kUnseen * (around + kernels + chunks), marked_ ? alone : 0.0);
+  return kUnseen * (around + kernels + chunks);
 }
 
 }  // namespace coil::runtime

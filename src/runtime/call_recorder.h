@@ -13,6 +13,7 @@
 namespace coil::runtime {
 
 class CudaMarks;
+struct CudaClock;
 class Counters;
 class Nvtx;
 
@@ -56,6 +57,9 @@ class CallRecorder {
   bool only_times() const { return !nvtx_ && !tool_ && !marked_ && !call_.counted && !table_->sizes_from_data; }
   void begin_counting();
   double cost_of_recording(uint64_t finished) const;
+  bool begin_marks(void* stream);
+  std::shared_ptr<CudaMarks> free_marks(void* stream);
+  void give_back();
   Lane& lane(int32_t worker) { return lanes_[static_cast<size_t>(worker) < lanes_.size() ? static_cast<size_t>(worker) : 0]; }
   void merge();
   const char* range_name(int32_t kernel) const;
@@ -68,14 +72,16 @@ class CallRecorder {
   std::vector<std::shared_ptr<Profile>> profiles_;
   std::vector<Lane> lanes_;  // one a worker
   CallRecord call_;
-  const CoilHost* host_ = nullptr;    // that of the call under way
-  std::atomic<int32_t> current_{-1};  // the kernel that runs on all threads
-  std::unique_ptr<CudaMarks> marks_;
-  bool marked_ = false;              // the call under way has marks
-  const Nvtx* nvtx_ = nullptr;       // a tool that wants a range for each kernel
-  const RangeTool* tool_ = nullptr;  // the same of the thread's caller, for the call under way
-  void* open_ = nullptr;             // its range of the kernel that runs
-  std::vector<std::string> ranges_;  // their names
+  const CoilHost* host_ = nullptr;                // that of the call under way
+  std::atomic<int32_t> current_{-1};              // the kernel that runs on all threads
+  std::shared_ptr<CudaMarks> marks_;              // of the call under way
+  std::vector<std::shared_ptr<CudaMarks>> kept_;  // those that may be used again
+  std::unique_ptr<CudaClock> clock_;              // of calls that are not waited for
+  bool marked_ = false;                           // the call under way has marks
+  const Nvtx* nvtx_ = nullptr;                    // a tool that wants a range for each kernel
+  const RangeTool* tool_ = nullptr;               // the same of the thread's caller, for the call under way
+  void* open_ = nullptr;                          // its range of the kernel that runs
+  std::vector<std::string> ranges_;               // their names
   std::unique_ptr<Counters> counters_;
   const bool ranges_of_calls_;  // a tool of NVTX wants a range for each call
   uint32_t changes_ = 0;        // profile_changes at the last call

@@ -1,12 +1,40 @@
 // See cuda_marks.h.
 #include "runtime/cuda_marks.h"
 
+#include <algorithm>
+
 #include "runtime/cupti.h"
 
 namespace coil::runtime {
 
-std::unique_ptr<CudaMarks> CudaMarks::make(const CudaDevice& device) {
-  std::unique_ptr<CudaMarks> marks(new CudaMarks(device));
+namespace {
+
+// Between the host's clock and the device's, of this process.
+TickScale& scale() {
+  static TickScale one;
+  return one;
+}
+std::mutex scale_mutex;
+
+// Nanoseconds of a tick. Waits some milliseconds at most once.
+double ns_per_tick() {
+  static double known = 0;
+  const std::lock_guard lock(scale_mutex);
+  if (known > 0) return known;
+  scale().finish();
+  return known = scale().duration_ns(1);
+}
+
+bool ns_per_tick_waits() {
+  const std::lock_guard lock(scale_mutex);
+  return scale().waits();
+}
+
+}  // namespace
+
+std::shared_ptr<CudaMarks> CudaMarks::make(const CudaDevice& device) {
+  (void)ns_per_tick_waits();  // the first reading of the clocks
+  std::shared_ptr<CudaMarks> marks(new CudaMarks(device));
   const cd::CudaScope scope(&device.driver(), device.context());
   void* event = nullptr;
   if (device.driver().make_event(&event, 0) != cd::kCudaSuccess) return nullptr;
@@ -15,12 +43,18 @@ std::unique_ptr<CudaMarks> CudaMarks::make(const CudaDevice& device) {
 }
 
 CudaMarks::~CudaMarks() {
-  const cd::CudaScope scope(&driver_, context_);
-  for (void* event : events_) driver_.delete_event(event);
+  if (!events_.empty()) close();
 }
 
-bool CudaMarks::begin(void* stream) {
+void CudaMarks::close() {
+  const std::lock_guard lock(mutex_);
+  settle_locked();
   const cd::CudaScope scope(&driver_, context_);
+  for (void* event : events_) driver_.delete_event(event);
+  events_.clear();
+}
+
+bool CudaMarks::start(void* stream) {
   int32_t capturing = 0;
   if (driver_.is_capturing(stream, &capturing) != cd::kCudaSuccess || capturing) return false;
   stream_ = stream;
@@ -28,10 +62,35 @@ bool CudaMarks::begin(void* stream) {
   failed_ = false;
   ids_.clear();
   open_ = false;
+  cupti_ = nullptr;
+  return true;
+}
+
+bool CudaMarks::begin(void* stream) {
+  const cd::CudaScope scope(&driver_, context_);
+  if (!start(stream)) return false;
   cupti_ = Cupti::start();
   if (driver_.synchronise_stream(stream) != cd::kCudaSuccess || !put()) return false;
   if (cupti_) cupti_origin_ = cupti_->now();
   return true;
+}
+
+bool CudaMarks::begin_late(void* stream) {
+  const cd::CudaScope scope(&driver_, context_);
+  return start(stream) && put();
+}
+
+bool CudaMarks::set_clock(const CudaDevice& device, void* stream, CudaClock* clock) {
+  const cd::CudaDriver& driver = device.driver();
+  const cd::CudaScope scope(&driver, device.context());
+  clock->known = false;
+  int32_t capturing = 0;
+  if (driver.is_capturing(stream, &capturing) != cd::kCudaSuccess || capturing) return false;
+  if (!clock->event && driver.make_event(&clock->event, 0) != cd::kCudaSuccess) return false;
+  if (driver.synchronise_stream(stream) != cd::kCudaSuccess) return false;
+  if (driver.record_event(clock->event, stream) != cd::kCudaSuccess || driver.synchronise_event(clock->event) != cd::kCudaSuccess) return false;
+  clock->ticks = ticks_now();
+  return clock->known = true;
 }
 
 bool CudaMarks::put() {
@@ -78,7 +137,7 @@ void CudaMarks::mark() {
 bool CudaMarks::recorded(uint64_t origin, std::vector<KernelSpan>* spans) {
   if (!cupti_ || ids_.size() != spans->size()) return false;
   cupti_->flush();
-  const double per_tick = scale_.duration_ns(1);
+  const double per_tick = ns_per_tick();
   const auto ticks = [&](uint64_t at) { return origin + static_cast<uint64_t>(static_cast<double>(at > cupti_origin_ ? at - cupti_origin_ : 0) / per_tick); };
   bool any = false;
   for (size_t i = 0; i < spans->size(); i++) {
@@ -95,20 +154,71 @@ const char* CudaMarks::times(uint64_t origin, bool failed, std::vector<KernelSpa
   if (open_) cupti_->end();  // the call failed in it
   open_ = false;
   if (failed || failed_ || used_ != 2 * spans->size() + 1 || driver_.synchronise_event(events_[used_ - 1]) != cd::kCudaSuccess) return "host";
-  scale_.finish();
-  const double per_tick = scale_.duration_ns(1);
-  const auto ticks = [&](size_t event, uint64_t* at) {
-    float milliseconds = 0;
-    if (driver_.elapsed(&milliseconds, events_[0], events_[event]) != cd::kCudaSuccess) return false;
-    *at = origin + static_cast<uint64_t>(static_cast<double>(milliseconds) * 1e6 / per_tick);
-    return true;
-  };
+  if (!read(origin, spans)) return "host";
+  return recorded(origin, spans) ? "CUPTI" : "CUDA events";
+}
+
+bool CudaMarks::ticks_after(void* from, uint64_t origin, void* event, uint64_t* at) const {
+  float milliseconds = 0;
+  if (driver_.elapsed(&milliseconds, from, event) != cd::kCudaSuccess) return false;
+  *at = origin + static_cast<uint64_t>(std::max(0.0, static_cast<double>(milliseconds)) * 1e6 / ns_per_tick());
+  return true;
+}
+
+// The kernels' times, where the first mark was passed at `origin`. All or none.
+bool CudaMarks::read(uint64_t origin, std::vector<KernelSpan>* spans) const {
   std::vector<KernelSpan> timed = *spans;
   for (size_t i = 0; i < timed.size(); i++) {
-    if (!ticks(2 * i + 1, &timed[i].begin) || !ticks(2 * i + 2, &timed[i].end)) return "host";
+    if (!ticks_after(events_[0], origin, events_[2 * i + 1], &timed[i].begin) || !ticks_after(events_[0], origin, events_[2 * i + 2], &timed[i].end))
+      return false;
   }
   *spans = std::move(timed);
-  return recorded(origin, spans) ? "CUPTI" : "CUDA events";
+  return true;
+}
+
+void CudaMarks::leave(std::shared_ptr<CallRecord> record, const CudaClock& clock) {
+  const std::lock_guard lock(mutex_);
+  if (failed_ || record->failed || used_ != 2 * record->kernels.size() + 1) return;  // the host's times stay
+  late_ = std::move(record);
+  clock_ = clock;
+}
+
+bool CudaMarks::is_free() {
+  const std::lock_guard lock(mutex_);
+  if (!late_) return true;
+  if (ns_per_tick_waits()) return false;
+  {
+    const cd::CudaScope scope(&driver_, context_);
+    float milliseconds = 0;
+    if (driver_.elapsed(&milliseconds, events_[0], events_[used_ - 1]) == cd::kCudaNotReady) return false;
+  }
+  settle_locked();
+  return true;
+}
+
+void CudaMarks::settle() noexcept {
+  const std::lock_guard lock(mutex_);
+  settle_locked();
+}
+
+void CudaMarks::settle_locked() noexcept {
+  if (!late_) return;
+  try {
+    const cd::CudaScope scope(&driver_, context_);
+    if (driver_.synchronise_event(events_[used_ - 1]) == cd::kCudaSuccess && read_late(late_.get())) late_->clock = "CUDA events";
+  } catch (const std::bad_alloc&) {  // the host's times stay
+  }
+  late_ = nullptr;
+}
+
+// The device cannot begin with a call before the host does: where its clock seems to say so, the two have drifted apart by that.
+bool CudaMarks::read_late(CallRecord* record) const {
+  uint64_t ready = 0, done = 0;
+  if (!ticks_after(clock_.event, clock_.ticks, events_[0], &ready)) return false;
+  ready = std::max(ready, record->begin);
+  if (!ticks_after(events_[0], ready, events_[used_ - 1], &done) || !read(ready, &record->kernels)) return false;
+  record->ready = ready, record->done = done;
+  return true;
 }
 
 }  // namespace coil::runtime

@@ -32,6 +32,11 @@ Counts counts_of(const CallRecord& call, const KernelSpan& span) {
   return span.counted > 0 && span.counted <= call.counters.size() ? call.counters[span.counted - 1] : Counts{};
 }
 
+uint64_t ticks_of(const CallRecord& call) {
+  const uint64_t begin = std::max(call.begin, call.ready), end = std::max(call.end, call.done);
+  return end > begin ? end - begin : 0;
+}
+
 std::atomic<uint32_t> profile_changes{0};
 std::atomic<int32_t> watchers{0};
 static std::atomic<int32_t> profiles_under_way{0};
@@ -75,13 +80,14 @@ bool Profile::take(const Model& model) {
   return true;
 }
 
-void Profile::add(std::shared_ptr<const CallRecord> call) {
+void Profile::add(std::shared_ptr<const CallRecord> call, std::shared_ptr<LateTimes> late) {
   bool last = false;
   {
     const std::lock_guard lock(mutex_);
     if (call && spans_ < kMostSpans) {
       spans_ += call->kernels.size() + call->chunks.size() + 1;
       calls_.push_back(std::move(call));
+      if (late && std::find(late_.begin(), late_.end(), late) == late_.end()) late_.push_back(std::move(late));
     } else if (call) {
       ++dropped_;
     } else {
@@ -95,8 +101,14 @@ void Profile::add(std::shared_ptr<const CallRecord> call) {
 }
 
 std::vector<std::shared_ptr<const CallRecord>> Profile::calls() const {
-  const std::lock_guard lock(mutex_);
-  return calls_;
+  std::vector<std::shared_ptr<const CallRecord>> found;
+  std::vector<std::shared_ptr<LateTimes>> late;
+  {
+    const std::lock_guard lock(mutex_);
+    found = calls_, late = late_;
+  }
+  for (const auto& times : late) times->settle();
+  return found;
 }
 
 std::vector<std::shared_ptr<const Model>> Profile::models() const {

@@ -3,8 +3,9 @@
 //
 // What a call records: when its inputs were checked, its memory was found, its kernels ran and it was over; each kernel's begin and end
 // (CoilTrace in device/model_abi.h) with the sizes where these come from data; each piece of work of the pool's threads. On CUDA the
-// kernels' times are the device's, between events on the stream, the kernels are enqueued one by one (not as a graph), and the call is
-// waited for. Packages of older versions of coil tell of their calls, but not of their kernels.
+// kernels' times are the device's, and the kernels are enqueued one by one (not as a graph). Where all calls are asked for, each is waited
+// for; else nobody waits, and the times are put into the record when somebody looks (LateTimes). Packages of older versions of coil tell of their calls, but
+// not of their kernels.
 //
 // Where recording each call would take more than 2 % of their time, calls are left out after the first ones (call_sampling.h), unless
 // ProfileOptions ask for all.
@@ -50,17 +51,30 @@ struct CallRecord {
   uint64_t begin = 0, checked = 0, placed = 0, computed = 0, end = 0;
   int32_t failed = 0;            // the error's number
   const void* stream = nullptr;  // on CUDA
-  const char* clock = "host";    // whose times the kernels have: "host", "CUDA events", "CUPTI"
-  bool traced = false;           // the package tells of its kernels
-  bool counted = false;          // `counters` are there
-  int64_t left_out = 0;          // calls of this context before this one that were not recorded, to cost less
-  std::vector<int64_t> sizes;    // the call's; then those of kernels that have their own
+  // On CUDA, of a call that was not waited for: when the device had done what was before it, and when it had done the call. 0: it was waited for.
+  uint64_t ready = 0, done = 0;
+  const char* clock = "host";  // whose times the kernels have: "host", "CUDA events", "CUPTI"
+  bool traced = false;         // the package tells of its kernels
+  bool counted = false;        // `counters` are there
+  int64_t left_out = 0;        // calls of this context before this one that were not recorded, to cost less
+  std::vector<int64_t> sizes;  // the call's; then those of kernels that have their own
   std::vector<KernelSpan> kernels;
   std::vector<ChunkSpan> chunks;
   std::vector<Counts> counters;
   std::shared_ptr<const KernelTable> table;
   std::weak_ptr<const Model> model;
 };
+
+// The device's times of a call that was not waited for.
+class LateTimes {
+ public:
+  virtual ~LateTimes() = default;
+  // Waits for the call's kernels and puts their times into its record, once. Thread-safe.
+  virtual void settle() noexcept = 0;
+};
+
+// What a call took, in ticks: where it was not waited for, from when the device could begin with it.
+uint64_t ticks_of(const CallRecord& call);
 
 // What the processor counted in a kernel; zeros where it did not.
 Counts counts_of(const CallRecord& call, const KernelSpan& span);
@@ -82,7 +96,7 @@ class Profile {
   ~Profile();
 
   const ProfileOptions& options() const { return options_; }
-  // What was recorded so far; calls that are under way are left out.
+  // What was recorded so far; calls that are under way are left out, and those that a device has not done yet are waited for.
   std::vector<std::shared_ptr<const CallRecord>> calls() const;
   int64_t dropped() const;            // calls that found no room
   std::string counters_note() const;  // why there are no counters; empty: there are, or nobody asked
@@ -96,7 +110,8 @@ class Profile {
 
   // For recorders. Whether a call of `model` that begins now is to be recorded; each `take` is followed by one `add`.
   bool take(const Model& model);
-  void add(std::shared_ptr<const CallRecord> call);  // null: it was not recorded after all
+  // Null: it was not recorded after all. `late` puts the kernels' times into the record.
+  void add(std::shared_ptr<const CallRecord> call, std::shared_ptr<LateTimes> late = nullptr);
   void set_counters_note(const std::string& note);
 
  private:
@@ -112,6 +127,7 @@ class Profile {
   size_t spans_ = 0;
   std::string counters_note_;
   std::vector<std::shared_ptr<const CallRecord>> calls_;
+  mutable std::vector<std::shared_ptr<LateTimes>> late_;  // each once
 };
 
 // Grows with each profile that starts or ends, and each signal that asks for one.

@@ -1,6 +1,6 @@
 // COIL_PROFILE=trace.json: any process that opens a package traces its calls. The first COIL_PROFILE_CALLS of them, or so many from each
 // signal on that COIL_PROFILE_SIGNAL names: then the files are trace.json, trace.2.json, ... A trace is written by the thread whose call
-// was its last, or with what there is when the process ends.
+// was its last, or with what there is when the process ends, by itself or by a signal that nobody handles.
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +11,7 @@
 
 #include "base/env.h"
 #include "base/files.h"
+#include "runtime/end_by_signal.h"
 #include "runtime/nvtx.h"
 #include "runtime/profile.h"
 
@@ -62,6 +63,8 @@ void start_one() {
 }
 
 void write_rest() {
+  static std::mutex one;  // the process ends while a signal has it written
+  const std::lock_guard end(one);
   std::shared_ptr<Profile> profile;
   std::string path;
   {
@@ -135,6 +138,7 @@ Status start() {
   w.process = getpid();
   if (!signal) start_one();
   std::atexit(write_rest);
+  act_before_signals_end(write_rest);
   return ok_status();
 }
 

@@ -97,7 +97,7 @@ void add_call(ModelSums& m, const CallRecord& c, const TickScale& scale, Amounts
   m.left_out += c.left_out;
   if (c.failed) return;
   const auto ns = [&](uint64_t from, uint64_t to) { return to > from ? scale.duration_ns(to - from) : 0.0; };
-  m.call_ns.push_back(ns(c.begin, c.end));
+  m.call_ns.push_back(scale.duration_ns(ticks_of(c)));
   m.check += ns(c.begin, c.checked);
   m.place += ns(c.checked, c.placed);
   m.counted += c.counted;
@@ -165,7 +165,10 @@ std::string model_json(ModelSums& m) {
   JsonMembers out;
   const KernelTable& t = *m.table;
   out.text("model", t.model).text("package", t.path).text("device", t.device).text("isa", t.isa).integer("threads", t.threads).text("clock", m.clock);
-  if (const std::string note = Cupti::note(); std::string_view(m.clock) == "CUDA events" && !note.empty()) out.text("clock_note", note);
+  if (std::string_view(m.clock) == "CUDA events") {
+    const std::string note = Cupti::note();
+    out.text("clock_note", note.empty() ? "CUPTI's times are taken where all calls are asked for (all_calls)" : note);
+  }
   out.integer("calls", static_cast<int64_t>(m.call_ns.size())).integer("failed_calls", m.failed).integer("left_out_calls", m.left_out);
   const double calls = static_cast<double>(std::max<size_t>(m.call_ns.size(), 1));
   double sum = 0;

@@ -37,7 +37,20 @@ int64_t system_ns() {
 
 }  // namespace detail
 
+uint64_t ticks_of_seconds(double seconds) {
+  static const double per_second = [] {
+    const int64_t begin = detail::system_ns();
+    const uint64_t ticks = ticks_now();
+    int64_t passed = 0;
+    while (passed < 50'000) passed = detail::system_ns() - begin;
+    return static_cast<double>(ticks_now() - ticks) / static_cast<double>(passed) * 1e9;
+  }();
+  return static_cast<uint64_t>(seconds * per_second);
+}
+
 TickScale::TickScale() : origin_ticks_(ticks_now()), origin_ns_(static_cast<double>(detail::system_ns())) {}
+
+bool TickScale::waits() const { return static_cast<double>(detail::system_ns()) - origin_ns_ < kShortest; }
 
 void TickScale::finish() {
   double passed = static_cast<double>(detail::system_ns()) - origin_ns_;

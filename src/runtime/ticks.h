@@ -21,11 +21,15 @@ inline uint64_t ticks_now() {
   return static_cast<uint64_t>(detail::system_ns());
 }
 
+// About so many; the first call takes a twentieth of a millisecond.
+uint64_t ticks_of_seconds(double seconds);
+
 // Ticks as nanoseconds of CLOCK_MONOTONIC. Made at the end of a measurement; `Scale` compares the clocks between its two ends.
 class TickScale {
  public:
-  TickScale();    // the first reading
-  void finish();  // the second one, at least some milliseconds later (it waits for that)
+  TickScale();         // the first reading
+  void finish();       // the second one, at least some milliseconds later (it waits for that)
+  bool waits() const;  // finish would wait now
   double ns(uint64_t ticks) const { return origin_ns_ + static_cast<double>(static_cast<int64_t>(ticks - origin_ticks_)) * ns_per_tick_; }
   double duration_ns(uint64_t ticks) const { return static_cast<double>(ticks) * ns_per_tick_; }
 

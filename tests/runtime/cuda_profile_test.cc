@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "coil/coil.hpp"
 #include "fake_cuda.h"
@@ -28,6 +29,7 @@ class CudaProfile : public testing::Test {
     reinterpret_cast<FakeConfigureFn>(dlsym(RTLD_DEFAULT, "fake_cuda_configure"))(2, 90, int64_t{1} << 30);
     before_ = counts();
   }
+  static Json table_of(const Profile& profile) { return Json::parse(profile.table())["models"][0]; }
   void TearDown() override {
     EXPECT_EQ(counts().events, before_.events);
     EXPECT_EQ(counts().device_bytes, before_.device_bytes);
@@ -118,6 +120,81 @@ TEST_F(CudaProfile, ProfiledCallsAreNoGraphsAndOthersStayThem) {
     EXPECT_EQ(profile.calls(), 3);
   }
   for (int i = 0; i < 5; i++) ASSERT_EQ(call.run(context), want);
+}
+
+TEST_F(CudaProfile, NobodyWaitsForARecordedCallUnlessAllAreAskedFor) {
+  const Model model(path());
+  Context context(model);
+  Call call(model, context, 700);
+  call.run(context);
+  for (const bool all : {false, true}) {
+    Profile profile(model, 0, false, all);
+    if (!all) call.run(context);  // the clocks of host and device are compared once
+    (void)context.run(call.tensors());
+    EXPECT_EQ(counts().pending == 0, all) << "a recorded call waits for the device";
+    profile.end();
+    const Json m = table_of(profile);
+    EXPECT_EQ(counts().pending, 0) << "the table is made before its kernels are done";
+    EXPECT_EQ(m["clock"], "CUDA events");
+    EXPECT_EQ(m["calls"], all ? 1 : 2);
+    ASSERT_EQ(m["kernels"].size(), 2);
+    EXPECT_NEAR(m["kernels"][0]["us"].get<double>(), 0.7, 0.1);
+  }
+}
+
+TEST_F(CudaProfile, CallsThatTheDeviceHasYetToDoAreLeftOutWhereTheyAreTooMany) {
+  const Model model(path());
+  Context context(model);
+  Call call(model, context, 700);
+  const std::vector<float> want = call.run(context);
+  Profile profile(model);
+  constexpr int kCalls = 40;
+  for (int i = 0; i < kCalls; i++) (void)context.run(call.tensors());
+  EXPECT_GT(counts().pending, 0);
+  EXPECT_LE(counts().events - before_.events, 6 + 4 * 5) << "marks of calls under way are without bound";
+  for (int i = 0; i < kCalls; i++) EXPECT_EQ(call.run(context), want);
+  profile.end();
+  const Json m = table_of(profile);
+  EXPECT_GE(m["calls"].get<int>(), 4);
+  EXPECT_LE(m["calls"].get<int>() + m["left_out_calls"].get<int>(), 2 * kCalls);
+  for (const Json& kernel : m["kernels"]) EXPECT_EQ(kernel["launches"], 1);
+  EXPECT_NEAR(m["kernels"][0]["least_us"].get<double>(), 0.7, 0.1);
+  EXPECT_NEAR(m["kernels"][0]["us"].get<double>(), 0.7, 0.1);
+}
+
+TEST_F(CudaProfile, AProfileOutlivesTheContextAndTheModelThatItWatched) {
+  std::optional<Profile> profile;
+  {
+    const Model model(path());
+    Context context(model);
+    Call call(model, context, 700);
+    profile.emplace(model);
+    (void)context.run(call.tensors());
+    (void)context.run(call.tensors());
+  }
+  EXPECT_EQ(counts().events, before_.events);
+  const Json m = table_of(*profile);
+  EXPECT_EQ(m["calls"], 2);
+  EXPECT_EQ(m["clock"], "CUDA events");
+  EXPECT_NEAR(m["kernels"][0]["us"].get<double>(), 0.7, 0.1);
+}
+
+// The launch of a kernel takes 20 us here, that of a graph 1: a call that is recorded takes far longer than the others.
+TEST_F(CudaProfile, ManyShortCallsCostLittle) {
+  const auto costs = reinterpret_cast<FakeCostsFn>(dlsym(RTLD_DEFAULT, "fake_cuda_costs"));
+  const Model model(path("-DGRAPH"));
+  Context context(model);
+  Call call(model, context, 9);
+  for (int i = 0; i < 20; i++) call.run(context);
+  costs(20'000, 1'000, 0);
+  const Profile profile(model);
+  constexpr int kCalls = 3000;
+  for (int i = 0; i < kCalls; i++) call.run(context);
+  costs(0, 0, 0);
+  const Json m = table_of(profile);
+  EXPECT_GE(m["calls"], 4);
+  EXPECT_LT(m["calls"], kCalls / 10);
+  EXPECT_GT(m["calls"].get<int>() + m["left_out_calls"].get<int>(), kCalls / 4);
 }
 
 TEST_F(CudaProfile, ACallThatFailsIsToldAsSuch) {

@@ -31,7 +31,8 @@ enum {
   kInvalidDevice = 101,
   kInvalidImage = 200,
   kInvalidContext = 201,
-  kNotFound = 500
+  kNotFound = 500,
+  kNotReady = 600
 };
 enum { kMemoryType = 2, kManaged = 8, kOrdinal = 9 };
 constexpr int kMostDevices = 8;
@@ -530,6 +531,10 @@ API cuStreamWaitEvent(void* stream, void* event, uint32_t) {
 // A block takes a nanosecond.
 API cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
   const Lock lock(driver().mutex);
+  for (const void* event : {begin, end}) {
+    const Event& e = *static_cast<const Event*>(event);
+    if (e.stream && e.stream->done < e.at) return kNotReady;
+  }
   return *milliseconds = static_cast<float>(static_cast<Event*>(end)->blocks - static_cast<Event*>(begin)->blocks) * 1e-6F, kOk;
 }
 

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -9,6 +11,7 @@
 #include "base/files.h"
 #include "command.h"
 #include "example_call.h"
+#include "interrupt.h"
 #include "kernel_table.h"
 #include "runtime/profile.h"
 #include "terminal.h"
@@ -21,6 +24,7 @@ struct Arguments {
   GivenInputs inputs;
   CompileArguments compile;
   int threads = 0, calls = 20, warmup = 3, top = 30;
+  double seconds = 0;
   bool json = false, counters = false, no_limits = false;
 };
 
@@ -49,7 +53,26 @@ std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& a
   return text;
 }
 
+// Calls until there are enough of them, the time is up, or somebody asks for the end.
+Status make_calls(const Arguments& a, Caller& caller) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+  int made = 0;
+  while (made < a.calls && !asked_to_end() && (a.seconds <= 0 || made == 0 || passed() < a.seconds)) {
+    TRY_STATUS(caller.call());
+    made++;
+  }
+  TRY_STATUS(caller.synchronise());
+  if (asked_to_end()) {
+    note(fmt::format("{} after {} of {} calls: these are shown{}", signal_text(asked_to_end()), made, a.calls, a.output.empty() ? "" : " and written"));
+  } else if (made < a.calls) {
+    note(fmt::format("{} s are over after {} of {} calls", a.seconds, made, a.calls));
+  }
+  return ok_status();
+}
+
 Result<int> profile(const Arguments& a) {
+  clean_up_on_signals(a.output);
   std::optional<AtomicFile> file;  // that it cannot be written is known before anything is compiled and measured
   if (!a.output.empty()) {
     TRY(file, AtomicFile::create(a.output));
@@ -65,9 +88,9 @@ Result<int> profile(const Arguments& a) {
   Caller caller(context, on_device);
   for (int i = 0; i < a.warmup; ++i) TRY_STATUS(caller.call());
   TRY_STATUS(caller.synchronise());
+  finish_on_signal();
   const auto recorded = runtime::Profile::start(loaded.model.get(), {0, a.counters, true});
-  for (int i = 0; i < a.calls; ++i) TRY_STATUS(caller.call());
-  TRY_STATUS(caller.synchronise());
+  TRY_STATUS(make_calls(a, caller));
   recorded->stop();
   if (file) {
     const std::string trace = recorded->trace_json();
@@ -82,6 +105,7 @@ Result<int> profile(const Arguments& a) {
     put(to_text(a, loaded, all, limits));
     if (!a.output.empty()) note(fmt::format("{} is for https://ui.perfetto.dev", a.output));
   }
+  if (asked_to_end() && std::fflush(stdout) == 0) end_by(asked_to_end());
   return 0;
 }
 
@@ -93,6 +117,7 @@ Action add_profile(CommandLine& app) {
   app.add_option("-o,--output", a->output, "write a trace of the calls, in the format of ui.perfetto.dev and chrome://tracing").type_name("FILE");
   add_input_options(app, a->inputs);
   app.add_option("--calls", a->calls, "how many calls are recorded").within(1, 1'000'000).type_name("N");
+  app.add_option("--seconds", a->seconds, "no call begins later than that, so that fewer may be recorded").within(0.001, 1e6).type_name("S");
   app.add_option("--warmup", a->warmup, "calls before those").within(0, 1'000'000).type_name("N");
   app.add_option("--top", a->top, "kernels in the table").within(1, 1'000'000).type_name("N");
   app.add_flag("--counters", a->counters,
@@ -107,6 +132,7 @@ Action add_profile(CommandLine& app) {
       "Examples:\n"
       "  coil profile model.coil.pt2 --shape batch=8\n"
       "  coil profile model.coil.pt2 --input inputs.npz --calls 100 -o trace.json\n"
+      "Ctrl-C (SIGINT), SIGTERM and SIGHUP end it after the call under way, with the table and the trace of the calls until then.\n"
       "COIL_PROFILE=trace.json does the same to any process that opens a package.");
   return [a] { return of_manifest(a->model, [&] { return profile(*a); }); };
 }
