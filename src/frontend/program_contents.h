@@ -32,6 +32,14 @@ struct ProgramDocument::Contents {
     return out;
   }
   bool is_tensor(const std::string& name) const { return graph().at("tensor_values").contains(name); }
+
+  // Steps of ProgramDocument::cut.
+  struct Slice;
+  Result<Slice> slice_of(const std::vector<std::string>& outputs, const std::set<std::string>& given) const;
+  std::vector<std::string> take_inputs(const Contents& from, const Slice& slice, const std::vector<std::string>& before);
+  void set_outputs(const std::vector<std::string>& names);
+  void set_call(const std::vector<std::string>& callers, size_t results);
+  void forget_types(const std::set<std::string>& alive);
 };
 
 }  // namespace coil

@@ -132,25 +132,22 @@ std::vector<std::string> ProgramDocument::operands(const std::string& value) con
 
 bool ProgramDocument::has(const std::string& value) const { return contents_->is_tensor(value); }
 
-namespace {
-
 // The rows of the nodes that some values need.
-struct Slice {
+struct ProgramDocument::Contents::Slice {
   std::set<size_t> rows;
   std::set<std::string> taken;  // values that no kept node defines
 };
 
-}  // namespace
-
-Result<ProgramDocument> ProgramDocument::cut(const std::vector<std::string>& outputs, const std::set<std::string>& given) const {
-  const Contents& c = *contents_;
-  const OrderedJson& nodes = c.graph().at("nodes");
+// From the outputs upwards; a tensor that is given ends the search, unless it is an output itself.
+Result<ProgramDocument::Contents::Slice> ProgramDocument::Contents::slice_of(const std::vector<std::string>& outputs,
+                                                                             const std::set<std::string>& given) const {
+  const OrderedJson& nodes = graph().at("nodes");
   std::map<std::string, size_t> row_of;
   std::map<std::string, std::vector<size_t>> writers;  // nodes that change a value in place
   std::vector<std::vector<std::string>> used;
   for (size_t row = 0; row < nodes.size(); ++row) {
-    for (const std::string& name : c.defined_by(nodes[row])) row_of[name] = row;
-    used.push_back(c.used_by(nodes[row]));
+    for (const std::string& name : defined_by(nodes[row])) row_of[name] = row;
+    used.push_back(used_by(nodes[row]));
     if (is_in_place(nodes[row].value("target", "")) && !used.back().empty()) writers[used.back()[0]].push_back(row);
   }
   Slice slice;
@@ -167,7 +164,7 @@ Result<ProgramDocument> ProgramDocument::cut(const std::vector<std::string>& out
     for (size_t row : writers[name]) {
       if (row < reader) rows.push_back(row);
     }
-    const bool cut_here = given.contains(name) && !wanted.contains(name) && c.is_tensor(name);
+    const bool cut_here = given.contains(name) && !wanted.contains(name) && is_tensor(name);
     if (const auto found = row_of.find(name); found != row_of.end() && !cut_here) rows.push_back(found->second);
     else slice.taken.insert(name);
     for (size_t row : rows) {
@@ -175,72 +172,97 @@ Result<ProgramDocument> ProgramDocument::cut(const std::vector<std::string>& out
       for (const std::string& operand : used[row]) open.emplace_back(operand, row);
     }
   }
+  return slice;
+}
 
-  ProgramDocument out;
-  Contents& to = *out.contents_;
-  to.program = c.program;
-  to.weights = {};
-  OrderedJson kept = OrderedJson::array(), graph_inputs = OrderedJson::array(), input_specs = OrderedJson::array(), graph_outputs = OrderedJson::array(),
-              output_specs = OrderedJson::array();
-  for (size_t row : slice.rows) kept.push_back(nodes[row]);
-  // Weights first, then the inputs that the program has anyway, in its order, then what was cut.
-  std::vector<std::string> callers;
-  for (const auto& [value, weight] : c.weight_of) {
+// What the slice takes as inputs: the weights first, which come along; then the inputs that the program has anyway, in its order, then what was cut. The
+// names of those that the caller brings.
+std::vector<std::string> ProgramDocument::Contents::take_inputs(const Contents& from, const Slice& slice, const std::vector<std::string>& before) {
+  OrderedJson inputs = OrderedJson::array(), specs = OrderedJson::array();
+  for (const auto& [value, weight] : from.weight_of) {
     if (!slice.taken.contains(value)) continue;
-    to.weights[weight] = c.weights.at(weight);
-    to.kinds[weight] = c.kinds.at(weight);
-    to.weight_of[value] = weight;
-    graph_inputs.push_back(as_tensor(value));
-    OrderedJson spec = {{"arg", {{"name", value}}}, {c.kinds.at(weight) + "_name", weight}};
-    if (c.kinds.at(weight) == "buffer") spec["persistent"] = true;
-    input_specs.push_back({{c.kinds.at(weight), spec}});
+    weights[weight] = from.weights.at(weight);
+    kinds[weight] = from.kinds.at(weight);
+    weight_of[value] = weight;
+    inputs.push_back(as_tensor(value));
+    OrderedJson spec = {{"arg", {{"name", value}}}, {from.kinds.at(weight) + "_name", weight}};
+    if (from.kinds.at(weight) == "buffer") spec["persistent"] = true;
+    specs.push_back({{from.kinds.at(weight), spec}});
   }
-  const std::vector<std::string> before = inputs();
+  std::vector<std::string> callers;
   for (const std::string& name : before) {
     if (slice.taken.contains(name)) callers.push_back(name);
   }
   for (const std::string& name : slice.taken) {
-    if (!c.weight_of.contains(name) && std::find(before.begin(), before.end(), name) == before.end()) callers.push_back(name);
+    if (!from.weight_of.contains(name) && std::find(before.begin(), before.end(), name) == before.end()) callers.push_back(name);
   }
   for (const std::string& name : callers) {
-    const OrderedJson arg = c.is_tensor(name) ? as_tensor(name) : OrderedJson{{"as_sym_int", {{"as_name", name}}}};
-    graph_inputs.push_back(arg);
-    input_specs.push_back({{"user_input", {{"arg", arg}}}});
+    const OrderedJson arg = from.is_tensor(name) ? as_tensor(name) : OrderedJson{{"as_sym_int", {{"as_name", name}}}};
+    inputs.push_back(arg);
+    specs.push_back({{"user_input", {{"arg", arg}}}});
   }
-  for (const std::string& name : outputs) {
-    graph_outputs.push_back(as_tensor(name));
-    output_specs.push_back({{"user_output", {{"arg", as_tensor(name)}}}});
+  graph()["inputs"] = std::move(inputs);
+  program["graph_module"]["signature"]["input_specs"] = std::move(specs);
+  return callers;
+}
+
+void ProgramDocument::Contents::set_outputs(const std::vector<std::string>& names) {
+  OrderedJson outputs = OrderedJson::array(), specs = OrderedJson::array();
+  for (const std::string& name : names) {
+    outputs.push_back(as_tensor(name));
+    specs.push_back({{"user_output", {{"arg", as_tensor(name)}}}});
   }
-  to.graph()["nodes"] = std::move(kept);
-  to.graph()["inputs"] = std::move(graph_inputs);
-  to.graph()["outputs"] = std::move(graph_outputs);
-  to.program["guards_code"] = OrderedJson::array();
-  OrderedJson& module = to.program["graph_module"];
-  module["signature"]["input_specs"] = std::move(input_specs);
-  module["signature"]["output_specs"] = std::move(output_specs);
+  graph()["outputs"] = std::move(outputs);
+  program["graph_module"]["signature"]["output_specs"] = std::move(specs);
+}
+
+// The Python call: positional arguments, one result or a tuple of them.
+void ProgramDocument::Contents::set_call(const std::vector<std::string>& callers, size_t results) {
   OrderedJson none = {{"type", "builtins.dict"}, {"context", "[]"}, {"children_spec", OrderedJson::array()}};
   OrderedJson call = {{"type", "builtins.tuple"}, {"context", "null"}, {"children_spec", OrderedJson::array({tuple_of(callers.size()), none})}};
+  OrderedJson& module = program["graph_module"];
   module["module_call_graph"] = OrderedJson::array();
   module["module_call_graph"].push_back({{"fqn", ""},
                                          {"signature",
                                           {{"inputs", OrderedJson::array()},
                                            {"outputs", OrderedJson::array()},
                                            {"in_spec", tree_text(call)},
-                                           {"out_spec", tree_text(outputs.size() == 1 ? leaf() : tuple_of(outputs.size()))},
+                                           {"out_spec", tree_text(results == 1 ? leaf() : tuple_of(results))},
                                            {"forward_arg_names", callers}}}});
-  // Types of values that are gone.
-  std::set<std::string> alive = slice.taken;
-  for (size_t row : slice.rows) {
-    for (const std::string& name : c.defined_by(nodes[row])) alive.insert(name);
-  }
+}
+
+// Types of values that are gone.
+void ProgramDocument::Contents::forget_types(const std::set<std::string>& alive) {
   for (const char* table : {"tensor_values", "sym_int_values", "sym_bool_values", "sym_float_values"}) {
-    if (!to.graph().contains(table)) continue;
+    if (!graph().contains(table)) continue;
     OrderedJson left = OrderedJson::object();
-    for (const auto& [name, value] : to.graph()[table].items()) {
+    for (const auto& [name, value] : graph()[table].items()) {
       if (alive.contains(name)) left[name] = value;
     }
-    to.graph()[table] = std::move(left);
+    graph()[table] = std::move(left);
   }
+}
+
+Result<ProgramDocument> ProgramDocument::cut(const std::vector<std::string>& outputs, const std::set<std::string>& given) const {
+  const Contents& c = *contents_;
+  TRY(const Contents::Slice slice, c.slice_of(outputs, given));
+  ProgramDocument out;
+  Contents& to = *out.contents_;
+  to.program = c.program;
+  to.weights = {};
+  const OrderedJson& nodes = c.graph().at("nodes");
+  OrderedJson kept = OrderedJson::array();
+  std::set<std::string> alive = slice.taken;
+  for (size_t row : slice.rows) {
+    kept.push_back(nodes[row]);
+    for (const std::string& name : c.defined_by(nodes[row])) alive.insert(name);
+  }
+  to.graph()["nodes"] = std::move(kept);
+  const std::vector<std::string> callers = to.take_inputs(c, slice, inputs());
+  to.set_outputs(outputs);
+  to.program["guards_code"] = OrderedJson::array();
+  to.set_call(callers, outputs.size());
+  to.forget_types(alive);
   return out;
 }
 

@@ -14,26 +14,38 @@ namespace {
 constexpr int kMaxDepth = 100;
 constexpr int kMaxNodes = 2000;
 
-class SreprParser {
+// What both parsers share: a place in the text, and whether the text is beyond the bounds.
+class TreeParser {
  public:
-  explicit SreprParser(std::string_view text) : text_(text) {}
+  explicit TreeParser(std::string_view text) : text_(text) {}
+  bool exceeded() const { return exceeded_; }
 
-  std::optional<SympyTree> run() {
-    std::optional<SympyTree> tree = parse(0);
+ protected:
+  // The tree, if it is all of the text.
+  std::optional<SympyTree> whole(std::optional<SympyTree> tree) {
     skip_spaces();
     return tree && at_ == text_.size() ? std::move(tree) : std::nullopt;
   }
-  bool exceeded() const { return exceeded_; }
-
- private:
   std::nullopt_t too_long() {
     exceeded_ = true;
     return std::nullopt;
   }
-
   void skip_spaces() {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;
   }
+
+  std::string_view text_;
+  size_t at_ = 0;
+  int nodes_ = 0;
+  bool exceeded_ = false;
+};
+
+class SreprParser : public TreeParser {
+ public:
+  using TreeParser::TreeParser;
+  std::optional<SympyTree> run() { return whole(parse(0)); }
+
+ private:
   bool eat(char c) {
     skip_spaces();
     if (at_ >= text_.size() || text_[at_] != c) return false;
@@ -88,36 +100,17 @@ class SreprParser {
     if (!eat(')')) return std::nullopt;
     return tree;
   }
-
-  std::string_view text_;
-  size_t at_ = 0;
-  int nodes_ = 0;
-  bool exceeded_ = false;
 };
 
 // What str() makes of an expression: Python's operators with Python's precedence, functions by their names.
-class StrParser {
+class StrParser : public TreeParser {
  public:
-  explicit StrParser(std::string_view text) : text_(text) {}
-
-  std::optional<SympyTree> run() {
-    std::optional<SympyTree> tree = either(0);
-    skip_spaces();
-    return tree && at_ == text_.size() ? std::move(tree) : std::nullopt;
-  }
-  bool exceeded() const { return exceeded_; }
+  using TreeParser::TreeParser;
+  std::optional<SympyTree> run() { return whole(either(0)); }
 
  private:
-  std::nullopt_t too_long() {
-    exceeded_ = true;
-    return std::nullopt;
-  }
-
   using Maybe = std::optional<SympyTree>;
 
-  void skip_spaces() {
-    while (at_ < text_.size() && text_[at_] == ' ') ++at_;
-  }
   bool eat(std::string_view op) {
     skip_spaces();
     if (!text_.substr(at_).starts_with(op)) return false;
@@ -228,11 +221,6 @@ class StrParser {
     }
     return function;
   }
-
-  std::string_view text_;
-  size_t at_ = 0;
-  int nodes_ = 0;
-  bool exceeded_ = false;
 };
 
 bool is_srepr(std::string_view text) {

@@ -3,16 +3,10 @@
 
 #include "lower/complex_math.h"
 #include "lower/lowering.h"
+#include "lower/reduced_dims.h"
 
 namespace coil::lowering {
 namespace {
-
-std::vector<size_t> reduced_dims(const Op& op, size_t rank) {
-  if (!op.has("dim")) return wrap_dims({}, rank);
-  return wrap_dims(op.integers("dim"), rank);
-}
-
-bool keeps(const Op& op) { return op.node.find("keepdim") && op.flag("keepdim"); }
 
 View not_zero(Op& op, const View& x) {
   const ComplexMath m(op.pool, compute_type(x.dtype));

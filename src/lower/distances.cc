@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lower/joint_sizes.h"
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -9,16 +10,6 @@ namespace {
 
 Expr mul(Expr a, Expr b) { return a->pool->op(ScalarOp::mul, {a, b}); }
 Expr sub(Expr a, Expr b) { return a->pool->op(ScalarOp::sub, {a, b}); }
-
-Sizes joint_sizes(const View& a, const View& b) {
-  const View &longer = a.rank() >= b.rank() ? a : b, &other = a.rank() >= b.rank() ? b : a;
-  Sizes sizes = longer.sizes;
-  for (size_t i = 0; i < other.rank(); ++i) {
-    Expr& s = sizes[sizes.size() - other.rank() + i];
-    if (is_const(s, 1)) s = other.sizes[i];
-  }
-  return sizes;
-}
 
 // x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along dim
 Views cosine_similarity(Op& op) {

@@ -1,4 +1,4 @@
-// Families of lowerings that only lower.cc needs to know: a new one recompiles two files.
+// Families of lowerings that only table.cc needs to know: a new one recompiles two files.
 #pragma once
 
 #include "lower/lowering.h"

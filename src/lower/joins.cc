@@ -154,16 +154,22 @@ Views diff(Op& op) {
   return {x};
 }
 
+// Whether a point lies on the diagonal of dimensions a and b, and its coordinates there: the others, then along the diagonal.
+std::pair<Expr, std::vector<Expr>> on_diagonal(Op& op, Coordinates c, size_t a, size_t b, int64_t offset) {
+  const Expr hit = op.pool.op(ScalarOp::eq, {c[b] - c[a], op.pool.index(offset)});
+  std::vector<Expr> at;
+  for (size_t i = 0; i < c.size(); ++i) {
+    if (i != a && i != b) at.push_back(c[i]);
+  }
+  at.push_back(offset >= 0 ? c[a] : c[b]);
+  return {hit, at};
+}
+
 // A diagonal of x in zeros.
 Views diag_embed(Op& op, const View& x, size_t a, size_t b, int64_t offset) {
   const TensorType& out = op.out();
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    Expr hit = op.pool.op(ScalarOp::eq, {c[b] - c[a], op.pool.index(offset)});
-    std::vector<Expr> at;
-    for (size_t i = 0; i < c.size(); ++i) {
-      if (i != a && i != b) at.push_back(c[i]);
-    }
-    at.push_back(offset >= 0 ? c[a] : c[b]);
+    const auto [hit, at] = on_diagonal(op, c, a, b, offset);
     return masked(hit, op.rec.at(x, at), as(op.pool.constant_int(0, DType::i64), out.dtype));
   })};
 }
@@ -220,12 +226,7 @@ Views diagonal_scatter(Op& op) {
   const int64_t offset = op.integer("offset");
   const TensorType& out = op.out();
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    Expr hit = op.pool.op(ScalarOp::eq, {c[b] - c[a], op.pool.index(offset)});
-    std::vector<Expr> at;
-    for (size_t i = 0; i < c.size(); ++i) {
-      if (i != a && i != b) at.push_back(c[i]);
-    }
-    at.push_back(offset >= 0 ? c[a] : c[b]);
+    const auto [hit, at] = on_diagonal(op, c, a, b, offset);
     return masked(hit, as(op.rec.at(src, at), out.dtype), as(op.rec.at(x, c), out.dtype));
   })};
 }

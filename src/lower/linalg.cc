@@ -22,16 +22,6 @@ View conjugated(Op& op, const View& a) {
   return {a.dtype, a.sizes, joined(Complex{z.re, op.pool.op(ScalarOp::neg, {z.im})})};
 }
 
-Sizes broadcast_sizes(const Sizes& a, const Sizes& b) {
-  Sizes r = a.size() >= b.size() ? a : b;
-  const Sizes& other = a.size() >= b.size() ? b : a;
-  for (size_t i = 0; i < other.size(); ++i) {
-    Expr& size = r[r.size() - other.size() + i];
-    if (is_const(size, 1)) size = other[i];
-  }
-  return r;
-}
-
 View with_batch(Op& op, const View& a, const Sizes& batch) {
   Sizes sizes = batch;
   sizes.insert(sizes.end(), a.sizes.end() - 2, a.sizes.end());

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lower/complex_math.h"
+#include "lower/joint_sizes.h"
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -19,7 +20,6 @@ Shape matrix_shape(const Op& op, const View& a);
 View transposed(Op& op, const View& a);  // of the last two dimensions
 View conjugated(Op& op, const View& a);  // itself if real
 inline View adjoint(Op& op, const View& a) { return conjugated(op, transposed(op, a)); }
-Sizes broadcast_sizes(const Sizes& a, const Sizes& b);
 View with_batch(Op& op, const View& a, const Sizes& batch);  // [..., m, n] broadcast to that batch
 View identity_matrix(Op& op, DType dtype, Expr n);
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "lower/linalg.h"
+#include "lower/reduced_dims.h"
 
 namespace coil::lowering {
 namespace {
@@ -75,8 +76,6 @@ MatrixNorm kind_of(Op& op, const std::string& text) {
   if (text == "nuc") return MatrixNorm::nuclear;
   fail(ErrorCode::bad_program, op.node.target + ": unknown norm '" + text + "'");
 }
-
-bool keeps(const Op& op) { return op.node.find("keepdim") && op.flag("keepdim"); }
 
 Views matrix_norm_op(Op& op, bool text) {
   const View x = in_type(op, op.tensor("self"));

@@ -94,7 +94,7 @@ Views cross(Op& op, std::optional<size_t> dim) {
 Views vecdot(Op& op) {
   const TensorType& out = op.out();
   const View x = op.tensor("x"), y = op.tensor("y");
-  const Sizes sizes = broadcast_sizes(x.sizes, y.sizes);
+  const Sizes sizes = joint_sizes(x.sizes, y.sizes);
   const size_t d = wrap_dim(op.integer("dim"), sizes.size());
   const DType type = is_float(out.dtype) ? accumulate_type(out.dtype) : out.dtype;
   const ComplexMath m(op.pool, compute_type(type));

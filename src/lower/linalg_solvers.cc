@@ -25,7 +25,7 @@ RightSide right_side(Op& op, const View& a, const View& b) {
   return {vector ? unsqueezed(op, b, b.rank()) : b, vector};
 }
 
-Sizes common_batch(const View& a, const View& b) { return broadcast_sizes({a.sizes.begin(), a.sizes.end() - 2}, {b.sizes.begin(), b.sizes.end() - 2}); }
+Sizes common_batch(const View& a, const View& b) { return joint_sizes({a.sizes.begin(), a.sizes.end() - 2}, {b.sizes.begin(), b.sizes.end() - 2}); }
 
 struct Solved {
   View x, info;

@@ -26,16 +26,6 @@ View finished_loss(Op& op, const Sizes& sizes, const std::function<Expr(Coordina
   return op.rec.pointwise(op.name, out.dtype, {}, [&](Coordinates c) { return op.pool.op(ScalarOp::div, {op.rec.at(sum, c), n}); });
 }
 
-Sizes joint_sizes(const View& a, const View& b) {
-  const View &longer = a.rank() >= b.rank() ? a : b, &other = a.rank() >= b.rank() ? b : a;
-  Sizes sizes = longer.sizes;
-  for (size_t i = 0; i < other.rank(); ++i) {
-    Expr& s = sizes[sizes.size() - other.rank() + i];
-    if (is_const(s, 1)) s = other.sizes[i];
-  }
-  return sizes;
-}
-
 namespace {
 
 using Formula = std::function<Expr(Op&, Expr x, Expr target, DType)>;

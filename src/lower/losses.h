@@ -1,6 +1,7 @@
 // What the losses share.
 #pragma once
 
+#include "lower/joint_sizes.h"
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -11,8 +12,6 @@ constexpr int64_t kMeanReduction = 1, kSumReduction = 2;  // ATen's `reduction`;
 int64_t reduction_of(const Op& op);
 // The elements, or their sum or mean, as the node wants them.
 View finished_loss(Op& op, const Sizes& sizes, const std::function<Expr(Coordinates)>& element);
-// The sizes that two operands have together.
-Sizes joint_sizes(const View& a, const View& b);
 // What nll and cross entropy share: log-probabilities [n, classes, ...] (or [classes]) and class numbers [n, ...].
 Views negative_log_likelihood(Op& op, const View& logs, double smoothing);
 // The target is a share for each class: -sum over classes of share * weight * log p, the mean over the samples.

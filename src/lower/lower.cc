@@ -15,11 +15,9 @@
 #include "loop/bounds.h"
 #include "loop/templates/template.h"
 #include "loop/unread_checks.h"
-#include "lower/aliases.h"
 #include "lower/dtype_rules.h"
 #include "lower/size_checks.h"
 #include "lower/size_rules.h"
-#include "lower/families.h"
 #include "lower/lowering.h"
 #include "lower/pipeline.h"
 #include "lower/outputs.h"
@@ -29,75 +27,6 @@
 namespace coil {
 namespace lowering {
 namespace {
-
-Table make_table() {
-  Table t;
-  for (auto add : {add_pointwise,
-                   add_pointwise_formulas,
-                   add_activations,
-                   add_casts,
-                   add_assertions,
-                   add_views,
-                   add_reshapes,
-                   add_joins,
-                   add_padding,
-                   add_creation,
-                   add_windows,
-                   add_indexing,
-                   add_scatter,
-                   add_index_put,
-                   add_reductions,
-                   add_softmax,
-                   add_statistics,
-                   add_normalization,
-                   add_matmul,
-                   add_einsum,
-                   add_convolution,
-                   add_pooling,
-                   add_attention,
-                   add_sorting,
-                   add_resampling,
-                   add_grid_sampling,
-                   add_losses,
-                   add_recurrent,
-                   add_data_sizes,
-                   add_distances,
-                   add_search,
-                   add_special,
-                   add_bessel,
-                   add_norm_backward,
-                   add_convolution_backward,
-                   add_attention_backward,
-                   add_encoder_layers,
-                   add_grid_sampling_backward,
-                   add_distances_backward,
-                   add_groups_backward,
-                   add_pool_gradients,
-                   add_grouped_products,
-                   add_polynomials,
-                   add_incomplete_gamma,
-                   add_antialiasing,
-                   add_calculus,
-                   add_products,
-                   add_unpooling,
-                   add_embedding_bag,
-                   add_histograms,
-                   add_random,
-                   add_margin_losses,
-                   add_numeric,
-                   add_order_statistics,
-                   add_constructions,
-                   add_higher_order,
-                   add_fft,
-                   add_linalg,
-                   add_quantization,
-                   add_packed_products,
-                   add_reinterpret}) {
-    add(t);
-  }
-  add_aliases(t);
-  return t;
-}
 
 Error located(Error error, const Node& node) {
   if (error.where.empty()) error.where = where(node);
@@ -279,11 +208,6 @@ void add_inputs(Session& session, Scope& scope) {
 // Lowers them and says which loop is each one's first.
 std::vector<size_t> begins_of_nodes(Session& session, Scope& scope);
 
-const Table& table() {
-  static const Table instance = make_table();
-  return instance;
-}
-
 std::string short_name(std::string_view target) {
   if (size_t dot = target.find('.'); dot != target.npos) target.remove_prefix(dot + 1);
   if (size_t dot = target.find('.'); dot != target.npos) target = target.substr(0, dot);
@@ -365,16 +289,6 @@ Result<LoopProgram> lower(const Graph& graph, const LowerOptions& options) {
   TRY_STATUS(check_data_sizes(program));
   TRY_STATUS(check_all_amounts(program));
   return program;
-}
-
-bool has_lowering(std::string_view target) {
-  return lowering::table().contains(target) || lowering::complex_table().contains(target) || lowering::float8_table().contains(target);
-}
-
-std::vector<std::string> lowered_operators() {
-  std::vector<std::string> names;
-  for (const auto& [name, lowering] : lowering::table()) names.push_back(name);
-  return names;
 }
 
 namespace {

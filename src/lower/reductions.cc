@@ -5,17 +5,10 @@
 
 #include "lower/formula.h"
 #include "lower/lowering.h"
+#include "lower/reduced_dims.h"
 
 namespace coil::lowering {
 namespace {
-
-// The schema's dim: absent, an integer, or a list.
-std::vector<size_t> reduced_dims(const Op& op, size_t rank) {
-  if (!op.has("dim")) return wrap_dims({}, rank);
-  return wrap_dims(op.integers("dim"), rank);
-}
-
-bool keeps(const Op& op) { return op.node.find("keepdim") && op.flag("keepdim"); }
 
 Views simple(Op& op, ReduceOp reduce) {
   View x = op.tensor("self");

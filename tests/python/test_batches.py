@@ -10,7 +10,7 @@ import coil
 import coil.llm
 import harness
 from coil.llm._batch import Batch, Request
-from test_generation import CONTEXT, PROMPT, decoder, greedy, tiny
+from tiny_decoder import CONTEXT, PROMPT, decoder, greedy, tiny
 
 SLOTS = 4
 

@@ -12,7 +12,7 @@ import pytest
 
 import harness
 from harness import DIGITS
-from test_bad_input import CONFIG, MODEL, entries, write_zip
+from damaged_programs import CONFIG, MODEL, entries, write_zip
 
 STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 

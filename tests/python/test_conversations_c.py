@@ -5,7 +5,7 @@ import subprocess
 
 import harness
 from test_batches import MADE, PROMPTS, SLOTS, package_of
-from test_generation import CONTEXT, decoder, greedy, tiny
+from tiny_decoder import CONTEXT, decoder, greedy, tiny
 
 
 def test_several_conversations_in_c(tmp_path):

@@ -1,14 +1,11 @@
-"""coil.llm and coil generate: conversations beside eager, sampling beside transformers' rules, states, errors, the endpoint."""
+"""coil.llm and coil generate: conversations beside eager, the forms of programs, states and errors."""
 
-import http.client
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 import threading
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -17,52 +14,18 @@ import coil
 import coil.llm
 import harness
 import small_decoders
-from coil.llm.serve import make_server
-
-spec = importlib.util.spec_from_file_location("decoder", harness.REPO / "examples/generate/decoder.py")
-decoder = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(decoder)
-
-CONTEXT = 24
-
-
-def compiled(module, example, dynamic, folder, name="m"):
-    torch.export.save(torch.export.export(module.eval(), example, dynamic_shapes=dynamic), folder / f"{name}.export.pt2")
-    harness.coil_ok("compile", folder / f"{name}.export.pt2", "-q", "-o", folder / f"{name}.pt2")
-    return folder / f"{name}.pt2"
-
-
-def tiny(seed=0):
-    torch.manual_seed(seed)
-    model = decoder.Decoder(dim=32, layers=2, heads=2, inner=48, context=CONTEXT)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.mul_(6)  # logits that tell tokens apart
-    return model.eval()
+import tiny_decoder
+from tiny_decoder import CONTEXT, PROMPT, compiled, decoder, greedy, tiny
 
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("decoder")
-    decoder.export(tiny(), folder / "decoder.export.pt2")
-    harness.coil_ok("compile", folder / "decoder.export.pt2", "-q", "-o", folder / "decoder.pt2")
-    return folder / "decoder.pt2"
+    return tiny_decoder.package_of(tmp_path_factory.mktemp("decoder"))
 
 
 @pytest.fixture
 def generator(package):
     return coil.llm.Generator(package, tokenizer="bytes")
-
-
-def greedy(model, prompt, count):
-    tokens = list(prompt)
-    with torch.no_grad():
-        while len(tokens) < len(prompt) + count:
-            tokens.append(int(model(torch.tensor([tokens]))[0, -1].argmax()))
-    return tokens[len(prompt):]
-
-
-PROMPT = [72, 101, 108, 108, 111]
 
 
 def test_tokens_are_eagers(generator):
@@ -232,94 +195,6 @@ def test_other_programs_are_refused(module, example, text, tmp_path):
         coil.llm.Generator(compiled(module, example, None, tmp_path))
 
 
-# Sampling, on a model whose logits are a table of the last token's.
-V = 40
-
-
-class Table(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(3)
-        self.table = nn.Parameter(torch.randn(V, V) * 2)
-
-    def forward(self, ids):
-        return self.table[ids]
-
-
-@pytest.fixture(scope="module")
-def table(tmp_path_factory):
-    n = torch.export.Dim("n", min=1, max=64)
-    return coil.llm.Generator(compiled(Table(), (torch.zeros(1, 3, dtype=torch.int64),), ({1: n},), tmp_path_factory.mktemp("table")))
-
-
-RULES = {
-    "temperature": dict(temperature=1.0),
-    "hot": dict(temperature=2.5),
-    "top_k": dict(temperature=1.0, top_k=5),
-    "top_p": dict(temperature=1.0, top_p=0.7),
-    "tiny_top_p": dict(temperature=1.0, top_p=1e-6),
-    "min_p": dict(temperature=1.0, min_p=0.2),
-    "all": dict(temperature=1.5, top_k=12, top_p=0.9, min_p=0.05, repetition_penalty=1.3),
-}
-
-
-def expected(tokens, temperature, top_k=0, top_p=1.0, min_p=0.0, repetition_penalty=1.0):
-    """Probabilities by transformers' own processors."""
-    from transformers.generation import logits_process as rules
-
-    ids, scores = torch.tensor([tokens]), Table().table.detach()[tokens[-1]][None].clone()
-    processors = [rules.RepetitionPenaltyLogitsProcessor(repetition_penalty)] if repetition_penalty != 1 else []
-    processors.append(rules.TemperatureLogitsWarper(temperature))
-    processors += [rules.TopKLogitsWarper(top_k)] if top_k else []
-    processors += [rules.TopPLogitsWarper(top_p)] if top_p < 1 else []
-    processors += [rules.MinPLogitsWarper(min_p)] if min_p else []
-    for p in processors:
-        scores = p(ids, scores)
-    return torch.softmax(scores[0].double(), 0).numpy()
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_sampling_follows_the_rules(table, rule):
-    tokens, count = [4, 17, 4, 30, 7], 4000
-    want = expected(tokens, **RULES[rule])
-    found = np.zeros(V)
-    for seed in range(count):
-        found[table.generate(tokens, 1, coil.llm.Sampling(seed=seed, **RULES[rule]))[0]] += 1
-    assert not found[want == 0].any()
-    # Five standard deviations of a count.
-    assert (np.abs(found - count * want) <= 5 * np.sqrt(count * want * (1 - want)) + 1).all()
-
-
-def test_seeds_repeat_and_differ(table):
-    options = dict(temperature=1.0)
-    runs = [table.generate([3], 20, coil.llm.Sampling(seed=seed, **options)) for seed in (1, 1, 2, 2**63 + 5, 2**63 + 5)]
-    assert runs[0] == runs[1] != runs[2] and runs[3] == runs[4] != runs[0]
-
-
-def test_biases_and_masks(table):
-    assert table.generate([3], 5, coil.llm.Sampling(bias={11: 1e4})) == [11] * 5
-    seen = []
-
-    def only_even(tokens, allowed):
-        seen.append(list(tokens))
-        for i in range(1, V, 2):
-            allowed[i] = 0
-
-    made = table.generate([3], 8, coil.llm.Sampling(temperature=1.0, allow=only_even))
-    assert all(t % 2 == 0 for t in made) and seen[0] == [3] and seen[2] == [3, *made[:2]]
-    with pytest.raises(coil.InputError, match="COIL-E210: no token is allowed"):
-        table.generate([3], 1, coil.llm.Sampling(allow=lambda tokens, allowed: allowed.__setitem__(slice(None), bytes(V))))
-    with pytest.raises(ZeroDivisionError):
-        table.generate([3], 1, coil.llm.Sampling(allow=lambda tokens, allowed: 1 // 0))
-
-
-@pytest.mark.parametrize("wrong", [dict(temperature=-1), dict(temperature=float("nan")), dict(top_p=0.0), dict(top_p=1.5), dict(min_p=1.0), dict(top_k=-1),
-                                   dict(repetition_penalty=0.0), dict(bias={1: float("nan")})])
-def test_wrong_numbers_are_refused(table, wrong):
-    with pytest.raises(coil.OptionError, match="COIL-E402"):
-        table.conversation([1], coil.llm.Sampling(**wrong))
-
-
 @pytest.mark.parametrize("sampling", [dict(), dict(temperature=0.7, seed=5)])
 def test_drafts_change_nothing_but_the_calls(generator, sampling):
     prompt = [1, 2, 3, 4, 1, 2, 3]
@@ -337,22 +212,6 @@ def test_stops(generator):
     assert generator.generate(PROMPT, 15, stop=[stop]) == want[: want.index(stop) + 1]
 
 
-def test_text_with_characters_of_several_bytes(table):
-    class Codec:
-        """Token t is byte 190 + t of the text, whatever that is."""
-
-        def encode(self, text):
-            return [b - 190 for b in text.encode()]
-
-        def decode(self, tokens):
-            return bytes(190 + t for t in tokens).decode(errors="replace")
-
-    generator = coil.llm.Generator(table.model, tokenizer=Codec())
-    sampling = coil.llm.Sampling(temperature=2.0, seed=3)
-    pieces = list(generator.stream([5, 2], 30, sampling))
-    assert "".join(pieces) == Codec().decode(generator.generate([5, 2], 30, sampling)) and len(pieces) > 1
-
-
 def test_command(package, generator):
     text = harness.coil_ok("generate", package, "--ids", "72,101,108 108 111", "-n", 8, "--json").stdout
     want = greedy(tiny(), PROMPT, 8)
@@ -365,89 +224,6 @@ def test_command(package, generator):
         harness.assert_refused(harness.coil("generate", package, *arguments), code=402)
     harness.assert_refused(harness.coil("generate", package, "--ids", "300"), "not in the vocabulary", code=210)
     harness.assert_refused(harness.coil("generate", harness.DIGITS, "--ids", "1"), code=105)
-
-
-# The endpoint.
-@pytest.fixture(scope="module")
-def server(package):
-    running = make_server(coil.llm.Generator(package, tokenizer="bytes"), port=0, name="tiny")
-    thread = threading.Thread(target=running.serve_forever, daemon=True)
-    thread.start()
-    yield running.server_address[1]
-    running.shutdown()
-    running.server_close()
-
-
-def post(port, path, body, raw=None):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("POST", path, raw if raw is not None else json.dumps(body), {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-    return answer.status, answer.read()
-
-
-def events(content):
-    lines = [line[6:] for line in content.decode().split("\n\n") if line]
-    assert lines[-1] == "[DONE]"
-    return [json.loads(line) for line in lines[:-1]]
-
-
-def test_endpoint_completes(server):
-    want = coil.llm.Bytes().decode(greedy(tiny(), PROMPT, 8))
-    body = {"model": "tiny", "prompt": "Hello", "max_tokens": 8, "temperature": 0}
-    status, content = post(server, "/v1/completions", body)
-    answer = json.loads(content)
-    assert status == 200 and answer["choices"][0]["text"] == want and answer["choices"][0]["finish_reason"] == "length"
-    assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 8, "total_tokens": 13} and answer["object"] == "text_completion"
-    status, content = post(server, "/v1/completions", {**body, "prompt": PROMPT, "stream": True, "stream_options": {"include_usage": True}})
-    parts = events(content)
-    assert status == 200 and "".join(p["choices"][0]["text"] for p in parts if p["choices"]) == want
-    assert parts[-1]["usage"]["completion_tokens"] == 8 and parts[-2]["choices"][0]["finish_reason"] == "length"
-    # A longer prompt goes on from what is kept, with the same result.
-    status, content = post(server, "/v1/completions", {**body, "prompt": PROMPT + greedy(tiny(), PROMPT, 8) + [66], "max_tokens": 4})
-    assert json.loads(content)["choices"][0]["text"] == coil.llm.Bytes().decode(greedy(tiny(), PROMPT + greedy(tiny(), PROMPT, 8) + [66], 4))
-
-
-def test_endpoint_chats(server):
-    body = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 3, "temperature": 0}
-    status, content = post(server, "/v1/chat/completions", body)
-    message = json.loads(content)["choices"][0]["message"]
-    assert status == 200 and message["role"] == "assistant" and message["content"]
-    status, content = post(server, "/v1/chat/completions", {**body, "stream": True})
-    assert "".join(p["choices"][0]["delta"].get("content", "") for p in events(content)) == message["content"]
-
-
-def test_endpoint_lists_models(server):
-    connection = http.client.HTTPConnection("127.0.0.1", server, timeout=60)
-    connection.request("GET", "/v1/models")
-    assert [m["id"] for m in json.loads(connection.getresponse().read())["data"]] == ["tiny"]
-
-
-@pytest.mark.parametrize("body", [{}, {"prompt": ""}, {"prompt": "a", "temperature": "x"}, {"prompt": "a", "max_tokens": 0}, {"prompt": "a", "n": 2}, {"prompt": [300]},
-                                  {"prompt": "a", "stop": 5}, {"prompt": "a", "logit_bias": [1]}, {"prompt": "a", "model": "other"}, {"prompt": "a" * (CONTEXT + 9)}, {"prompt": {"a": 1}}])
-def test_endpoint_refuses(server, body):
-    status, content = post(server, "/v1/completions", body)
-    assert status == 400 and json.loads(content)["error"]["message"]
-
-
-def test_endpoint_survives_nonsense(server):
-    for raw in ("{", "[" * 100000, "5", b"\xff\xfe"):
-        assert post(server, "/v1/completions", None, raw)[0] == 400
-    assert post(server, "/v1/nothing", {"prompt": "a"})[0] == 404
-    assert post(server, "/v1/completions", {"prompt": "a", "max_tokens": 1})[0] == 200
-
-
-def test_endpoint_serves_many_at_once(server):
-    results = {}
-
-    def ask(k):
-        results[k] = json.loads(post(server, "/v1/completions", {"prompt": [k, k + 1, 65], "max_tokens": 10, "temperature": 0})[1])["choices"][0]["text"]
-
-    threads = [threading.Thread(target=ask, args=(k,)) for k in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert results == {k: coil.llm.Bytes().decode(greedy(tiny(), [k, k + 1, 65], 10)) for k in range(8)}
 
 
 def test_example_in_c(package, tmp_path):

@@ -12,7 +12,7 @@ import coil
 import coil.llm
 import harness
 from coil.llm.serve import make_server
-from test_generation import CONTEXT, decoder, greedy, tiny
+from tiny_decoder import CONTEXT, decoder, greedy, tiny
 
 
 @pytest.fixture(scope="module", params=["one", "several"])

@@ -1,7 +1,6 @@
 """Packages of several programs: one copy of the weights, one state, each program beside eager, in stock PyTorch and in C."""
 
 import ctypes
-import importlib.util
 import json
 import subprocess
 import zipfile
@@ -16,54 +15,15 @@ import capi
 import coil
 import coil.llm
 import harness
-import small_decoders
+from tiny_decoder import decoder, greedy, tiny
+from decoder_programs import exported, packed, saved_programs
 
-spec = importlib.util.spec_from_file_location("decoder", harness.REPO / "examples/generate/decoder.py")
-decoder = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(decoder)
-
-CONTEXT = 24
 PROMPT = [72, 101, 108, 108, 111, 32, 119]
-N = torch.export.Dim("n", min=2, max=CONTEXT)
-
-
-def tiny(context=CONTEXT):
-    torch.manual_seed(0)
-    model = decoder.Decoder(dim=32, layers=2, heads=2, inner=48, context=context)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.mul_(6)  # logits that tell tokens apart
-    return model.eval()
-
-
-def exported(n, dynamic=False, context=CONTEXT):
-    """A step of n tokens, or of 2 and more."""
-    example = (torch.zeros(1, n, dtype=torch.int64), torch.arange(n))
-    return torch.export.export(decoder.Generation(tiny(context)), example, dynamic_shapes=({1: N}, {0: N}) if dynamic else None)
-
-
-def greedy(prompt, count):
-    model, tokens = tiny(), list(prompt)
-    with torch.no_grad():
-        while len(tokens) < len(prompt) + count:
-            tokens.append(int(model(torch.tensor([tokens]))[0, -1].argmax()))
-    return tokens[len(prompt):]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("programs")
-    torch.export.save(exported(5, True), folder / "prefill.pt2")
-    torch.export.save(exported(1), folder / "decode.pt2")
-    torch.export.save(exported(4), folder / "four.pt2")
-    torch.export.save(exported(1, context=CONTEXT + 8), folder / "longer.pt2")
-    return folder
-
-
-def packed(folder, *files, name="model", options=()):
-    path = folder / f"{name}.coil.pt2"
-    harness.coil_ok("compile", *[folder / f if isinstance(f, str) and "=" not in f else f for f in files], "-q", "-o", path, *options)
-    return path
+    return saved_programs(tmp_path_factory.mktemp("programs"))
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +69,7 @@ def test_a_file_is_mapped_once(package):
 def test_programs_go_on_with_each_others_state(package):
     prefill = coil.load(package)
     decode = prefill["decode"]
-    want = greedy(PROMPT, 6)
+    want = greedy(tiny(), PROMPT, 6)
     state, tokens = prefill.new_state(), list(PROMPT)
     tokens.append(int(step(state, PROMPT, 0)[0].argmax()))
     while len(tokens) < len(PROMPT) + 6:
@@ -130,7 +90,7 @@ def test_programs_go_on_with_each_others_state(package):
 
 
 def test_generation_uses_both(package, folder):
-    want = greedy(PROMPT, 14)
+    want = greedy(tiny(), PROMPT, 14)
     generator = coil.llm.Generator(package)
     assert generator.generate(PROMPT, 14) == want and sorted(generator._generator.programs) == ["decode", "prefill"]
     talk = generator.conversation(PROMPT)
@@ -140,7 +100,7 @@ def test_generation_uses_both(package, folder):
     again = coil.llm.Generator(package).conversation()
     again.restore(saved)
     assert first + again.generate(11) == want
-    assert generator.conversation(PROMPT[:1]).generate(4) == greedy(PROMPT[:1], 4)
+    assert generator.conversation(PROMPT[:1]).generate(4) == greedy(tiny(), PROMPT[:1], 4)
     listed = ",".join(map(str, PROMPT))
     result = json.loads(harness.coil_ok("generate", package, "--ids", listed, "--tokens", "14", "--json").stdout)
     assert result["tokens"] == want
@@ -158,9 +118,9 @@ def test_prompts_in_pieces_of_fixed_length(folder, files, tmp_path):
     generator = coil.llm.Generator(path)
     assert len(generator._generator.programs) == len(files)
     for prompt in (PROMPT, PROMPT[:4], PROMPT[:3], PROMPT + PROMPT[:2]):
-        assert generator.generate(prompt, 8) == greedy(prompt, 8)
+        assert generator.generate(prompt, 8) == greedy(tiny(), prompt, 8)
     repeated = [1, 2, 3, 4, 5] * 3
-    assert generator.conversation(repeated).generate(8, draft=4) == greedy(repeated, 8)
+    assert generator.conversation(repeated).generate(8, draft=4) == greedy(tiny(), repeated, 8)
 
 
 def test_stock_pytorch_runs_each(package):
@@ -260,7 +220,7 @@ def test_states_of_one_name_and_another_size(folder):
         coil.llm.Generator(packed(folder, "prefill.pt2", "longer.pt2", name="unfit"))
     # Generation leaves the one that does not fit out.
     generator = coil.llm.Generator(path)
-    assert generator.generate(PROMPT, 8) == greedy(PROMPT, 8) and generator._generator.programs == ["prefill", "decode"]
+    assert generator.generate(PROMPT, 8) == greedy(tiny(), PROMPT, 8) and generator._generator.programs == ["prefill", "decode"]
 
 
 class Counting(nn.Module):
@@ -334,83 +294,10 @@ def test_python_takes_programs_of_every_kind(folder, tmp_path):
         coil.load(tmp_path / "three.coil.pt2", program="x")
 
 
-def test_names_that_cannot_be(folder, tmp_path):
-    def fails(*arguments):
-        result = harness.coil("compile", *arguments, "-o", tmp_path / "out.coil.pt2")
-        assert result.returncode != 0 and not (tmp_path / "out.coil.pt2").exists()
-        return result.stderr
-
-    decode = folder / "decode.pt2"
-    assert "two programs of the package are called 'decode'" in fails(decode, decode)
-    assert "at most 64 programs, not 1000" in fails(*[f"p{i}={decode}" for i in range(1000)])
-    assert "cannot be the name of a program" in fails(f"a.b={decode}", decode)
-    assert "cannot be the name of a program" in fails("x" * 65 + f"={decode}")
-    assert "cannot be the name of a program" in fails(f"={decode}")
-    assert "missing.pt2" in fails(decode, folder / "missing.pt2")
-    assert "give it with -o" in harness.coil("compile", decode, folder / "four.pt2").stderr
-    assert "would have one folder" in fails(f"cuda-a={decode}", f"a={decode}", "--target", "cpu,cuda:sm_90")
-
-
 def test_one_program_with_a_name(folder, tmp_path):
     path = tmp_path / "named.coil.pt2"
     harness.coil_ok("compile", f"only={folder / 'decode.pt2'}", "-q", "-o", path)
     assert coil.load(path).programs == ["only"]
-
-
-def rewritten(package, path, change):
-    """A copy of the package with other entries: change(name, bytes) gives bytes, or None to leave it out."""
-    with zipfile.ZipFile(package) as old, zipfile.ZipFile(path, "w") as new:
-        for info in old.infolist():
-            content = change(info.filename.partition("/")[2], old.read(info))
-            if content is not None:
-                new.writestr(info.filename, content)
-    return path
-
-
-MANIFEST = "data/coil/manifest.json"
-
-
-def with_programs(names):
-    def change(name, content):
-        return json.dumps({**json.loads(content), "programs": names}).encode() if name == MANIFEST else content
-
-    return change
-
-
-BAD = {
-    "twice": (with_programs(["decode", "decode"]), "two programs are called 'decode'"),
-    "many": (with_programs([f"p{i}" for i in range(1000)]), "more than 64 programs"),
-    "none": (with_programs([]), "no program"),
-    "climbing": (with_programs(["../decode"]), "no name of a program"),
-    "terminal": (with_programs(["a\x1b[2J"]), "no name of a program"),
-    "later format": (lambda name, content: content.replace(b'"format": 2', b'"format": 3') if name == MANIFEST else content, "format 3"),
-    "no text": (with_programs([3]), "expected a string"),
-    "unknown": (with_programs(["absent", "decode"]), "the program 'absent'"),
-    "no manifest": (lambda name, content: None if name == "data/coil/programs/prefill/manifest.json" else content, "programs/prefill/manifest.json"),
-    "no code": (lambda name, content: None if name == "data/aotinductor/prefill/m.wrapper.so" else content, "prefill/m.wrapper.so"),
-    "no weights": (lambda name, content: None if name.endswith(".constants") else content, "the programs' constants have 0 bytes"),
-    "cut weights": (lambda name, content: content[:64] if name.endswith(".constants") else content, "the code expects at least"),
-    "other weights": (lambda name, content: content[:-32] + b"COILWTS1" + bytes(8) + b"COILWTS1" + bytes(8) if name.endswith(".constants") else content, "another compile"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_packages(package, tmp_path, case):
-    change, text = BAD[case]
-    path = rewritten(package, tmp_path / "bad.coil.pt2", change)
-    with pytest.raises(coil.Error, match="COIL-E") as error:
-        coil.load(path)
-    assert text in str(error.value), error.value
-    assert "\x1b" not in str(error.value)
-
-
-def test_truncated_files(package, tmp_path):
-    content = package.read_bytes()
-    for part in (0.1, 0.5, 0.9, 0.999):
-        path = tmp_path / "cut.coil.pt2"
-        path.write_bytes(content[: int(len(content) * part)])
-        with pytest.raises(coil.Error, match="COIL-E"):
-            coil.load(path, program="decode")
 
 
 def test_run_bench_and_profile_choose(package, tmp_path):
@@ -439,7 +326,7 @@ def test_x86_and_cuda_code(folder):
             inner = name.partition("/")[2]
             if inner.startswith(("data/aotinductor/", "data/constants/")):
                 assert both.read("both/" + inner) == one.read(name), f"{inner} is another one where there is code for CUDA too"
-    assert coil.llm.Generator(coil.load(path, "cpu")).generate(PROMPT, 8) == greedy(PROMPT, 8)
+    assert coil.llm.Generator(coil.load(path, "cpu")).generate(PROMPT, 8) == greedy(tiny(), PROMPT, 8)
     text = harness.coil_ok("inspect", path, "--program", "decode").stdout
     assert "cuda: sm_90" in text and text.count("shared with earlier programs") == 2
 
@@ -448,56 +335,3 @@ def test_the_same_bytes_each_time(folder, package, tmp_path):
     for name in ("prefill.pt2", "decode.pt2"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     assert packed(tmp_path, "prefill.pt2", "decode.pt2").read_bytes() == package.read_bytes()
-
-
-# Programs that have nothing to do with each other, next to each other in the zoo: one package runs each as its own package does.
-def zoo_pairs():
-    import zoo
-
-    names = [name for name in zoo.programs() if zoo.is_made(name)]
-    groups = names[:: max(1, len(names) // 24)]
-    return list(zip(groups[::2], groups[1::2]))
-
-
-@pytest.mark.parametrize("pair", zoo_pairs(), ids="+".join)
-def test_pairs_of_the_zoo(pair, tmp_path):
-    import zoo
-
-    files = []
-    for place, name in zip(("first", "second"), pair):
-        meta = harness.zoo_meta(zoo.folder_of(name))
-        files.append(f"{place}={zoo.folder_of(name) / (name + '.' + zoo.forms(name)[0] + '.pt2')}")
-    package = tmp_path / "pair.coil.pt2"
-    harness.coil_ok("compile", *files, "-q", "-O", "1", "-o", package)
-    for place, name in zip(("first", "second"), pair):
-        folder = zoo.folder_of(name)
-        meta = harness.zoo_meta(folder)
-        tag = next(iter(meta["sets"]))
-        harness.coil_ok("run", package, "--program", place, "--input", folder / f"{tag}.npz", "--output", tmp_path / "out.npz")
-        for found, want in zip(harness.load_outputs(tmp_path / "out.npz"), harness.load_expected(folder / f"{tag}.npz"), strict=True):
-            harness.compare([found], [want], meta["tolerance"], name)
-
-
-@pytest.mark.parametrize("prefill", ["dynamic", "static"])
-@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3_text"])
-def test_prefill_and_decode_of_transformers(family, prefill, tmp_path):
-    from transformers.integrations.executorch import TorchExportableModuleWithStaticCache as Exportable
-
-    more = {"qwen3": {"head_dim": 16}, "gemma3_text": {"head_dim": 16, "sliding_window": 16}}.get(family, {})
-    model = small_decoders.decoder(family, tie_word_embeddings=True, **more)
-
-    def export(count, n=None):
-        example = {"input_ids": torch.zeros(1, count, dtype=torch.int64), "cache_position": torch.arange(count)}
-        shapes = {"input_ids": {1: n}, "cache_position": {0: n}} if n is not None else None
-        return torch.export.export(Exportable(model), (), example, dynamic_shapes=shapes, strict=False)
-
-    n = torch.export.Dim("n", min=2, max=63)
-    whole = coil.compile(export(5, torch.export.Dim("n", min=1, max=63)))
-    both = coil.compile({"prefill": export(4) if prefill == "static" else export(5, n), "decode": export(1)})
-    assert both.report["shared_bytes"] > 0.9 * sum(p.numel() * 4 for p in model.parameters()), "weights that are stored twice"
-    prompt, count = [3, 1, 4, 1, 5, 9, 2, 6, 5], 40
-    generator = coil.llm.Generator(both)
-    assert len(generator._generator.programs) == 2
-    found = generator.generate(prompt, count)
-    assert found == coil.llm.Generator(whole).generate(prompt, count)
-    assert found == small_decoders.greedy(Exportable(model), prompt, count)

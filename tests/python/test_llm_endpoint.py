@@ -1,0 +1,96 @@
+"""The HTTP endpoint of coil.llm (`coil.llm.serve`): completions, chats, errors, nonsense, many clients at once."""
+
+import http.client
+import json
+import threading
+
+import pytest
+
+import coil
+import coil.llm
+import tiny_decoder
+from coil.llm.serve import make_server
+from tiny_decoder import CONTEXT, PROMPT, greedy, tiny
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    package = tiny_decoder.package_of(tmp_path_factory.mktemp("decoder"))
+    running = make_server(coil.llm.Generator(package, tokenizer="bytes"), port=0, name="tiny")
+    thread = threading.Thread(target=running.serve_forever, daemon=True)
+    thread.start()
+    yield running.server_address[1]
+    running.shutdown()
+    running.server_close()
+
+
+def post(port, path, body, raw=None):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("POST", path, raw if raw is not None else json.dumps(body), {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def events(content):
+    lines = [line[6:] for line in content.decode().split("\n\n") if line]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def test_endpoint_completes(server):
+    want = coil.llm.Bytes().decode(greedy(tiny(), PROMPT, 8))
+    body = {"model": "tiny", "prompt": "Hello", "max_tokens": 8, "temperature": 0}
+    status, content = post(server, "/v1/completions", body)
+    answer = json.loads(content)
+    assert status == 200 and answer["choices"][0]["text"] == want and answer["choices"][0]["finish_reason"] == "length"
+    assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 8, "total_tokens": 13} and answer["object"] == "text_completion"
+    status, content = post(server, "/v1/completions", {**body, "prompt": PROMPT, "stream": True, "stream_options": {"include_usage": True}})
+    parts = events(content)
+    assert status == 200 and "".join(p["choices"][0]["text"] for p in parts if p["choices"]) == want
+    assert parts[-1]["usage"]["completion_tokens"] == 8 and parts[-2]["choices"][0]["finish_reason"] == "length"
+    # A longer prompt goes on from what is kept, with the same result.
+    status, content = post(server, "/v1/completions", {**body, "prompt": PROMPT + greedy(tiny(), PROMPT, 8) + [66], "max_tokens": 4})
+    assert json.loads(content)["choices"][0]["text"] == coil.llm.Bytes().decode(greedy(tiny(), PROMPT + greedy(tiny(), PROMPT, 8) + [66], 4))
+
+
+def test_endpoint_chats(server):
+    body = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 3, "temperature": 0}
+    status, content = post(server, "/v1/chat/completions", body)
+    message = json.loads(content)["choices"][0]["message"]
+    assert status == 200 and message["role"] == "assistant" and message["content"]
+    status, content = post(server, "/v1/chat/completions", {**body, "stream": True})
+    assert "".join(p["choices"][0]["delta"].get("content", "") for p in events(content)) == message["content"]
+
+
+def test_endpoint_lists_models(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server, timeout=60)
+    connection.request("GET", "/v1/models")
+    assert [m["id"] for m in json.loads(connection.getresponse().read())["data"]] == ["tiny"]
+
+
+@pytest.mark.parametrize("body", [{}, {"prompt": ""}, {"prompt": "a", "temperature": "x"}, {"prompt": "a", "max_tokens": 0}, {"prompt": "a", "n": 2}, {"prompt": [300]},
+                                  {"prompt": "a", "stop": 5}, {"prompt": "a", "logit_bias": [1]}, {"prompt": "a", "model": "other"}, {"prompt": "a" * (CONTEXT + 9)}, {"prompt": {"a": 1}}])
+def test_endpoint_refuses(server, body):
+    status, content = post(server, "/v1/completions", body)
+    assert status == 400 and json.loads(content)["error"]["message"]
+
+
+def test_endpoint_survives_nonsense(server):
+    for raw in ("{", "[" * 100000, "5", b"\xff\xfe"):
+        assert post(server, "/v1/completions", None, raw)[0] == 400
+    assert post(server, "/v1/nothing", {"prompt": "a"})[0] == 404
+    assert post(server, "/v1/completions", {"prompt": "a", "max_tokens": 1})[0] == 200
+
+
+def test_endpoint_serves_many_at_once(server):
+    results = {}
+
+    def ask(k):
+        results[k] = json.loads(post(server, "/v1/completions", {"prompt": [k, k + 1, 65], "max_tokens": 10, "temperature": 0})[1])["choices"][0]["text"]
+
+    threads = [threading.Thread(target=ask, args=(k,)) for k in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert results == {k: coil.llm.Bytes().decode(greedy(tiny(), [k, k + 1, 65], 10)) for k in range(8)}
