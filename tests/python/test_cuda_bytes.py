@@ -186,3 +186,20 @@ def test_real_compiler_takes_the_kernels(sm, tmp_path):
     module = Net(192, 50, 21, bits=4, group=32, zeros=True)
     model = export(module, torch.randn(5, 192), tmp_path / "m.pt2")
     harness.coil_ok("compile", model, "--target", f"cuda:sm_{sm}", "--activations", "int8", "-o", tmp_path / "m.coil.pt2")
+
+
+@pytest.mark.parametrize("kind,lines", [("Q4_0", "gemm_b_lines_4bit"), ("Q4_K", "gemm_b_lines_4bit"), ("Q6_K", "in groups of 16"), ("Q8_0", "in groups of 32")])
+def test_gguf_files_keep_their_numbers(kind, lines, tmp_path, monkeypatch):
+    """Every product of an imported model, prompts' and single tokens', is one of bytes."""
+    gguf = pytest.importorskip("gguf")
+    del gguf
+    import test_gguf
+
+    monkeypatch.setenv("COIL_TORCH", os.sys.executable)
+    test_gguf.write(tmp_path / "m.gguf", kind, "llama", False)
+    env = {**os.environ, "COIL_NVRTC": str(emulated_cuda.made_tools() / "libnvrtc.so"), "COIL_DUMP": str(tmp_path / "dump")}
+    harness.coil("import-gguf", tmp_path / "m.gguf", "-o", tmp_path / "m.coil.pt2", "--activations", "int8", "--target", "cuda:sm_90", env=env)
+    plans = [p.read_text() for p in (tmp_path / "dump").rglob("*_plan_cuda*.txt")]
+    assert len(plans) == 2
+    for plan in plans:
+        assert plan.count("in groups of") == 15 and lines in plan
