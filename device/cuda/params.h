@@ -23,6 +23,21 @@ struct CudaGemm {
                                   // each), where neighbours are not multiples of 32 bytes apart
 };
 
+// As CudaGemm with one batch, of numbers: a i8, b lines of 8-bit or 4-bit numbers along k (bytes.h), `b_line` bytes apart, one a column. Scales and zero points
+// of group g in column j at scale + g*scale_group + j*scale_col; null: 1 and 0.
+struct CudaBytes {
+  long long m, n, k;
+  const void* a;
+  long long a_row, a_col;
+  const void* b;
+  long long b_line;
+  const void* scale;
+  long long scale_group, scale_col;
+  const void* zero;
+  long long zero_group, zero_col;
+  void* scratch;  // not used
+};
+
 // Products of the same rows of a [m, k]: of each set the columns of one weight [n, k], or those of two side by side. A tile has two halves of 8 columns, or
 // one.
 struct CudaJoined {

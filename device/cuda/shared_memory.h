@@ -49,6 +49,11 @@ CD_CONTRACT gemm_simt_shared(long long size, long long bm, long long bn, long lo
 CD_CONTRACT gemm_mma_shared(long long size, long long bm, long long bn, long long bk, long long stages) {
   return larger_bytes(size * stages * bk * (bm + bn), 4 * bm * bn);
 }
+// Of bytes: stages of 64 numbers of both operands with 16 bytes behind each line, then the tile in 4 bytes.
+enum : int { kByteLineA = 64 + 16 };
+CD_CONTRACT byte_tiles_shared(long long bits, long long bm, long long bn, long long stages) {
+  return larger_bytes(stages * (bm * kByteLineA + bn * (8 * bits + 16)), 4 * bm * bn);
+}
 // Columns of b that a block of wgmma's kernels loads: those that are contiguous come 64 at a time.
 CD_CONTRACT wgmma_columns(long long bn, bool b_k) { return b_k ? bn : rounded_bytes(bn, 64); }
 // Two barriers a stage; with rows in classes four.

@@ -44,6 +44,8 @@ uint64_t packed_size(const KernelPlan& plan, const PlanConstant& c) {
     case PlanConstant::Packing::gemm_b_quads: return static_cast<uint64_t>(templates::packed_quads_bytes(c.k, c.n, 8));
     case PlanConstant::Packing::gemm_b_quads_4bit: return static_cast<uint64_t>(templates::packed_quads_bytes(c.k, c.n, 4));
     case PlanConstant::Packing::gemm_b_integer: return static_cast<uint64_t>(templates::packed_integer_b_bytes(c.k, c.n));
+    case PlanConstant::Packing::gemm_b_lines: return static_cast<uint64_t>(templates::packed_lines_bytes(c.k, c.n, 8 * byte_size(d.dtype)));
+    case PlanConstant::Packing::gemm_b_lines_4bit: return static_cast<uint64_t>(templates::packed_lines_bytes(c.k, c.n, 4));
     case PlanConstant::Packing::gemm_b:
     case PlanConstant::Packing::gemm_b_pairs: return static_cast<uint64_t>(c.batch * templates::packed_gemm_b_elements(c.k, c.n, bytes)) * bytes;
     case PlanConstant::Packing::conv_weight:
@@ -143,6 +145,10 @@ std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& 
     case PlanConstant::Packing::gemm_b_4bit: return take(templates::pack_4bit_b(plain.data() + c.first, c.k, c.n, c.row_stride, c.col_stride));
     case PlanConstant::Packing::gemm_b_quads: return take(templates::pack_quads_b(plain.data() + c.first, 8, c.k, c.n, c.row_stride, c.col_stride));
     case PlanConstant::Packing::gemm_b_quads_4bit: return take(templates::pack_quads_b(plain.data() + c.first, 4, c.k, c.n, c.row_stride, c.col_stride));
+    case PlanConstant::Packing::gemm_b_lines:
+      return take(
+          templates::pack_lines_b(plain.data() + c.first * static_cast<int64_t>(item), 8 * static_cast<int64_t>(item), c.k, c.n, c.row_stride, c.col_stride));
+    case PlanConstant::Packing::gemm_b_lines_4bit: return take(templates::pack_lines_b(plain.data() + c.first, 4, c.k, c.n, c.row_stride, c.col_stride));
     case PlanConstant::Packing::gemm_b_integer: return take(templates::pack_integer_b(plain.data() + c.first, c.k, c.n, c.row_stride, c.col_stride));
     case PlanConstant::Packing::gemm_b:
     case PlanConstant::Packing::gemm_b_pairs: break;

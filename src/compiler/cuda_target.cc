@@ -29,7 +29,9 @@ class CudaTarget final : public Target {
             .any_order = !options.deterministic,
             .part_bytes = cd::kPartBytes,
             .channel_vector = 8,
-            .quantised_products = false,
+            .quantised_products = true,
+            .signed_rows_only = true,
+            .int8_activations = options.int8_activations,
             .nan_rows = false,
             .split_columns = false,
             .int4_block = options.int4_block};

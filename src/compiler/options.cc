@@ -210,10 +210,6 @@ Result<CompileOptions> compile_options(const CompileSettings& settings) {
   if (settings.activations != "float" && settings.activations != "int8")
     return bad(fmt::format("activations are '{}', expected float or int8", settings.activations));
   options.int8_activations = settings.activations == "int8";
-  for (const TargetChoice& choice : options.targets) {
-    if (options.int8_activations && !choice.target->lowering(options).int8_activations)
-      return bad(fmt::format("activations in int8 are for processors, not for {}", choice.target->names.label), "leave out --activations, or that target");
-  }
   options.int4_block = int4_block();
   TRY_STATUS(read_tuning(settings, options));
   TRY(options.cache, cache::Cache::from_env());

@@ -33,7 +33,9 @@ const Pointwise* DequantisedFinder::pointwise(BufferId id) const {
 bool DequantisedFinder::keeps_value(Expr body, DType stored) const {
   if (body->kind == ExprKind::load && program_.buffer(BufferId(body->id)).dtype == stored) return true;
   if (body->is_op(ScalarOp::cast) && is_quantised(body->args[0])) return true;
-  return through_rounding_ && (body->is_op(ScalarOp::mul) || body->is_op(ScalarOp::sub)) && dequantised(body).has_value();
+  if (!through_rounding_) return false;
+  const Expr value = head(body);  // a conversion of what was computed elsewhere is rounding too
+  return (value->is_op(ScalarOp::mul) || value->is_op(ScalarOp::sub)) && dequantised(value).has_value();
 }
 
 // e with what it loads from elementwise results in its place, unless storing them changed the value.

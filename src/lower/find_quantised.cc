@@ -13,12 +13,13 @@ namespace {
 
 constexpr int64_t kMostK = 32768;            // no sum leaves int32
 constexpr int64_t kMostDepthwiseTaps = 512;  // nor float32's integers, in which those may be summed
+constexpr int64_t kLineGroup = 16;           // rows of k of a group are multiples of that where kernels read lines of numbers (device/cuda/bytes.h)
 constexpr int64_t kLeastByteGroup = 16;      // rows of k of a group whose sums of bytes are worth making apart (COIL_LEAST_BYTE_GROUP)
 
 class Finder {
  public:
-  Finder(LoopProgram& program, bool int8_activations)
-      : program_(program), pool_(*program.pool), find_(program), find_weight_(program, true), rows_(program, before_), int8_activations_(int8_activations) {}
+  Finder(LoopProgram& program, const QuantisedForms& forms)
+      : program_(program), pool_(*program.pool), find_(program), find_weight_(program, true), rows_(program, before_), forms_(forms) {}
 
   void run() {
     std::vector<Loop> result;
@@ -27,7 +28,7 @@ class Finder {
       Loop changed = loop;
       if (const Gemm* gemm = std::get_if<Gemm>(&loop.def)) changed = product(loop, *gemm);
       if (const Reduction* sum = std::get_if<Reduction>(&loop.def)) changed = sum_of_products(loop, *sum);
-      if (const Conv2d* conv = std::get_if<Conv2d>(&loop.def)) changed = convolution(loop, *conv);
+      if (const Conv2d* conv = std::get_if<Conv2d>(&loop.def); conv && !forms_.signed_rows_only) changed = convolution(loop, *conv);
       for (Loop& l : before_) result.push_back(std::move(l));
       result.push_back(std::move(changed));
     }
@@ -107,11 +108,12 @@ class Finder {
     for (Expr e : {b->zero, b->scale}) {
       if (e && (mentions(e, 0, n_var) || !find_.is_fixed(e))) return loop;
     }
+    const int64_t group = shared_group(*b, k_var, k);
+    if (forms_.signed_rows_only && (group < 1 || (group != k && group % kLineGroup != 0) || group > kMostK)) return loop;
     const std::optional<Dequantised> a = bytes_of_a(loop, g, rounded, sizes);
+    if (forms_.signed_rows_only && (!a || program_.buffer(a->q.buffer).dtype != DType::i8)) return loop;
     if (a && is_exact(*b, *a, k_var, k)) return integer_product(loop, g, *b, *a);
-    const int64_t scale_group = group_of(b->scale, k_var, k), zero_group = group_of(b->zero, k_var, k);
-    const int64_t group = std::min(scale_group, zero_group);
-    if (group < 1 || scale_group % group != 0 || zero_group % group != 0) return loop;
+    if (group < 1) return loop;
     Gemm::Quantised quantised;
     quantised.group = group;
     const std::vector<Expr> shape{pool_.index(k / group), pool_.index(n)};
@@ -126,6 +128,12 @@ class Finder {
     return scaled_product(loop, std::move(changed), DType::f32, *b, *a);
   }
 
+  // How many rows of k share the weight's scale and zero point; 0: groups of the one do not divide those of the other, or there are none.
+  int64_t shared_group(const Dequantised& b, int32_t k_var, int64_t k) const {
+    const int64_t scale_group = group_of(b.scale, k_var, k), zero_group = group_of(b.zero, k_var, k), group = std::min(scale_group, zero_group);
+    return group < 1 || scale_group % group != 0 || zero_group % group != 0 ? 0 : group;
+  }
+
   // What a is dequantised from, a scale and zero point for each row, or is quantised to; nothing: it is multiplied as floats.
   std::optional<Dequantised> bytes_of_a(const Loop& loop, const Gemm& g, bool rounded, const std::vector<Expr>& sizes) {
     const auto n_var = static_cast<int32_t>(g.m.size()), k_var = n_var + 1;
@@ -136,7 +144,7 @@ class Finder {
         return a;
       }
     }
-    if (!int8_activations_) return std::nullopt;
+    if (!forms_.int8_activations) return std::nullopt;
     return rows_.rows(loop, g);
   }
 
@@ -171,7 +179,7 @@ class Finder {
       if (!a || !b) return loop;
       const Operand weight{BufferId(b->id), {b->args.begin(), b->args.end()}};
       if (!is_whole_weight(weight, n_var, k_var, out.sizes.back()->as_int(), sum.domain[0]->as_int()) || mentions(a, n_var, k_var)) continue;
-      if (!is_plain(a)) continue;
+      if (!is_plain(a) || (forms_.signed_rows_only && program_.buffer(BufferId(a->id)).dtype != DType::i8)) continue;
       Gemm g;
       g.m.assign(out.sizes.begin(), out.sizes.end() - 1);
       g.n = {out.sizes.back()};
@@ -317,13 +325,13 @@ class Finder {
   DequantisedFinder find_, find_weight_;  // the latter: of a weight, past roundings
   std::vector<Loop> before_;
   RowQuantiser rows_;
-  bool int8_activations_;
+  QuantisedForms forms_;
 };
 
 }  // namespace
 
-LoopProgram find_quantised(LoopProgram program, bool int8_activations) {
-  Finder(program, int8_activations).run();
+LoopProgram find_quantised(LoopProgram program, const QuantisedForms& forms) {
+  Finder(program, forms).run();
   return program;
 }
 

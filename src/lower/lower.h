@@ -22,6 +22,7 @@ struct LowerOptions {
   int64_t part_bytes = 0;      // of the rows that a block of the target sums up in order (row_sums.h); 0: it has no such kernel
   int64_t channel_vector = 0;  // 16-bit channels that the target's convolutions load at once (convolution_forms.h); 0: any number is the same to it
   bool quantised_products = false;  // products of quantised matrices as such (find_quantised.h); the target's templates know them
+  bool signed_rows_only = false;    // ... but only of rows in int8 with matrices, neither convolutions nor floats beside a quantised weight
   bool int8_activations = false;    // ... and floats beside quantised weights are quantised too
   bool nan_rows = false;            // the target's attention gives NaN for rows that see nothing where asked to, as a plain softmax does
   bool split_columns = false;       // demanded_ranges.h: a product whose readers want different rows of different columns becomes two

@@ -17,7 +17,7 @@ constexpr LoopPass kPasses[] = {
     // Weights that were packed in another way become what the next pass knows.
     {"fold_bytes", has_quantised_products, [](LoopProgram p, const LowerOptions&) { return fold_constants(std::move(p), Fold::bytes); }, false},
     {"find_quantised", has_quantised_products,
-     [](LoopProgram p, const LowerOptions& t) -> Result<LoopProgram> { return find_quantised(std::move(p), t.int8_activations); }, true},
+     [](LoopProgram p, const LowerOptions& t) -> Result<LoopProgram> { return find_quantised(std::move(p), {t.int8_activations, t.signed_rows_only}); }, true},
     // After those that read what constants are made of.
     {"fold_constants", nullptr, [](LoopProgram p, const LowerOptions&) { return fold_constants(std::move(p)); }, true},
     {"merge_equal", nullptr, [](LoopProgram p, const LowerOptions&) -> Result<LoopProgram> { return merge_equal(std::move(p)); }, false},

@@ -191,6 +191,8 @@ struct PlanConstant {
     gemm_b_integer,
     gemm_b_quads,
     gemm_b_quads_4bit,
+    gemm_b_lines,
+    gemm_b_lines_4bit,
     conv_weight,
     conv_weight_pairs,
     conv_weight_integer,

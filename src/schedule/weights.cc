@@ -34,7 +34,7 @@ bool WeightPacker::is_paired(const TemplateKernel& k, const Gemm& g, const PlanC
 bool WeightPacker::pack_gemm_weight(TemplateKernel& k, const Gemm& g) {
   const BufferInfo source = program_.buffer(k.operands[1].buffer);
   if (source.kind != BufferInfo::Kind::constant) return false;
-  if (!target_.packs_constant_weights) return pad_lines(k, g);
+  if (!target_.packs_constant_weights && !is_int(source.dtype)) return pad_lines(k, g);
   const Expr offset = k.operands[1].offset;
   const int n0 = static_cast<int>(g.batch.size() + g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
   const auto batch = merged_stride(offset, 0, g.batch), cols = merged_stride(offset, n0, g.n), rows = merged_stride(offset, k0, g.k);
@@ -46,9 +46,21 @@ bool WeightPacker::pack_gemm_weight(TemplateKernel& k, const Gemm& g) {
   const Expr base = substitute_vars(offset, std::vector<Expr>(static_cast<size_t>(k0) + g.k.size(), pool().index(0)));
   if (g.batch.empty()) c.batch_stride = 0;
   if (!fixed(base, c.first)) return false;  // another slice of the weight in each call: packed at run time
+  if (!target_.packs_constant_weights) return pack_lines(k, c);
   c.packing = product_packing(g, source, program_.buffer(k.operands[0].buffer).dtype);
   if (c.packing == PlanConstant::Packing::gemm_b && is_paired(k, g, c)) c.packing = PlanConstant::Packing::gemm_b_pairs;
   k.operands[1] = {packed_buffer(k.operands[1].buffer, c), pool().index(0)};
+  return true;
+}
+
+// Numbers of 8 or 4 bits, a line for each column; those that lie so already stay where they are, for lookups of a table too.
+bool WeightPacker::pack_lines(TemplateKernel& k, PlanConstant c) {
+  constexpr int64_t kPiece = 32;  // numbers of which a line has whole pieces
+  using Packing = PlanConstant::Packing;
+  const BufferInfo& source = program_.buffer(k.operands[1].buffer);
+  c.packing = has_4_bits(source.data.bytes) ? Packing::gemm_b_lines_4bit : Packing::gemm_b_lines;
+  const bool as_it_is = c.packing == Packing::gemm_b_lines && c.row_stride == 1 && c.col_stride == c.k && c.k % kPiece == 0 && c.first == 0;
+  if (!as_it_is) k.operands[1] = {packed_buffer(k.operands[1].buffer, c), pool().index(0)};
   return true;
 }
 
@@ -74,7 +86,7 @@ std::shared_ptr<std::vector<uint8_t>> narrowed(std::span<const uint8_t> bytes) {
 BufferId WeightPacker::packed_table(BufferId table) {
   BufferInfo info = program_.buffer(table);
   PlanConstant c;
-  c.packing = PlanConstant::Packing::gemm_b;
+  c.packing = target_.packs_constant_weights ? PlanConstant::Packing::gemm_b : PlanConstant::Packing::gemm_b_lines;
   c.k = info.sizes[0]->as_int(), c.n = info.sizes[1]->as_int();
   c.row_stride = c.n, c.col_stride = 1;
   const auto dense = contiguous_strides(pool(), info.sizes);

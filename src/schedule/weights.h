@@ -21,7 +21,7 @@ class WeightPacker {
 
   // A constant b as the target wants it: operand 1 of the kernel, which is b as the program has it, then names the packed buffer. False: it stays as it is.
   bool pack_gemm_weight(TemplateKernel& kernel, const Gemm& gemm);
-  // Scales or zero points of a product's groups, a constant [groups, n] of f32, in panels; in 16 bits where these say the same. A number of 4 bits
+  // Scales or zero points of a product's groups, a constant [groups, n] of f32, in panels, or in lines; in 16 bits where these say the same. A number of 4 bits
   // of a weight has a share of them: of groups of 32 a quarter of a byte in 16 bits.
   BufferId packed_table(BufferId table);
   // The weight as the kernel's next operand: a constant one packed, also in the other ways that choices want; another one over its own coordinates.
@@ -33,6 +33,7 @@ class WeightPacker {
   ExprPool& pool() { return *program_.pool; }
   bool is_paired(const TemplateKernel& k, const Gemm& g, const PlanConstant& c) const;
   bool pad_lines(TemplateKernel& k, const Gemm& g);
+  bool pack_lines(TemplateKernel& k, PlanConstant c);
   BufferId packed_buffer(BufferId source, PlanConstant c);
   BufferId narrow_buffer(BufferId table, DType type, std::shared_ptr<std::vector<uint8_t>> bytes);
 

@@ -90,6 +90,18 @@ enum class GroupedTiles : uint8_t { that_have_run, all };
 // In order of preference; never empty. The kernels take the flag and the number of a generated kernel's `a` as well.
 std::vector<CudaVariant> cuda_grouped_variants(const CudaGroupedFacts& facts, int sm, GroupedTiles taken = GroupedTiles::that_have_run);
 
+// A product of bytes (CudaBytes of device/cuda/params.h): what its kernels are made for.
+struct CudaByteFacts {
+  Expr m;
+  int64_t n = 0, k = 0;
+  int64_t bits = 8;                  // of a weight's number
+  int64_t group = 0;                 // rows of k that share a scale and a zero point; 0: all do
+  std::optional<DType> scale, zero;  // their types, where there are such tables: f32, f16, bf16
+  bool integers = false;             // sums as they are, in int32
+};
+// In order of preference; never empty.
+std::vector<CudaVariant> cuda_byte_variants(const CudaByteFacts& facts, int sm);
+
 struct CudaConvFacts {
   DType dtype = DType::f32;  // f32, f64, bf16, f16
   bool tf32 = false;         // as for products

@@ -125,6 +125,29 @@ std::vector<std::byte> pack_quads_b(const void* b, int64_t bits, int64_t k, int6
   return packed;
 }
 
+static int64_t line_numbers(int64_t k, int64_t bits) { return bits > 8 ? k : line_bytes(k, 8); }
+
+int64_t packed_lines_bytes(int64_t k, int64_t n, int64_t bits) { return n * line_numbers(k, bits) * bits / 8; }
+
+std::vector<std::byte> pack_lines_b(const void* b, int64_t bits, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride) {
+  const auto* from = static_cast<const std::byte*>(b);
+  std::vector<std::byte> packed(static_cast<size_t>(packed_lines_bytes(k, n, bits)));
+  const int64_t item = std::max<int64_t>(bits / 8, 1), line = line_numbers(k, bits) * bits / 8;
+  for (int64_t col = 0; col < n; col++) {
+    std::byte* to = packed.data() + col * line;
+    for (int64_t row = 0; row < k; row++) {
+      const std::byte* element = from + (row * row_stride + col * col_stride) * item;
+      if (bits == 4) {
+        const std::byte number = *element & std::byte{0x0f};
+        to[row / 32 * 16 + row % 16] |= row % 32 < 16 ? number : number << 4;
+      } else {
+        std::memcpy(to + row * item, element, static_cast<size_t>(item));
+      }
+    }
+  }
+  return packed;
+}
+
 std::vector<std::byte> pack_integer_conv_weight(const void* weight, int64_t oc, int64_t ic_per_group, int64_t kh, int64_t kw, int64_t groups) {
   const auto* from = static_cast<const int8_t*>(weight);
   const int64_t taps = kh * kw, k = taps * ic_per_group, oc_per_group = oc / groups, group_bytes = packed_integer_b_bytes(k, oc_per_group);

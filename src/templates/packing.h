@@ -34,6 +34,12 @@ std::vector<std::byte> pack_integer_b(const void* b, int64_t k, int64_t n, int64
 int64_t packed_quads_bytes(int64_t k, int64_t n, int64_t bits);
 std::vector<std::byte> pack_quads_b(const void* b, int64_t bits, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride);
 
+// A line for each column, as device/cuda/bytes.h reads them: int8 numbers, or those in [-8, 7] in half the bytes, of whole pieces of 32 numbers, zeros behind
+// the last one. Elements of 16 and 32 bits (tables of scales and zero points) are lines without room behind them.
+inline int64_t line_bytes(int64_t k, int64_t bits) { return (k + 31) / 32 * 32 * bits / 8; }  // of numbers
+int64_t packed_lines_bytes(int64_t k, int64_t n, int64_t bits);
+std::vector<std::byte> pack_lines_b(const void* b, int64_t bits, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride);
+
 // A convolution's weight, dense [oc][ic / groups][kh][kw] as PyTorch stores it: per group panels
 // [ceil(oc_g/32)][kh * kw * ic_g][32], zero padded. oc must be a multiple of groups; ic_per_group is weight.size(1).
 std::vector<std::byte> pack_conv_weight(const void* weight, size_t element_bytes, int64_t oc, int64_t ic_per_group, int64_t kh, int64_t kw, int64_t groups);

@@ -333,6 +333,32 @@ inline void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float& c0, float&
   mma([](u32 a, u32 b) { return tf32_value(a) * tf32_value(b); }, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1);
 }
 
+inline int product_of_bytes(u32 a, u32 b) {
+  int sum = 0;
+  for (int i = 0; i < 32; i += 8) sum += (int)(signed char)(a >> i) * (int)(signed char)(b >> i);
+  return sum;
+}
+inline void dp4a_s32_s32(int& to, u32 a, u32 b, int sum) { to = product_of_bytes(a, b) + sum; }
+// Four bytes for a pair; of 32 along k in two halves, of 16 in one.
+inline void mma_bytes(int& c0, int& c1, int& c2, int& c3, u32 a0, u32 a1, u32 b0) {
+  const int lane = (int)(threadIdx.x % 32), g = lane / 4, t = lane % 4;
+  int* const c[4] = {&c0, &c1, &c2, &c3};
+  for (int k = 0; k < 4; ++k) {
+    const u32 a[2] = {emulated_shuffle(~0u, a0, g * 4 + k), emulated_shuffle(~0u, a1, g * 4 + k)};
+    for (int column = 0; column < 2; ++column) {
+      const u32 b = emulated_shuffle(~0u, b0, (2 * t + column) * 4 + k);
+      for (int row = 0; row < 2; ++row) *c[row * 2 + column] += product_of_bytes(a[row], b);
+    }
+  }
+}
+inline void mma_sync_aligned_m16n8k16_row_col_s32_s8_s8_s32(int& c0, int& c1, int& c2, int& c3, u32 a0, u32 a1, u32 b0) {
+  mma_bytes(c0, c1, c2, c3, a0, a1, b0);
+}
+inline void mma_sync_aligned_m16n8k32_row_col_s32_s8_s8_s32(int& c0, int& c1, int& c2, int& c3, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  mma_bytes(c0, c1, c2, c3, a0, a1, b0);
+  mma_bytes(c0, c1, c2, c3, a2, a3, b1);
+}
+
 }  // namespace ptx
 
 // ---- What the driver finds in the shared object

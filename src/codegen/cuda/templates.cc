@@ -122,7 +122,8 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k, const 
   c.vars[2] = "col";
   const std::string early = straight && ahead > 0 ? ahead_members(c, stmts, written, width, ahead) : "";
   KernelText t = finish(c, "");
-  const char* type = dtype == DType::f64 ? "double" : "float";
+  const auto* gemm = std::get_if<Gemm>(&k.def);
+  const char* type = dtype == DType::f64 ? "double" : gemm && !gemm->quantised && is_int(dtype) ? "int" : "float";
   const std::string frame = pointers(c, written);
   if (narrow == 1) columns = "    constexpr int v = 0;\n" + columns;
   const auto elements = [&](const auto& count) {

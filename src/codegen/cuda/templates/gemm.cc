@@ -78,25 +78,32 @@ void product_params(Params& p, const TemplateUse& use, const CudaGemmFacts& f) {
   p.set("split", std::string("1"));
 }
 
-std::string problem(const TemplateUse& use, const Gemm& def) { return product_problem(gemm_facts(use.plan, use.kernel, def)); }
+// Of bytes there is nothing to choose.
+std::string problem(const TemplateUse& use, const Gemm& def) { return is_of_bytes(use) ? "" : product_problem(gemm_facts(use.plan, use.kernel, def)); }
 
 Expr key(const TemplateUse& use, const Gemm& def) { return product(use.pool(), def.batch) * product(use.pool(), def.m); }
 
 std::vector<CudaVariant> variants(const TemplateUse& use, const Gemm& def, int sm, bool libraries) {
+  if (is_of_bytes(use)) return templates::cuda_byte_variants(byte_facts(use, def), sm);
   return product_variants(gemm_facts(use.plan, use.kernel, def), sm, libraries);
 }
 
 std::optional<CudaVariant> variant(const TemplateUse& use, const Gemm& def, int sm, const CudaWay& way) {
+  if (is_of_bytes(use)) return std::nullopt;
   return product_variant(gemm_facts(use.plan, use.kernel, def), sm, way);
 }
 
 std::vector<CudaCandidate> ranked(const TemplateUse& use, const Gemm& def, int sm, const SizeOf& sizes) {
+  if (is_of_bytes(use)) return {};
   return templates::cuda_gemm_candidates(gemm_facts(use.plan, use.kernel, def), sm, sizes);
 }
 
-const char* params_type(const TemplateUse&, const Gemm&) { return "CudaGemm"; }
+const char* params_type(const TemplateUse& use, const Gemm&) { return is_of_bytes(use) ? "CudaBytes" : "CudaGemm"; }
 
-void fill_params(Params& p, const TemplateUse& use, const Gemm& def) { product_params(p, use, gemm_facts(use.plan, use.kernel, def)); }
+void fill_params(Params& p, const TemplateUse& use, const Gemm& def) {
+  if (is_of_bytes(use)) return byte_params(p, use, def);
+  product_params(p, use, gemm_facts(use.plan, use.kernel, def));
+}
 
 KernelHint hint(const TemplateUse& use, const Gemm& g) {
   const auto& [plan, t] = use;

@@ -7,4 +7,10 @@ namespace coil::cuda {
 
 templates::CudaGemmFacts gemm_facts(const KernelPlan& plan, const TemplateKernel& kernel, const Gemm& def);
 
+// --- products of bytes (byte_product.cc)
+
+bool is_of_bytes(const TemplateUse& use);
+templates::CudaByteFacts byte_facts(const TemplateUse& use, const Gemm& def);
+void byte_params(Params& params, const TemplateUse& use, const Gemm& def);
+
 }  // namespace coil::cuda

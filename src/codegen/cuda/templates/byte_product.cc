@@ -1,0 +1,79 @@
+// Products of bytes: of rows in int8 with a constant weight of 8-bit or 4-bit numbers.
+#include <fmt/format.h>
+
+#include "codegen/cuda/templates/gemm.h"
+#include "schedule/schedule.h"
+#include "templates/packing.h"
+
+namespace coil::cuda {
+namespace {
+
+using Packing = PlanConstant::Packing;
+
+struct Table {
+  const PlanOperand* operand = nullptr;
+  Expr group, column;  // how far it moves with each
+};
+
+struct Tables {
+  Table scale, zero;
+};
+
+const PlanConstant* constant_of(const TemplateUse& use, size_t operand) {
+  const Placement& p = use.plan.buffer(use.kernel.operands[operand].buffer).placement;
+  return p.kind == Placement::Kind::constant ? &use.plan.constants[static_cast<size_t>(p.index)] : nullptr;
+}
+
+Tables tables_of(const TemplateUse& use, const Gemm& g) {
+  Tables found;
+  if (!g.quantised) return found;
+  ExprPool& pool = use.pool();
+  size_t next = 2;
+  for (const auto& [id, table] : {std::pair(g.quantised->scale, &found.scale), std::pair(g.quantised->zero, &found.zero)}) {
+    if (!id.valid()) continue;
+    const PlanConstant* packed = constant_of(use, next);
+    const bool lines = packed && packed->packing == Packing::gemm_b_lines;
+    const Expr groups = pool.index(product(pool, g.k)->as_int() / g.quantised->group), columns = product(pool, g.n), one = pool.index(1);
+    *table = {&use.kernel.operands[next++], lines ? one : columns, lines ? groups : one};
+  }
+  return found;
+}
+
+}  // namespace
+
+bool is_of_bytes(const TemplateUse& use) { return is_int(use.dtype(1)); }
+
+templates::CudaByteFacts byte_facts(const TemplateUse& use, const Gemm& g) {
+  ExprPool& pool = use.pool();
+  const Tables tables = tables_of(use, g);
+  const auto type = [&](const Table& t) { return t.operand ? std::optional(use.plan.buffer(t.operand->buffer).info.dtype) : std::nullopt; };
+  const PlanConstant* weight = constant_of(use, 1);
+  templates::CudaByteFacts f;
+  f.m = product(pool, g.m), f.n = product(pool, g.n)->as_int(), f.k = product(pool, g.k)->as_int();
+  f.bits = weight && weight->packing == Packing::gemm_b_lines_4bit ? 4 : 8;  // (one that stays as it is has no place yet)
+  f.group = g.quantised && g.quantised->group < f.k ? g.quantised->group : 0;
+  f.scale = type(tables.scale), f.zero = type(tables.zero);
+  f.integers = !g.quantised;
+  return f;
+}
+
+void byte_params(Params& p, const TemplateUse& use, const Gemm& g) {
+  const templates::CudaByteFacts f = byte_facts(use, g);
+  const Tables tables = tables_of(use, g);
+  const int m0 = static_cast<int>(g.batch.size()), k0 = m0 + static_cast<int>(g.m.size() + g.n.size());
+  const auto row = merged_stride(use.kernel.operands[0].offset, m0, g.m), col = merged_stride(use.kernel.operands[0].offset, k0, g.k);
+  CHECK(row && col, "rows of bytes that do not merge");
+  p.set("m", f.m), p.set("n", fmt::to_string(f.n)), p.set("k", fmt::to_string(f.k));
+  p.operand("a", use.kernel.operands[0]);
+  // The stride of a single row moves nothing: such that it does not spoil the alignment.
+  p.set("a_row", f.m == use.pool().index(1) ? use.pool().index(0) : *row), p.set("a_col", *col);
+  p.operand("b", use.kernel.operands[1]);
+  p.set("b_line", fmt::to_string(templates::line_bytes(f.k, f.bits)));
+  for (const auto& [name, table] : {std::pair("scale", &tables.scale), std::pair("zero", &tables.zero)}) {
+    if (!table->operand) continue;
+    p.operand(name, *table->operand);
+    p.set(fmt::format("{}_group", name), table->group), p.set(fmt::format("{}_col", name), table->column);
+  }
+}
+
+}  // namespace coil::cuda
