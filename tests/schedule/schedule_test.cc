@@ -34,7 +34,6 @@ class ScheduleTest : public ScheduledProgram {
     EXPECT_TRUE(r.ok());
     return std::move(r).value();
   }
-
 };
 
 TEST_F(ScheduleTest, SoftmaxIsOneKernelOfThreePasses) {
