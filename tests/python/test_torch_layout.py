@@ -64,6 +64,20 @@ class Views(nn.Module):
         return x.flatten(2).transpose(1, 2), x[:, ::2].reshape(x.shape[0], -1), x.mean((2, 3)), x
 
 
+class Slices(nn.Module):
+    """As GhostNet joins two halves and adds to a slice in place, whose gradient is copied into memory that eager lays channels first."""
+
+    def __init__(self):
+        super().__init__()
+        self.cheap = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+
+    def forward(self, x):
+        cheap = self.cheap(x).relu()
+        joined = torch.cat([x, cheap], 1)[:, :16, :, :]
+        joined += torch.cat([cheap, x], 1)
+        return joined
+
+
 def conv(*arguments, **options):
     return nn.Conv2d(*arguments, **options)
 
@@ -75,6 +89,7 @@ NETWORKS = {
     "grouped": lambda: nn.Sequential(conv(3, 16, 3), conv(16, 16, 3, groups=4), nn.ReLU(), conv(16, 8, 1)),
     "transposed": lambda: nn.Sequential(conv(3, 8, 3), nn.ConvTranspose2d(8, 6, 2, stride=2), nn.LeakyReLU(), conv(6, 4, 1)),
     "views": lambda: nn.Sequential(conv(3, 8, 3), Views()),
+    "slices": lambda: nn.Sequential(conv(3, 8, 3), Slices(), nn.ReLU(), conv(16, 4, 3)),
     "upsampled": lambda: nn.Sequential(conv(3, 8, 1), nn.Upsample(scale_factor=2), nn.PixelShuffle(2), conv(2, 4, 3)),
     "pools": lambda: nn.Sequential(conv(3, 12, 1), nn.MaxPool2d(3, 2, 1), nn.MaxPool2d(3, 1, 1, dilation=2), nn.AdaptiveMaxPool2d((4, 3)), conv(12, 4, 1)),
     "volumes": lambda: nn.Sequential(nn.Unflatten(1, (3, 1)), nn.Conv3d(3, 4, (1, 3, 3)), nn.ReLU(), nn.ConvTranspose3d(4, 2, 2)),
@@ -156,6 +171,15 @@ def test_the_same_in_other_strides(name, dtype, size, device):
     assert convolutions and bool(biased) == (device == CPU), "coil adds biases to PyTorch's convolutions, and sums their gradients"
     images = [node for _, node in seen if node.target is aten.permute.default and node.args[1] == [0, 3, 1, 2] and node.args[0].args[0].target in (aten.mm.default, aten.addmm.default)]
     assert bool(images) == (device == CUDA and dtype == torch.bfloat16 and name in ("depthwise", "grouped", "upsampled", "transposed", "pools"))
+
+
+def test_whole_copies_ask_for_no_strides():
+    model = network("slices", torch.float32, (2, 3, 16, 16))
+    seen = []
+    again(model, torch.randn(2, 3, 16, 16, requires_grad=True), backend(seen))
+    values = [(node, node.meta.get("val")) for kind, node in seen if kind == "backward" and node.op == "call_function" and node.target is not aten.new_empty_strided.default]
+    images = [(node, v) for node, v in values if isinstance(v, torch.Tensor) and v.dim() == 4 and v.shape[0] == 2 and v.shape[1] > 3]
+    assert images and all(v.is_contiguous(memory_format=torch.channels_last) or node.target is aten.slice.Tensor for node, v in images)
 
 
 @cases

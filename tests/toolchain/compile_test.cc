@@ -101,9 +101,10 @@ TEST(Compile, DeviceHeadersStandAlone) {
       std::replace(folder.begin(), folder.end(), '-', '_');
       return file.path.starts_with("device/" + folder + "/");
     });
-    // The adapter's and the library caches are compiled with coil, not with models; those for CUDA have their own test (nvrtc_test.cc).
+    // The adapter's, the library caches and what asks the system for memory are compiled with coil, not with models; those for CUDA have their own test
+    // (nvrtc_test.cc).
     const bool elsewhere = file.path.starts_with("device/aoti_") || file.path.starts_with("device/cuda/") || file.path == "device/cuda_plans.h" ||
-                           file.path.starts_with("device/onednn_");
+                           file.path.starts_with("device/onednn_") || file.path == "device/huge_pages.h";
     if (!file.path.ends_with(".h") || part_of_simd || machines_own || elsewhere) continue;
     for (const HostMachine& machine : host_machines()) {
       for (const HostLevel& level : machine.levels) {

@@ -25,6 +25,7 @@ log = logging.getLogger("coil")
 aten = torch.ops.aten
 
 CONVOLUTIONS = {aten.convolution.default: (0, 1), aten.convolution_backward.default: (0, 1, 2)}  # places of images, then of the weight
+_VIEWS = {aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.as_strided.default}
 _GROUPS = {aten.convolution.default: 8, aten.convolution_backward.default: 9}
 _LARGEST_EXACT_DEPTHWISE = 3  # wider ones in exact float32 are slower with the channels last
 
@@ -157,6 +158,8 @@ class _Layout:
     def _propagated(self, node: Node) -> Node:
         if writes_input(node):
             return self.graph.node_copy(node, self._new.__getitem__)
+        if (value := _copied_value(node)) is not None and self._is_moved(value):
+            return self._add(aten.clone.default, (self._new[value],), node)
         if node.target is aten.view.default:
             base, shape = node.args
             try:
@@ -221,6 +224,18 @@ class _Layout:
             made = self.graph.call_function(target, (made, *args), kwargs)
             made.meta.update(origin, val=value)
         return made
+
+
+def _copied_value(node: Node) -> Node | None:
+    """What `node` copies whole, where it asks for other strides and nobody needs those: gradients of slices and of writes in place come through such copies."""
+    if any(user.target in _VIEWS for user in node.users):
+        return None
+    if node.target is aten.clone.default:
+        return node.args[0] if node.kwargs.get("memory_format") is torch.contiguous_format else None  # type: ignore[return-value]
+    if node.target is not aten.copy.default or not isinstance(node.args[1], Node):
+        return None
+    written, value = (n.meta["val"] for n in node.args[:2])  # type: ignore[union-attr]
+    return node.args[1] if written.shape == value.shape and written.dtype == value.dtype and written.device == value.device else None
 
 
 def _same_kind(a: Any, b: Any) -> bool:
