@@ -8,7 +8,8 @@ else()
   set(tool_libraries coil_compiler coil_report)
 endif()
 # What `coil inspect` makes of a package, for a fuzz target too.
-set(inspection_sources ${CMAKE_SOURCE_DIR}/tools/coil/inspect_package.cc ${CMAKE_SOURCE_DIR}/tools/coil/decisions.cc
+set(inspection_sources ${CMAKE_SOURCE_DIR}/tools/coil/inspect_package.cc ${CMAKE_SOURCE_DIR}/tools/coil/inspect_source.cc
+  ${CMAKE_SOURCE_DIR}/tools/coil/decisions.cc
   ${CMAKE_SOURCE_DIR}/tools/coil/archive_kind.cc ${CMAKE_SOURCE_DIR}/tools/coil/shapes.cc ${CMAKE_SOURCE_DIR}/tools/coil/sizes.cc
   ${CMAKE_SOURCE_DIR}/tools/coil/terminal.cc)
 if(tool_sources)
