@@ -164,12 +164,8 @@ int32_t make_output(const Container* c, int32_t i, const int64_t* symbols, Tenso
   const CoilTensorDesc& output = model->outputs[i];
   Tensor* const slot = &outputs[place_of(i)];
   if (!c->shim.aoti_torch_empty_strided(output.ndim, sizes, strides, output.dtype, model->device_type, c->device_index, slot) &&
-      !c->shim.aoti_torch_get_data_ptr(*slot, data)) {
-    int64_t bytes = output.dtype == COIL_FLOAT32 ? 4 : 1;  // results of other types get fewer huge pages
-    for (int32_t d = 0; d < output.ndim; d++) bytes *= sizes[d];
-    if (model->device_type == COIL_CPU) cd::ask_huge_pages(*data, bytes);
+      !c->shim.aoti_torch_get_data_ptr(*slot, data))
     return 0;
-  }
   char list[256] = "";
   for (int32_t d = 0, at = 0; d < output.ndim && at < 200; d++)
     at += snprintf(list + at, sizeof list - static_cast<size_t>(at), d ? ", %lld" : "%lld", static_cast<long long>(sizes[d]));

@@ -13,7 +13,7 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 
 // For memory that is about to be written for the first time. Only whole pages inside of it are asked for, so that it does not take more than `bytes`. Any
 // address; any thread.
-inline void ask_huge_pages(void* data, int64_t bytes) {
+__attribute__((noinline)) inline void ask_huge_pages(void* data, int64_t bytes) {
   if (bytes < kHugeFrom) return;
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kHugePage - 1) / kHugePage * kHugePage;
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes)) / kHugePage * kHugePage;
