@@ -196,6 +196,7 @@ def test_gguf_files_keep_their_numbers(kind, lines, tmp_path, monkeypatch):
     import test_gguf
 
     monkeypatch.setenv("COIL_TORCH", os.sys.executable)
+    monkeypatch.setenv("PYTHONPATH", str(harness.PYTHON_PATH))
     test_gguf.write(tmp_path / "m.gguf", kind, "llama", False)
     env = {**os.environ, "COIL_NVRTC": str(emulated_cuda.made_tools() / "libnvrtc.so"), "COIL_DUMP": str(tmp_path / "dump")}
     harness.coil("import-gguf", tmp_path / "m.gguf", "-o", tmp_path / "m.coil.pt2", "--activations", "int8", "--target", "cuda:sm_90", env=env)

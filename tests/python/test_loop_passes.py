@@ -9,8 +9,7 @@ import torch
 import harness
 import zoo
 
-CPU = ["find_attention", "fold_bytes", "find_quantised", "fold_constants", "merge_equal", "demanded_ranges"]
-CUDA = ["find_attention", "fold_constants", "merge_equal", "demanded_ranges"]
+PASSES = ["find_attention", "fold_bytes", "find_quantised", "fold_constants", "merge_equal", "demanded_ranges"]
 PROGRAMS = ["attention_by_hand_masked_rows", "quantised_mlp_int8_weights", "range_columns", "cond_networks"]
 
 
@@ -32,18 +31,18 @@ def exported(module, args, folder):
 
 def test_each_pass_is_dumped_for_each_target(tmp_path):
     stages = dumps(zoo.make("attention_by_hand_masked_rows") / "attention_by_hand_masked_rows.aten.pt2", tmp_path, "--target", "cpu:x86-64-v3,cuda:sm_90")
-    names = ["lowered", *CPU]
-    assert list(stages) == [*(f"loops_{name}" for name in names), "loops", *(f"loops_{name}_cuda" for name in ["lowered", *CUDA]), "loops_cuda"]
+    names = ["lowered", *PASSES]
+    assert list(stages) == [*(f"loops_{name}" for name in names), "loops", *(f"loops_{name}_cuda" for name in ["lowered", *PASSES]), "loops_cuda"]
     assert "= attention " in stages["loops_find_attention"] and "= attention " not in stages["loops_lowered"]
     assert "= attention " not in stages["loops_cuda"]  # whose template gives no NaN
 
 
-@pytest.mark.parametrize("skipped", CPU)
+@pytest.mark.parametrize("skipped", PASSES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_each_pass_may_be_left_out(name, skipped, tmp_path):
     folder = zoo.make(name)
     stages = dumps(folder / f"{name}.{zoo.forms(name)[0]}.pt2", tmp_path, "--skip", skipped, "--target", "cpu:x86-64-v3")
-    assert list(stages) == ["loops_lowered", *(f"loops_{p}" for p in CPU if p != skipped), "loops"]
+    assert list(stages) == ["loops_lowered", *(f"loops_{p}" for p in PASSES if p != skipped), "loops"]
     meta = harness.zoo_meta(folder)
     for tag in meta["sets"]:
         harness.coil_ok("run", tmp_path / "m.pt2", "--input", folder / f"{tag}.npz", "--output", tmp_path / "out.npz")
@@ -52,7 +51,7 @@ def test_each_pass_may_be_left_out(name, skipped, tmp_path):
 
 def test_an_unknown_pass_is_named(tmp_path):
     done = harness.coil("compile", harness.DIGITS, "-o", tmp_path / "m.pt2", "--skip", "find_attentions")
-    harness.assert_refused(done, "there is no pass 'find_attentions'", "dead_code", *CPU, code=402)
+    harness.assert_refused(done, "there is no pass 'find_attentions'", "dead_code", *PASSES, code=402)
 
 
 class Branches(torch.nn.Module):
