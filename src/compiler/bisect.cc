@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
-#include <memory>
 #include <set>
 
 #include <fmt/format.h>
@@ -20,47 +18,8 @@
 namespace coil {
 namespace {
 
-constexpr double kTimedSeconds = 0.15, kTurnSeconds = 0.02;
-constexpr int kMostCalls = 2000, kTurns = 4;
-
-// A package on the CPU whose calls are timed.
-class TimedModel {
- public:
-  static Result<std::unique_ptr<TimedModel>> open(std::span<const uint8_t> package, std::span<const CoilTensorView> inputs, int threads) {
-    runtime::ModelOptions options;
-    options.device = "cpu";
-    options.num_threads = threads;
-    TRY(std::shared_ptr<runtime::Model> model, runtime::Model::open_memory(package, options));
-    return std::unique_ptr<TimedModel>(new TimedModel(std::move(model), inputs));
-  }
-
-  // One call more, which is not counted: it finds the caches as others left them.
-  Status measure(double most_seconds, int least_calls) {
-    using Clock = std::chrono::steady_clock;
-    const auto seconds_since = [](Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); };
-    const auto begin = Clock::now();
-    for (int i = 0; i < kMostCalls && (i < least_calls || seconds_since(begin) < most_seconds); ++i) {
-      for (CoilTensorView& o : outputs_) o.data = nullptr;
-      CoilError error = {};
-      const auto start = Clock::now();
-      const int32_t code =
-          context_.run(own_.views.data(), static_cast<int32_t>(own_.views.size()), outputs_.data(), static_cast<int32_t>(outputs_.size()), &error);
-      if (code != 0) return Error{static_cast<ErrorCode>(code), error.message, "", ""};
-      if (i > 0) least_ = std::min(least_, seconds_since(start));
-    }
-    return ok_status();
-  }
-  double least() const { return least_; }
-
- private:
-  TimedModel(std::shared_ptr<runtime::Model> model, std::span<const CoilTensorView> inputs)
-      : own_(inputs), context_(model), outputs_(static_cast<size_t>(model->code().num_outputs)) {}
-
-  OwnInputs own_;
-  runtime::Context context_;
-  std::vector<CoilTensorView> outputs_;
-  double least_ = std::numeric_limits<double>::infinity();
-};
+constexpr double kTimedSeconds = 0.15;
+constexpr int kMostCalls = 2000;
 
 bool can_be_skipped(std::string_view pass) { return pass != "inline_wrappers" && pass != "spell_out_lists" && pass != "functionalize"; }
 
@@ -201,19 +160,27 @@ Culprits find_culprits(const CompileOptions& options, const std::vector<Switch>&
 }
 
 Result<double> seconds_of_call(std::span<const uint8_t> package, std::span<const CoilTensorView> inputs, int threads) {
-  TRY(const std::unique_ptr<TimedModel> model, TimedModel::open(package, inputs, threads));
-  TRY_STATUS(model->measure(kTimedSeconds, 5));
-  return model->least();
-}
-
-Result<TwoTimes> seconds_side_by_side(std::span<const uint8_t> one, std::span<const uint8_t> other, std::span<const CoilTensorView> inputs, int threads) {
-  TRY(const std::unique_ptr<TimedModel> first, TimedModel::open(one, inputs, threads));
-  TRY(const std::unique_ptr<TimedModel> second, TimedModel::open(other, inputs, threads));
-  for (int turn = 0; turn < kTurns; ++turn) {
-    TRY_STATUS(first->measure(kTurnSeconds, 2));
-    TRY_STATUS(second->measure(kTurnSeconds, 2));
+  using Clock = std::chrono::steady_clock;
+  runtime::ModelOptions options;
+  options.device = "cpu";
+  options.num_threads = threads;
+  TRY(const std::shared_ptr<runtime::Model> model, runtime::Model::open_memory(package, options));
+  OwnInputs own(inputs);
+  runtime::Context context(model);
+  std::vector<CoilTensorView> outputs(static_cast<size_t>(model->code().num_outputs));
+  double best = 0;
+  const auto begin = Clock::now();
+  for (int i = 0; i < kMostCalls; ++i) {
+    for (CoilTensorView& o : outputs) o.data = nullptr;
+    CoilError error = {};
+    const auto start = Clock::now();
+    const int32_t code = context.run(own.views.data(), static_cast<int32_t>(own.views.size()), outputs.data(), static_cast<int32_t>(outputs.size()), &error);
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (code != 0) return Error{static_cast<ErrorCode>(code), error.message, "", ""};
+    if (i == 1 || (i > 1 && seconds < best)) best = seconds;
+    if (i >= 4 && std::chrono::duration<double>(Clock::now() - begin).count() > kTimedSeconds) break;
   }
-  return TwoTimes{first->least(), second->least()};
+  return best;
 }
 
 }  // namespace coil

@@ -39,10 +39,4 @@ Culprits find_culprits(const CompileOptions& options, const std::vector<Switch>&
 // The least time of a call, of many within some tenths of a second.
 Result<double> seconds_of_call(std::span<const uint8_t> package, std::span<const CoilTensorView> inputs, int threads);
 
-// The least times of two packages' calls, which take turns: what else the machine does meets both.
-struct TwoTimes {
-  double one = 0, other = 0;
-};
-Result<TwoTimes> seconds_side_by_side(std::span<const uint8_t> one, std::span<const uint8_t> other, std::span<const CoilTensorView> inputs, int threads);
-
 }  // namespace coil
