@@ -45,14 +45,12 @@ Arena* take_arena(Container* c, int64_t bytes) {
   if (!arena) arena = static_cast<Arena*>(calloc(1, sizeof(Arena)));
   if (!arena || arena->bytes >= bytes) return arena;
   free(arena->data);
-  const bool huge = bytes >= cd::kHugeFrom;
   const int64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  void* data = nullptr;
-  if (posix_memalign(&data, static_cast<size_t>(huge ? cd::kHugePage : kAlignment), static_cast<size_t>(rounded))) {
+  void* const data = cd::allocate_pages(rounded, kAlignment);
+  if (!data) {
     free(arena);
     return nullptr;
   }
-  cd::ask_huge_pages(data, rounded);
   arena->data = static_cast<uint8_t*>(data);
   arena->bytes = rounded;
   return arena;

@@ -13,7 +13,6 @@ constexpr int64_t kAmxRows = 32, kAmxStep = 32;  // of a tile of sums; the k of 
 constexpr int64_t kAmxBlockRows = 160;
 constexpr int64_t kAmxRowStride = kChunk / 2 + 16;  // of the copy of A, in floats: an odd number of cache lines
 constexpr int64_t kAmxPanels = 8;
-constexpr int64_t kPairedChunk = 512;  // of k at most, where nothing is copied: a panel's pairs stay in half of the first cache
 static_assert(kAmxBlockRows * kAmxPanels * kPanel * 4 <= COIL_GEMM_WORKER_BYTES);
 // With fewer rows the vector units are as fast: of bfloat16 they take 110 us a row of 1280 columns and k 3420 (AMX: 600 us for up to 16 rows),
 // of bytes 17 us (177 us), on one core of a Xeon of 2023.
@@ -45,8 +44,8 @@ void amx_pairs(int64_t k, const void* panel, void* out);
 inline bool suits_amx(const Product& p) { return p.m >= kFewestAmxRows && p.n > 0 && p.k > 0 && has_amx(); }
 void plan_amx(Product& product, int32_t workers);
 
-// k in equal chunks of at most kPairedChunk.
-inline int64_t paired_chunk(int64_t k) { return ceil_div(ceil_div(k, ceil_div(k, kPairedChunk)), kAmxStep) * kAmxStep; }
+// k in equal chunks, where nothing is copied: a panel's pairs stay in half of the first cache.
+inline int64_t paired_chunk(int64_t k) { return ceil_div(ceil_div(k, ceil_div(k, kDotChunk)), kAmxStep) * kAmxStep; }
 
 template <class Source>
 struct AmxRunner {

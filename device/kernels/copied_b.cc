@@ -28,14 +28,22 @@ COIL_INLINE void store_halves(const Real* pairs, Half* lower, Half* upper) {
   }
 }
 
+// Elements of two bytes; bfloat16 in pairs of k where the machine's instructions take those.
 struct HalfPanels {
   const CoilGemm& g;
   Half* out;
+  bool pairs = suit_pairs(g);
+
+  static bool suit_pairs(const CoilGemm& g) {
+    const bool lines = (g.b_col == 1 && g.b_row > 0) || (g.b_row == 1 && g.b_col > 0);
+    return g.dtype == COIL_BFLOAT16 && g.k % COIL_PAIRED_K == 0 && lines && (has_bfloat16_dot() || has_amx());
+  }
 
   void pack(int64_t number) const {
     const int64_t panels = ceil_div(g.n, kPanel), panel = number % panels, cols = min64(kPanel, g.n - panel * kPanel);
     const Half* b = static_cast<const Half*>(g.b) + number / panels * g.b_batch + panel * kPanel * g.b_col;
     Half* to = out + number * g.k * kPanel;
+    if (pairs) return copy_panel_pairs(reinterpret_cast<const BFloat16*>(b), g.b_row, g.b_col, g.k, cols, reinterpret_cast<float*>(to));
     if (cols < kPanel) memset(to, 0, static_cast<size_t>(g.k * kPanel) * sizeof(Half));
     if (g.b_col == 1) {
       for (int64_t i = 0; i < g.k; i++) memcpy(to + i * kPanel, b + i * g.b_row, static_cast<size_t>(cols) * sizeof(Half));
@@ -58,23 +66,6 @@ struct HalfPanels {
       copy_transposed(reinterpret_cast<const Real*>(b + first), g.b_col / 2, 1, cols, count, pairs, kPanel);
       for (int64_t i = 0; i < count; i++) store_halves(pairs + i * kPanel, to + (first + 2 * i) * kPanel, to + (first + 2 * i + 1) * kPanel);
     }
-  }
-};
-
-// Of bfloat16 where a machine's instructions take pairs of k.
-struct PairPanels {
-  const CoilGemm& g;
-  Half* out;
-
-  static bool suit(const CoilGemm& g) {
-    const bool lines = (g.b_col == 1 && g.b_row > 0) || (g.b_row == 1 && g.b_col > 0);
-    return g.dtype == COIL_BFLOAT16 && g.k % COIL_PAIRED_K == 0 && lines && (has_bfloat16_dot() || has_amx());
-  }
-
-  void pack(int64_t number) const {
-    const int64_t panels = ceil_div(g.n, kPanel), panel = number % panels, cols = min64(kPanel, g.n - panel * kPanel);
-    const BFloat16* b = static_cast<const BFloat16*>(g.b) + number / panels * g.b_batch + panel * kPanel * g.b_col;
-    copy_panel_pairs(b, g.b_row, g.b_col, g.k, cols, reinterpret_cast<float*>(out + number * g.k * kPanel));
   }
 };
 
@@ -106,18 +97,16 @@ bool copies_b(const CoilGemm& g) {
 
 CoilGemm copy_b(const CoilGemm& g, const CoilHost* host) {
   const int64_t element = element_bytes(g.dtype), matrices = g.b_batch == 0 ? 1 : g.batch;
-  const bool pairs = PairPanels::suit(g);
-  if (pairs) {
-    pack_all(PairPanels{g, static_cast<Half*>(g.scratch)}, matrices, g, host);
-  } else if (element == 2) {
-    pack_all(HalfPanels{g, static_cast<Half*>(g.scratch)}, matrices, g, host);
+  CoilGemm packed = g;
+  if (element == 2) {
+    const HalfPanels panels{g, static_cast<Half*>(g.scratch)};
+    pack_all(panels, matrices, g, host);
+    packed.b_pairs = panels.pairs;
   } else {
     pack_all(FloatPanels{{g}, static_cast<Real*>(g.scratch)}, 1, g, host);
   }
-  CoilGemm packed = g;
   packed.b = g.scratch;
   packed.b_packed = 1;
-  packed.b_pairs = pairs;
   packed.b_batch = matrices == 1 ? 0 : ceil_div(g.n, kPanel) * kPanel * g.k;
   packed.scratch = static_cast<char*>(g.scratch) + g.batch * COIL_GEMM_COPY_BYTES(g.n, g.k, element);
   return packed;

@@ -109,8 +109,8 @@ View weight_by_product(Op& op, const View& x, const View& grad, const View& w, c
   gemm.m = {out};
   gemm.n = channels_last ? join(taps, {in}) : join({in}, taps);
   gemm.k = join({x.sizes[0]}, Sizes(grad.sizes.begin() + 2, grad.sizes.end()));
-  // Variables: group, oc, (ic, taps...), (image, pixel...).
-  const size_t n0 = 2, k0 = n0 + gemm.n.size(), in_of_n = channels_last ? g.dims : 0, taps_of_n = channels_last ? 0 : 1;
+  // Variables: group, oc, (ic, taps...) or (taps..., ic), (image, pixel...).
+  const size_t n0 = 2, k0 = n0 + gemm.n.size();
   const auto operand = [&](const View& v, Sizes sizes, std::vector<size_t> variables, const std::function<std::vector<Expr>(Coordinates)>& map) {
     Operand o = op.rec.operand(op.rec.view(v, std::move(sizes), map));
     std::vector<Expr> vars;
@@ -130,8 +130,8 @@ View weight_by_product(Op& op, const View& x, const View& grad, const View& w, c
   gemm.b = operand(seen, join(join({groups}, gemm.n), gemm.k), b_vars, [&](Coordinates c) -> std::vector<Expr> {
     const Coordinates n = c.subspan(1, gemm.n.size()), k = c.subspan(1 + gemm.n.size());
     if (channels_last) return join(Sizes(k.begin(), k.end()), Sizes(n.begin(), n.end()));
-    std::vector<Expr> at{k[0], c[0] * in + n[in_of_n]};
-    for (size_t i = 0; i < g.dims; ++i) at.push_back(k[1 + i] * g.stride[i] + n[taps_of_n + i] * g.dilation[i]);
+    std::vector<Expr> at{k[0], c[0] * in + n[0]};
+    for (size_t i = 0; i < g.dims; ++i) at.push_back(k[1 + i] * g.stride[i] + n[1 + i] * g.dilation[i]);
     return at;
   });
   Sizes sizes = join({groups, out}, gemm.n);

@@ -24,12 +24,8 @@ class CpuDevice : public Device {
     error->code = static_cast<int32_t>(ErrorCode::out_of_memory);
     std::snprintf(error->message, sizeof error->message, "%lld bytes of the CPU's memory are not to be had", static_cast<long long>(bytes));
     if (bytes < 0 || bytes > kMost) return nullptr;
-    const bool huge = bytes >= cd::kHugeFrom;
     const int64_t rounded = (std::max<int64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-    void* data = nullptr;
-    if (posix_memalign(&data, static_cast<size_t>(huge ? cd::kHugePage : kAlignment), static_cast<size_t>(rounded))) return nullptr;
-    cd::ask_huge_pages(data, rounded);
-    return data;
+    return cd::allocate_pages(rounded, kAlignment);
   }
   void free(void* data) const override { std::free(data); }
   int32_t copy(void* to, const void* from, int64_t bytes, void*, CoilError*) const override {

@@ -1,5 +1,6 @@
 """Programs of one small decoder (tiny_decoder.py) for prompts and for single tokens, and packages of several of them."""
 
+import pytest
 import torch
 
 import harness
@@ -27,3 +28,13 @@ def packed(folder, *files, name="model", options=()):
     path = folder / f"{name}.coil.pt2"
     harness.coil_ok("compile", *[folder / f if isinstance(f, str) and "=" not in f else f for f in files], "-q", "-o", path, *options)
     return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return saved_programs(tmp_path_factory.mktemp("programs"))
+
+
+@pytest.fixture(scope="module")
+def package(folder):
+    return packed(folder, "prefill.pt2", "decode.pt2")

@@ -8,17 +8,7 @@ import pytest
 import coil
 import coil.llm
 import harness
-from decoder_programs import packed, saved_programs
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return saved_programs(tmp_path_factory.mktemp("programs"))
-
-
-@pytest.fixture(scope="module")
-def package(folder):
-    return packed(folder, "prefill.pt2", "decode.pt2")
+from decoder_programs import folder, package  # noqa: F401  (fixtures)
 
 
 def test_names_that_cannot_be(folder, tmp_path):

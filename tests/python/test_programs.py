@@ -16,19 +16,9 @@ import coil
 import coil.llm
 import harness
 from tiny_decoder import decoder, greedy, tiny
-from decoder_programs import exported, packed, saved_programs
+from decoder_programs import exported, folder, package, packed  # noqa: F401  (fixtures)
 
 PROMPT = [72, 101, 108, 108, 111, 32, 119]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return saved_programs(tmp_path_factory.mktemp("programs"))
-
-
-@pytest.fixture(scope="module")
-def package(folder):
-    return packed(folder, "prefill.pt2", "decode.pt2")
 
 
 def entries(path):

@@ -8,16 +8,10 @@
 #include <vector>
 
 #include "coil/coil.hpp"
-#include "fake_cuda.h"
+#include "fake_counts.h"
 #include "fixture.h"
 
 namespace coil::runtime_test {
-inline FakeCounts counts() {
-  static const auto get = reinterpret_cast<FakeCountsFn>(dlsym(RTLD_DEFAULT, "fake_cuda_counts"));
-  FakeCounts c;
-  get(&c);
-  return c;
-}
 inline void configure(int32_t devices, int32_t sm, int64_t memory) {
   static const auto set = reinterpret_cast<FakeConfigureFn>(dlsym(RTLD_DEFAULT, "fake_cuda_configure"));
   set(devices, sm, memory);
@@ -103,11 +97,9 @@ class Cuda : public testing::Test {
     before_ = counts();
   }
   void TearDown() override {
-    const FakeCounts after = counts();  // nothing is left behind
-    EXPECT_EQ(after.device_bytes, before_.device_bytes);
+    const FakeCounts after = counts();
+    expect_nothing_left(before_);
     EXPECT_EQ(after.host_bytes, before_.host_bytes);
-    EXPECT_EQ(after.modules, before_.modules);
-    EXPECT_EQ(after.contexts, before_.contexts);
     EXPECT_EQ(after.events, before_.events);
     EXPECT_EQ(current_context(), nullptr);
   }

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "coil/coil.hpp"
-#include "fake_cuda.h"
+#include "fake_counts.h"
 #include "fixture.h"
 
 namespace coil::runtime_test {
@@ -17,11 +17,6 @@ constexpr int kWarm = 4;  // calls that are enqueued one by one before the graph
 template <class... A>
 int32_t cu(const char* name, A... arguments) {
   return reinterpret_cast<int32_t (*)(A...)>(dlsym(RTLD_DEFAULT, name))(arguments...);
-}
-FakeCounts counts() {
-  FakeCounts c;
-  cu("fake_cuda_counts", &c);
-  return c;
 }
 
 void set_context() {
@@ -96,12 +91,7 @@ class CudaGraph : public testing::Test {
   }
   void TearDown() override {
     cost(0, 0, 0);
-    const FakeCounts after = counts();  // nothing is left behind
-    EXPECT_EQ(after.device_bytes, before_.device_bytes);
-    EXPECT_EQ(after.modules, before_.modules);
-    EXPECT_EQ(after.contexts, before_.contexts);
-    EXPECT_EQ(after.graphs, before_.graphs);
-    EXPECT_EQ(after.executables, before_.executables);
+    expect_nothing_left(before_);
   }
   static void cost(int64_t launch, int64_t graph, int64_t change) { cu("fake_cuda_costs", launch, graph, change); }
   int64_t launches() const { return counts().launches - before_.launches; }
