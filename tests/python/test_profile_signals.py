@@ -92,3 +92,6 @@ def test_a_time_limit_of_the_command(digits, tmp_path):
     assert 0 < json.loads(said.stdout)["models"][0]["calls"] < 1000000
     said = harness.coil("profile", digits / "digits.coil.pt2", "--seconds", 0)
     assert said.returncode == 2 and "--seconds" in said.stderr
+    for command, option in (("profile", "--seconds"), ("bisect", "--limit"), ("bench", "--seconds")):
+        said = harness.coil(command, digits / "digits.coil.pt2", option, "nan")
+        assert said.returncode == 2 and option in said.stderr, said.stderr

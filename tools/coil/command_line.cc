@@ -1,6 +1,8 @@
 #include "command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
 #include <regex>
 #include <sstream>
 
@@ -66,7 +68,12 @@ Option CommandLine::add_option(const std::string& name, uint64_t& value, const s
 
 Option CommandLine::add_option(const std::string& name, float& value, const std::string& help) { return Option(app_->add_option(name, value, help)); }
 
-Option CommandLine::add_option(const std::string& name, double& value, const std::string& help) { return Option(app_->add_option(name, value, help)); }
+Option CommandLine::add_option(const std::string& name, double& value, const std::string& help) {
+  CLI::Option* const option = app_->add_option(name, value, help);
+  // NaN is outside of every range, but a comparison with its limits does not say so.
+  option->check([](const std::string& text) { return std::isnan(std::strtod(text.c_str(), nullptr)) ? "'" + text + "' is not a number" : std::string(); });
+  return Option(option);
+}
 
 Option CommandLine::add_flag(const std::string& name, std::string& value, const std::string& help) { return Option(app_->add_flag(name, value, help)); }
 
