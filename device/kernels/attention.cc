@@ -139,19 +139,10 @@ struct Attention {
       for (int64_t i = 0; i < kPanel; i += kLanes) {
         Vec score = load(scores + i);
         if (a.mask) score += load(mask + i);
-        if (seen < i + kLanes) score = first_lanes(seen - i) ? score : Vec(-__builtin_inff());
+        if (seen < i + kLanes) score = lanes_from(i) < static_cast<int32_t>(seen) ? score : Vec(-__builtin_inff());
         store(scores + i, score);
       }
     }
-  }
-
-  static COIL_INLINE_MEMBER VecI32 first_lanes(int64_t n) {
-#ifdef __AVX512F__
-    const VecI32 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-#else
-    const VecI32 lane = {0, 1, 2, 3, 4, 5, 6, 7};
-#endif
-    return lane < static_cast<int32_t>(n);
   }
 
   // Scores to exp(score - maximum); rescales what was summed with an older maximum.

@@ -1,6 +1,7 @@
 #include "attention_by_keys.h"
 
 #include "attention_masks.h"
+#include "attention_tiles.h"
 #include "exp.h"
 #include "pairs.h"
 #include "past_keys.h"
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int64_t kQueries = 2 * kPanel;  // of a task
 constexpr int64_t kKeys = kChunk;         // of one block of scores
-constexpr int64_t kMaxDim = 256;
+constexpr int64_t kMaxDim = kMostTiledDim;
 constexpr int64_t kBlockFloats = 24576;
 constexpr int kVecs = kPanel / kLanes;
 constexpr int64_t kMostAlone = kLanes / 8;  // queries beyond whole vectors (a class token's) that are less work one by one than as a vector
@@ -21,7 +22,7 @@ struct Buffers {
   float scores[kKeys * kPanel];                  // of one panel of queries: [key][kPanel]
   float o[kQueries / kPanel][kMaxDim * kPanel];  // sums, turned: [v_dim][kPanel]
   float mask[kKeys * kPanel];                    // what is added to scores, turned like them
-  float block[kBlockFloats];                     // of 2-byte numbers: the block's keys and values widened, or its values in pairs of keys
+  float block[kBlockFloats];                     // of 2-byte numbers: the block's keys and values widened, or its values in pairs of keys or turned
 };
 static_assert(sizeof(Buffers) <= COIL_ATTENTION_WORKER_BYTES);
 
@@ -34,25 +35,19 @@ COIL_INLINE int64_t rows_of_tile(int64_t rows) {
   return row_capacity(rows) == rows ? rows : rows - 1;
 }
 
-COIL_INLINE VecI32 lanes_from(int64_t first) {
-#ifdef __AVX512F__
-  const VecI32 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-#else
-  const VecI32 lane = {0, 1, 2, 3, 4, 5, 6, 7};
-#endif
-  return lane + VecI32(static_cast<int32_t>(first));
-}
-
 int64_t queries_alone(const CoilAttention& a) {
   const int64_t rest = a.q_len % kLanes;
   return rest <= kMostAlone && a.kv_len <= kKeys * kPanel ? rest : 0;
 }
 
-// T: of queries, keys, values and results. dot: both products by dot products of bfloat16; else what is no float32 is widened, keys and values
-// once for all of a task's queries.
-template <class T, bool dot>
+// What computes both products: multiplications of float32, to which all else is widened, keys and values once for all of a task's queries; dot products
+// of pairs of bfloat16; or the matrix unit, which takes the same pairs.
+enum class Unit { floats, dot, tiles };
+
+// T: of queries, keys, values and results.
+template <class T, Unit unit>
 struct ByKeys {
-  static constexpr bool kWidens = !dot && sizeof(T) < sizeof(float);
+  static constexpr bool kWidens = unit == Unit::floats && sizeof(T) < sizeof(float), kPairs = unit != Unit::floats;
   const CoilAttention& a;
   int64_t block_queries, block_keys, blocks, tasks;
   int64_t alone;      // the last queries of a head, which its last task does one by one
@@ -62,17 +57,22 @@ struct ByKeys {
     // Smaller blocks when there are few of them; a matter of the problem alone, so that threads change no sum.
     block_queries = a.batch * a.heads * ceil_div(a.q_len, kQueries) < 16 ? kPanel : kQueries;
     block_keys = a.block_panels > 0 ? min64(kKeys, a.block_panels * kPanel) : kKeys;
-    if (dot || kWidens) {
-      const int64_t room = min64(block_keys, kBlockFloats / floats_of_key() & ~int64_t{1});
+    if (kPairs || kWidens) {
+      const int64_t room = min64(block_keys, keys_in_block());
       // Even blocks: a few keys at the end would be work for themselves.
-      if (room < block_keys) block_keys = (ceil_div(a.kv_len, ceil_div(a.kv_len, room)) + 1) & ~int64_t{1};
+      if (room < block_keys) block_keys = min64(room, (ceil_div(a.kv_len, ceil_div(a.kv_len, room)) + kWhole - 1) & ~(kWhole - 1));
     }
     alone = queries_alone(a);
     blocks = ceil_div(a.q_len - alone, block_queries);
     tasks = a.batch * a.heads * blocks;
   }
 
-  int64_t floats_of_key() const { return dot ? ceil_div(a.v_dim, 2) : in_vectors(a.dim) + in_vectors(a.v_dim); }
+  static constexpr int64_t kWhole = unit == Unit::tiles ? kAmxStep : 2;  // keys of a block are a multiple of it
+
+  int64_t keys_in_block() const {
+    if constexpr (unit == Unit::tiles) return (2 * kBlockFloats / in_vectors(a.v_dim) - kAmxStep) & ~(kWhole - 1);  // turned_stride
+    return kBlockFloats / (kPairs ? ceil_div(a.v_dim, 2) : in_vectors(a.dim) + in_vectors(a.v_dim)) & ~(kWhole - 1);
+  }
 
   // A panel of queries, and what is known of them so far, in base 2: the running maximum and the sum of exp2(score - most).
   struct Panel {
@@ -89,9 +89,10 @@ struct ByKeys {
 
   void load_queries(const Task& t, Panel& p) const {
     const T* q = static_cast<const T*>(a.q) + t.batch * a.q_batch + t.head * a.q_head + p.first * a.q_row;
-    const int64_t lines = dot ? a.dim / 2 : a.dim;
+    const int64_t lines = kPairs ? a.dim / 2 : a.dim;
     if (p.cols < kPanel) memset(p.q, 0, static_cast<size_t>(lines * kPanel) * 4);
-    if constexpr (dot) {  // pairs are turned whole; their scale follows behind the product, which is exact so
+    if (unit == Unit::tiles) memset(p.q + lines * kPanel, 0, static_cast<size_t>((in_steps(a.dim) / 2 - lines) * kPanel) * 4);
+    if constexpr (kPairs) {  // pairs are turned whole; their scale follows behind the product, which is exact so
       copy_transposed(reinterpret_cast<const float*>(q), a.q_row / 2, 1, p.cols, lines, p.q, kPanel);
     } else {
       copy_transposed(q, a.q_row, 1, p.cols, a.dim, p.q, kPanel);
@@ -104,7 +105,8 @@ struct ByKeys {
   void load_block(const Task& t) const {
     const auto& [k, v, k_row, v_row, keys] = t.keys;
     float* to = t.buffers->block;
-    if constexpr (dot) interleave_rows(v, v_row, keys, a.v_dim, reinterpret_cast<BFloat16*>(to));
+    if constexpr (unit == Unit::dot) interleave_rows(v, v_row, keys, a.v_dim, reinterpret_cast<BFloat16*>(to));
+    if constexpr (unit == Unit::tiles) turn_values(v, v_row, keys, a.v_dim, block_keys, reinterpret_cast<BFloat16*>(to), t.buffers->scores);
     if constexpr (!kWidens) return;
     for (int64_t j = 0; j < keys; j++, to += in_vectors(a.dim)) copy_row(k + j * k_row, a.dim, to);
     to = t.buffers->block + block_keys * in_vectors(a.dim);
@@ -113,10 +115,11 @@ struct ByKeys {
 
   void compute_scores(const Task& t, const Panel& p, int64_t key, int64_t keys) const {
     float* scores = t.buffers->scores;
-    for (int64_t j = 0, rows; j < keys; j += rows) {
+    if constexpr (unit == Unit::tiles) tile_scores(t.keys.k, t.keys.k_row, keys, a.dim, p.q, p.cols, scores);
+    for (int64_t j = 0, rows; unit != Unit::tiles && j < keys; j += rows) {
       rows = rows_of_tile(keys - j);
       const T* k = t.keys.k + j * t.keys.k_row;
-      if constexpr (dot) {
+      if constexpr (kPairs) {
         pairs_product(a.dim / 2, k, t.keys.k_row * 2, false, p.q, rows, p.cols, scores + j * kPanel, false);
       } else if constexpr (kWidens) {
         const int64_t stride = in_vectors(a.dim);
@@ -125,7 +128,7 @@ struct ByKeys {
         tile_product(a.dim, k, t.keys.k_row * 4, p.q, kPanel, COIL_FLOAT32, rows, p.cols, scores + j * kPanel, false, nullptr, 0);
       }
     }
-    if (dot && a.mask) {
+    if (kPairs && a.mask) {
       for (int64_t i = 0; i < keys * kPanel; i += kLanes) store(scores + i, load(scores + i) * Vec(a.scale * kLog2e));
     }
     if (a.mask) add_mask(t, p, key, keys);
@@ -175,7 +178,7 @@ struct ByKeys {
   }
 
   // What is left to do with a score before its maximum is taken away.
-  COIL_INLINE_MEMBER Vec scaled(Vec score) const { return dot && !a.mask ? score * Vec(a.scale * kLog2e) : score; }
+  COIL_INLINE_MEMBER Vec scaled(Vec score) const { return kPairs && !a.mask ? score * Vec(a.scale * kLog2e) : score; }
 
   // Scores to exp2(score - maximum); rescales what was summed with an older maximum.
   void exponentiate(const Task& t, Panel& p, int64_t keys) const {
@@ -218,10 +221,13 @@ struct ByKeys {
   // o += values turned * exponentials
   void add_values(const Task& t, const Panel& p, int64_t key, int64_t keys) const {
     const float* block = t.buffers->block;
-    if constexpr (dot) pack_pairs(t.buffers->scores, keys);
+    if constexpr (unit == Unit::tiles) {
+      return add_tiled_values(reinterpret_cast<const BFloat16*>(block), keys, a.v_dim, block_keys, t.buffers->scores, p.cols, p.o, key > 0);
+    }
+    if constexpr (unit == Unit::dot) pack_pairs(t.buffers->scores, keys);
     for (int64_t d = 0, rows; d < a.v_dim; d += rows) {
       rows = rows_of_tile(a.v_dim - d);
-      if constexpr (dot) {
+      if constexpr (unit == Unit::dot) {
         pairs_product((keys + 1) / 2, block + d, a.v_dim * 4, true, t.buffers->scores, rows, p.cols, p.o + d * kPanel, key > 0);
         continue;
       }
@@ -355,12 +361,14 @@ struct ByKeys {
   }
 
   static void run_chunk(void* context, int64_t begin, int64_t end, int32_t worker) {
+    if constexpr (unit == Unit::tiles) amx_begin();
     for (int64_t task = begin; task < end; task++) static_cast<const ByKeys*>(context)->run_task(task, worker);
+    if constexpr (unit == Unit::tiles) amx_end();
   }
 };
 
 // Pairs of a query, and of a key, are read as they lie in memory.
-bool suits_dot(const CoilAttention& a) { return a.dtype == COIL_BFLOAT16 && has_bfloat16_dot() && a.dim % 2 == 0 && a.q_row % 2 == 0 && a.scale > 0; }
+bool suits_pairs(const CoilAttention& a) { return a.dtype == COIL_BFLOAT16 && has_bfloat16_dot() && a.dim % 2 == 0 && a.q_row % 2 == 0 && a.scale > 0; }
 
 template <class Kernel>
 void run(const CoilAttention& a, const CoilHost* host) {
@@ -380,8 +388,8 @@ bool suits_keys(const CoilAttention& a) {
 }
 
 void attention_by_keys(const CoilAttention& a, const CoilHost* host) {
-  if (suits_dot(a)) return run<ByKeys<BFloat16, true>>(a, host);
-  with_dtype(a.dtype, [&](auto* type) { run<ByKeys<__remove_cvref(decltype(*type)), false>>(a, host); });
+  if (suits_pairs(a)) return has_amx() ? run<ByKeys<BFloat16, Unit::tiles>>(a, host) : run<ByKeys<BFloat16, Unit::dot>>(a, host);
+  with_dtype(a.dtype, [&](auto* type) { run<ByKeys<__remove_cvref(decltype(*type)), Unit::floats>>(a, host); });
 }
 
 }  // namespace COIL_KERNELS_NAMESPACE

@@ -56,6 +56,16 @@ COIL_INLINE Vec in_base_2(Vec m) {
 }
 COIL_INLINE Vec unless_seen(Vec seen) { return seen == 0.0f ? Vec(-__builtin_inff()) : Vec(0.0f); }
 
+// first, first + 1, ...
+COIL_INLINE VecI32 lanes_from(int64_t first) {
+#ifdef __AVX512F__
+  const VecI32 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#else
+  const VecI32 lane = {0, 1, 2, 3, 4, 5, 6, 7};
+#endif
+  return lane + VecI32(static_cast<int32_t>(first));
+}
+
 }  // namespace COIL_KERNELS_NAMESPACE
 
 #endif  // COIL_DEVICE_KERNELS_ATTENTION_MASKS_H_

@@ -3,6 +3,10 @@
 
 #include "tests/kernels/support.h"
 
+namespace coil_kernels_emulated {
+extern int64_t emulated_products;
+}
+
 namespace coil::testing {
 namespace {
 
@@ -307,6 +311,25 @@ TEST(Attention, Exponential) {
     EXPECT_LE(worst, 1.5) << isa.name;
     RecordProperty(std::string("worst_ulp_") + isa.name, std::to_string(worst));
   }
+}
+
+// Many queries of bfloat16 are the matrix unit's: registers of 16 x 16 sums, 32 numbers of what is summed over each. Pairs of an odd dim are none.
+TEST(Attention, MatrixUnit) {
+  if (!__builtin_cpu_supports("avx512bf16")) GTEST_SKIP() << "exponentials become pairs by instructions of avx512bf16";
+  const auto products = [](const AttentionCase& c, int dtype) {
+    const int64_t before = coil_kernels_emulated::emulated_products;
+    check(c, dtype);
+    return (coil_kernels_emulated::emulated_products - before) / 2;  // by one thread, and by three
+  };
+  EXPECT_EQ(products({1, 1, 1, 32, 32, 64, 32}, COIL_BFLOAT16), 2 * 2 * 2 + 2 * 2 * 1);
+  EXPECT_EQ(products({1, 1, 1, 32, 33, 40, 16}, COIL_BFLOAT16), 3 * 2 * 2 + 1 * 2 * 2);
+  for (int64_t kv_len : {1, 15, 17, 48, 255, 257, 545}) {
+    for (int64_t dim : {2, 30, 34, 80, 256}) {
+      for (bool causal : {false, true}) EXPECT_GT(products({1, 2, 1, 49, kv_len, dim, 257 - dim, Mask::none, causal, true}, COIL_BFLOAT16), 0);
+    }
+  }
+  EXPECT_EQ(products({1, 1, 1, 32, 32, 63, 32}, COIL_BFLOAT16), 0);
+  EXPECT_EQ(products({1, 1, 1, 32, 32, 64, 32}, COIL_FLOAT16), 0);
 }
 
 TEST(Attention, LongSequences) {
