@@ -28,7 +28,8 @@ extern "C" {
 #define COIL_TILE_ROWS 64
 #define COIL_TILE_COLS 64
 /* Scratch for a packed copy of one B that a call makes (CoilGemm.b_copied): whole panels, a multiple of 64. */
-#define COIL_GEMM_COPY_BYTES(n, k, element) (((n) + COIL_PANEL - 1) / COIL_PANEL * ((k) * (COIL_PANEL * (element))))
+#define COIL_PAIRED_DEPTH(k) (((k) + COIL_PAIRED_K - 1) / COIL_PAIRED_K * COIL_PAIRED_K)
+#define COIL_GEMM_COPY_BYTES(n, k, element) (((n) + COIL_PANEL - 1) / COIL_PANEL * (COIL_PAIRED_DEPTH(k) * (COIL_PANEL * (element))))
 /* Rows from which such a copy pays: of float32, and of elements of two bytes, which are widened else. */
 #define COIL_GEMM_COPY_ROWS 756
 #define COIL_GEMM_COPY_HALF_ROWS 16
@@ -70,7 +71,7 @@ typedef void (*CoilEpilogue)(const void* context, int64_t batch, int64_t row, in
  * A strided B is packed block by block by each worker, or read in place. Nothing outside the operands is read, nothing
  * outside C is written. batch, m, n, k may be 0; k == 0 gives zeros (through the epilogue). b_batch of a packed B counts the
  * padding: 0, or ceil(n/COIL_PANEL)*COIL_PANEL*k.
- * Pairs (b_pairs; packed, COIL_BFLOAT16, k a multiple of COIL_PAIRED_K): panels [ceil(n/COIL_PANEL)][k/2][COIL_PANEL][2], as the machines' instructions
+ * Pairs (b_pairs; packed, COIL_BFLOAT16): panels [ceil(n/COIL_PANEL)][COIL_PAIRED_DEPTH(k)/2][COIL_PANEL][2], zero padded, as the machines' instructions
  * for bfloat16 read them; meant for products of many rows.
  * Quantised weights (b_bits; packed, batch 1): int8 panels as above, or of 4 bits [ceil(n/COIL_PANEL)][k][COIL_PANEL/2], byte j being column j
  * (low bits) and j + 16 with 8 added. An element counts as (b - zero) * scale in float32, as computed for its group of rows of k;

@@ -42,10 +42,11 @@ struct Locked {
 
 void* aligned(int64_t bytes) { return aligned_alloc(64, static_cast<size_t>(dnn_round_up(bytes > 0 ? bytes : 64, 64))); }
 
-// From panels [groups][ceil(n / 32)][k][32] to rows [groups][k][n]; pairs: of bfloat16, [groups][ceil(n / 32)][k / 2][32][2].
+// From panels [groups][ceil(n / 32)][k][32] to rows [groups][k][n]; pairs: of bfloat16, [groups][ceil(n / 32)][depth / 2][32][2].
 void unpack(const char* packed, int64_t groups, int64_t k, int64_t n, int64_t element, bool pairs, char* to) {
+  const int64_t depth = pairs ? COIL_PAIRED_DEPTH(k) : k;
   for (int64_t g = 0; g < groups; g++) {
-    for (int64_t n0 = 0; n0 < n; n0 += COIL_PANEL, packed += k * COIL_PANEL * element) {
+    for (int64_t n0 = 0; n0 < n; n0 += COIL_PANEL, packed += depth * COIL_PANEL * element) {
       const int64_t cols = n - n0 < COIL_PANEL ? n - n0 : COIL_PANEL;
       for (int64_t i = 0; i < k; i++) {
         char* row = to + ((g * k + i) * n + n0) * element;

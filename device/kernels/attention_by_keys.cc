@@ -47,7 +47,7 @@ enum class Unit { floats, dot, tiles };
 // T: of queries, keys, values and results.
 template <class T, Unit unit>
 struct ByKeys {
-  static constexpr bool kWidens = unit == Unit::floats && sizeof(T) < sizeof(float), kPairs = unit != Unit::floats;
+  static constexpr bool kWidens = unit == Unit::floats && sizeof(T) < sizeof(float), kInPairs = unit != Unit::floats;
   const CoilAttention& a;
   int64_t block_queries, block_keys, blocks, tasks;
   int64_t alone;      // the last queries of a head, which its last task does one by one
@@ -57,7 +57,7 @@ struct ByKeys {
     // Smaller blocks when there are few of them; a matter of the problem alone, so that threads change no sum.
     block_queries = a.batch * a.heads * ceil_div(a.q_len, kQueries) < 16 ? kPanel : kQueries;
     block_keys = a.block_panels > 0 ? min64(kKeys, a.block_panels * kPanel) : kKeys;
-    if (kPairs || kWidens) {
+    if (kInPairs || kWidens) {
       const int64_t room = min64(block_keys, keys_in_block());
       // Even blocks: a few keys at the end would be work for themselves.
       if (room < block_keys) block_keys = min64(room, (ceil_div(a.kv_len, ceil_div(a.kv_len, room)) + kWhole - 1) & ~(kWhole - 1));
@@ -71,7 +71,7 @@ struct ByKeys {
 
   int64_t keys_in_block() const {
     if constexpr (unit == Unit::tiles) return (2 * kBlockFloats / in_vectors(a.v_dim) - kAmxStep) & ~(kWhole - 1);  // turned_stride
-    return kBlockFloats / (kPairs ? ceil_div(a.v_dim, 2) : in_vectors(a.dim) + in_vectors(a.v_dim)) & ~(kWhole - 1);
+    return kBlockFloats / (kInPairs ? ceil_div(a.v_dim, 2) : in_vectors(a.dim) + in_vectors(a.v_dim)) & ~(kWhole - 1);
   }
 
   // A panel of queries, and what is known of them so far, in base 2: the running maximum and the sum of exp2(score - most).
@@ -89,10 +89,10 @@ struct ByKeys {
 
   void load_queries(const Task& t, Panel& p) const {
     const T* q = static_cast<const T*>(a.q) + t.batch * a.q_batch + t.head * a.q_head + p.first * a.q_row;
-    const int64_t lines = kPairs ? a.dim / 2 : a.dim;
+    const int64_t lines = kInPairs ? a.dim / 2 : a.dim;
     if (p.cols < kPanel) memset(p.q, 0, static_cast<size_t>(lines * kPanel) * 4);
     if (unit == Unit::tiles) memset(p.q + lines * kPanel, 0, static_cast<size_t>((in_steps(a.dim) / 2 - lines) * kPanel) * 4);
-    if constexpr (kPairs) {  // pairs are turned whole; their scale follows behind the product, which is exact so
+    if constexpr (kInPairs) {  // pairs are turned whole; their scale follows behind the product, which is exact so
       copy_transposed(reinterpret_cast<const float*>(q), a.q_row / 2, 1, p.cols, lines, p.q, kPanel);
     } else {
       copy_transposed(q, a.q_row, 1, p.cols, a.dim, p.q, kPanel);
@@ -119,7 +119,7 @@ struct ByKeys {
     for (int64_t j = 0, rows; unit != Unit::tiles && j < keys; j += rows) {
       rows = rows_of_tile(keys - j);
       const T* k = t.keys.k + j * t.keys.k_row;
-      if constexpr (kPairs) {
+      if constexpr (kInPairs) {
         pairs_product(a.dim / 2, k, t.keys.k_row * 2, false, p.q, rows, p.cols, scores + j * kPanel, false);
       } else if constexpr (kWidens) {
         const int64_t stride = in_vectors(a.dim);
@@ -128,7 +128,7 @@ struct ByKeys {
         tile_product(a.dim, k, t.keys.k_row * 4, p.q, kPanel, COIL_FLOAT32, rows, p.cols, scores + j * kPanel, false, nullptr, 0);
       }
     }
-    if (kPairs && a.mask) {
+    if (kInPairs && a.mask) {
       for (int64_t i = 0; i < keys * kPanel; i += kLanes) store(scores + i, load(scores + i) * Vec(a.scale * kLog2e));
     }
     if (a.mask) add_mask(t, p, key, keys);
@@ -178,7 +178,7 @@ struct ByKeys {
   }
 
   // What is left to do with a score before its maximum is taken away.
-  COIL_INLINE_MEMBER Vec scaled(Vec score) const { return kPairs && !a.mask ? score * Vec(a.scale * kLog2e) : score; }
+  COIL_INLINE_MEMBER Vec scaled(Vec score) const { return kInPairs && !a.mask ? score * Vec(a.scale * kLog2e) : score; }
 
   // Scores to exp2(score - maximum); rescales what was summed with an older maximum.
   void exponentiate(const Task& t, Panel& p, int64_t keys) const {

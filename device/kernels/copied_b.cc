@@ -33,17 +33,22 @@ struct HalfPanels {
   const CoilGemm& g;
   Half* out;
   bool pairs = suit_pairs(g);
+  int64_t depth = pairs ? COIL_PAIRED_DEPTH(g.k) : g.k;
 
   static bool suit_pairs(const CoilGemm& g) {
     const bool lines = (g.b_col == 1 && g.b_row > 0) || (g.b_row == 1 && g.b_col > 0);
-    return g.dtype == COIL_BFLOAT16 && g.k % COIL_PAIRED_K == 0 && lines && (has_bfloat16_dot() || has_amx());
+    return g.dtype == COIL_BFLOAT16 && lines && (has_bfloat16_dot() || has_amx());
   }
 
   void pack(int64_t number) const {
     const int64_t panels = ceil_div(g.n, kPanel), panel = number % panels, cols = min64(kPanel, g.n - panel * kPanel);
     const Half* b = static_cast<const Half*>(g.b) + number / panels * g.b_batch + panel * kPanel * g.b_col;
-    Half* to = out + number * g.k * kPanel;
-    if (pairs) return copy_panel_pairs(reinterpret_cast<const BFloat16*>(b), g.b_row, g.b_col, g.k, cols, reinterpret_cast<float*>(to));
+    Half* to = out + number * depth * kPanel;
+    if (pairs) {
+      const int64_t written = ceil_div(g.k, 2) * 2;
+      memset(to + written * kPanel, 0, static_cast<size_t>((depth - written) * kPanel) * sizeof(Half));
+      return copy_panel_pairs(reinterpret_cast<const BFloat16*>(b), g.b_row, g.b_col, g.k, cols, reinterpret_cast<float*>(to));
+    }
     if (cols < kPanel) memset(to, 0, static_cast<size_t>(g.k * kPanel) * sizeof(Half));
     if (g.b_col == 1) {
       for (int64_t i = 0; i < g.k; i++) memcpy(to + i * kPanel, b + i * g.b_row, static_cast<size_t>(cols) * sizeof(Half));
@@ -98,16 +103,18 @@ bool copies_b(const CoilGemm& g) {
 CoilGemm copy_b(const CoilGemm& g, const CoilHost* host) {
   const int64_t element = element_bytes(g.dtype), matrices = g.b_batch == 0 ? 1 : g.batch;
   CoilGemm packed = g;
+  int64_t depth = g.k;
   if (element == 2) {
     const HalfPanels panels{g, static_cast<Half*>(g.scratch)};
     pack_all(panels, matrices, g, host);
     packed.b_pairs = panels.pairs;
+    depth = panels.depth;
   } else {
     pack_all(FloatPanels{{g}, static_cast<Real*>(g.scratch)}, 1, g, host);
   }
   packed.b = g.scratch;
   packed.b_packed = 1;
-  packed.b_batch = matrices == 1 ? 0 : ceil_div(g.n, kPanel) * kPanel * g.k;
+  packed.b_batch = matrices == 1 ? 0 : ceil_div(g.n, kPanel) * kPanel * depth;
   packed.scratch = static_cast<char*>(g.scratch) + g.batch * COIL_GEMM_COPY_BYTES(g.n, g.k, element);
   return packed;
 }

@@ -57,14 +57,14 @@ struct MixedGemmSource : GemmSource<T> {
   }
 
   const void* next_b(int64_t, int64_t panel, int64_t k0) const {
-    return g.b_packed ? static_cast<const char*>(g.b) + (panel * g.k + k0) * b_row_bytes() : nullptr;
+    return g.b_packed ? static_cast<const char*>(g.b) + (panel * (g.b_pairs ? COIL_PAIRED_DEPTH(g.k) : g.k) + k0) * b_row_bytes() : nullptr;
   }
   int64_t b_row_bytes() const { return kPanel * (g.b_bits ? g.b_bits : int64_t{8} * sizeof(T)) / 8; }
   bool b_in_place() const { return g.b_packed && !g.b_bits && (bits || !g.b_pairs); }
 
   PanelChunk panel_b(int64_t batch, int64_t panel, int64_t k0, int64_t k, float* buffer, int64_t tiles) const {
     if (g.b_pairs) {
-      const BFloat16* pairs = static_cast<const BFloat16*>(g.b) + batch * g.b_batch + (panel * g.k + k0) * kPanel;
+      const BFloat16* pairs = static_cast<const BFloat16*>(g.b) + batch * g.b_batch + (panel * COIL_PAIRED_DEPTH(g.k) + k0) * kPanel;
       if (bits) return {pairs, kPairs, COIL_BFLOAT16};
       widen_pairs(pairs, k, buffer);
       return {buffer, kPanel, COIL_FLOAT32};

@@ -46,8 +46,8 @@ uint64_t packed_size(const KernelPlan& plan, const PlanConstant& c) {
     case PlanConstant::Packing::gemm_b_integer: return static_cast<uint64_t>(templates::packed_integer_b_bytes(c.k, c.n));
     case PlanConstant::Packing::gemm_b_lines: return static_cast<uint64_t>(templates::packed_lines_bytes(c.k, c.n, 8 * byte_size(d.dtype)));
     case PlanConstant::Packing::gemm_b_lines_4bit: return static_cast<uint64_t>(templates::packed_lines_bytes(c.k, c.n, 4));
-    case PlanConstant::Packing::gemm_b:
-    case PlanConstant::Packing::gemm_b_pairs: return static_cast<uint64_t>(c.batch * templates::packed_gemm_b_elements(c.k, c.n, bytes)) * bytes;
+    case PlanConstant::Packing::gemm_b_pairs: return static_cast<uint64_t>(c.batch * templates::packed_pairs_elements(c.k, c.n)) * bytes;
+    case PlanConstant::Packing::gemm_b: return static_cast<uint64_t>(c.batch * templates::packed_gemm_b_elements(c.k, c.n, bytes)) * bytes;
     case PlanConstant::Packing::conv_weight:
     case PlanConstant::Packing::conv_weight_pairs:
       return static_cast<uint64_t>(c.groups * panels(d.sizes[0] / c.groups) * d.sizes[1] * d.sizes[2] * d.sizes[3]) * bytes;
@@ -125,12 +125,13 @@ std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& 
     return std::vector<uint8_t>(p, p + b.size());
   };
   const bool pairs = c.packing == PlanConstant::Packing::gemm_b_pairs || c.packing == PlanConstant::Packing::conv_weight_pairs;
-  const auto in_rows_or_pairs = [&](const std::vector<std::byte>& panels) { return take(pairs ? templates::in_pairs(panels) : panels); };
+  const auto in_rows_or_pairs = [&](const std::vector<std::byte>& panels, int64_t k) { return take(pairs ? templates::in_pairs(panels, k) : panels); };
   switch (c.packing) {
     case PlanConstant::Packing::plain: return plain;
     case PlanConstant::Packing::conv_weight:
     case PlanConstant::Packing::conv_weight_pairs:
-      return in_rows_or_pairs(templates::pack_conv_weight(plain.data(), item, d.sizes[0], d.sizes[1], d.sizes[2], d.sizes[3], c.groups));
+      return in_rows_or_pairs(templates::pack_conv_weight(plain.data(), item, d.sizes[0], d.sizes[1], d.sizes[2], d.sizes[3], c.groups),
+                              d.sizes[1] * d.sizes[2] * d.sizes[3]);
     case PlanConstant::Packing::narrow_groups_weight:  // panels run over the groups
       return take(templates::pack_conv_weight(plain.data(), item, d.sizes[0], d.sizes[1], d.sizes[2], d.sizes[3], 1));
     case PlanConstant::Packing::conv_weight_integer:
@@ -156,7 +157,7 @@ std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& 
   std::vector<uint8_t> out;
   for (int64_t b = 0; b < c.batch; ++b) {
     const uint8_t* from = plain.data() + static_cast<size_t>(c.first + b * c.batch_stride) * item;
-    const auto panel = in_rows_or_pairs(templates::pack_gemm_b(from, item, c.k, c.n, c.row_stride, c.col_stride));
+    const auto panel = in_rows_or_pairs(templates::pack_gemm_b(from, item, c.k, c.n, c.row_stride, c.col_stride), c.k);
     out.insert(out.end(), panel.begin(), panel.end());
   }
   return out;

@@ -56,8 +56,8 @@ struct TargetTraits {
   int64_t product_row_bytes = 0;          // rows of a product's computed 16-bit operand begin at multiples of so many bytes; 0: no
   Tf32 tf32;                              // see KernelPlan
   bool packs_constant_weights = true;     // matrix products read constant weights in panels
-  int64_t paired_depth = 0;               // bfloat16 ones of so many rows of k or a multiple in pairs of them, for at least
-  int64_t paired_rows = 0;                // so many rows of the other factor; 0: never
+  int64_t paired_depth = 0;               // bfloat16 ones in pairs of rows of k, up to a multiple of so many with zeros behind, for
+  int64_t paired_rows = 0;                // at least so many rows of the other factor; 0: never
   int64_t constant_line_bytes = 1;        // otherwise: lines of a constant matrix shall begin at multiples of so many bytes,
   int64_t best_line_bytes = 1;            // and those of 2-byte elements at multiples of so many, as far as room of a 32nd gives
   bool packs_convolution_weights = true;  // convolutions too; false: [oc][kh][kw][ic / groups]

@@ -24,7 +24,9 @@ bool WeightPacker::is_paired(const TemplateKernel& k, const Gemm& g, const PlanC
   const DType bf16 = DType::bf16;
   if (!std::holds_alternative<Gemm>(k.def) || g.quantised || program_.buffer(b).dtype != bf16 || program_.buffer(k.operands[0].buffer).dtype != bf16)
     return false;
-  if (target_.paired_depth == 0 || c.k <= 0 || c.k % target_.paired_depth != 0) return false;
+  constexpr int64_t kFewestPieces = 4;  // of whole depths, beyond which zeros behind an odd one cost little memory
+  const int64_t depth = target_.paired_depth;
+  if (depth == 0 || c.k <= 0 || (c.k % depth != 0 && c.k < kFewestPieces * depth)) return false;
   const bool looked_up = std::any_of(packed_.begin(), packed_.end(),
                                      [&](const auto& row) { return row.second.buffer == b && row.second.packing == PlanConstant::Packing::gemm_b; });
   return !looked_up && lower_bound(product(*program_.pool, g.m)).value_or(1) >= target_.paired_rows;

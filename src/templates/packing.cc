@@ -55,14 +55,16 @@ std::vector<std::byte> pack_gemm_b(const void* b, size_t element_bytes, int64_t 
   return packed;
 }
 
-std::vector<std::byte> in_pairs(const std::vector<std::byte>& panels) {
+int64_t packed_pairs_elements(int64_t k, int64_t n) { return packed_gemm_b_elements(COIL_PAIRED_DEPTH(k), n, 2); }
+
+std::vector<std::byte> in_pairs(const std::vector<std::byte>& panels, int64_t k) {
   constexpr size_t kElement = 2, kRow = kPanel * kElement;
-  std::vector<std::byte> out(panels.size());
-  for (size_t rows = 0; rows + 2 * kRow <= panels.size(); rows += 2 * kRow) {
-    for (size_t i = 0; i < kRow; i += kElement) {
-      std::memcpy(&out[rows + 2 * i], &panels[rows + i], kElement);
-      std::memcpy(&out[rows + 2 * i + kElement], &panels[rows + kRow + i], kElement);
-    }
+  const auto rows = static_cast<size_t>(k), depth = static_cast<size_t>(COIL_PAIRED_DEPTH(k));
+  const size_t count = k > 0 ? panels.size() / (rows * kRow) : 0;
+  std::vector<std::byte> out(count * depth * kRow);
+  for (size_t row = 0; row < count * rows; row++) {
+    const size_t pair = row / rows * depth + row % rows / 2 * 2, half = row % rows % 2;
+    for (size_t i = 0; i < kPanel; i++) std::memcpy(&out[pair * kRow + (2 * i + half) * kElement], &panels[row * kRow + i * kElement], kElement);
   }
   return out;
 }

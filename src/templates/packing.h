@@ -16,9 +16,10 @@ namespace coil::templates {
 int64_t packed_gemm_b_elements(int64_t k, int64_t n, size_t element_bytes = 4);
 std::vector<std::byte> pack_gemm_b(const void* b, size_t element_bytes, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride);
 
-// Panels (of any number of products or groups) of elements of 2 bytes, with an even number of rows each, as [k/2][32][2]: two rows of a panel side by
-// side.
-std::vector<std::byte> in_pairs(const std::vector<std::byte>& panels);
+// Panels (of any number of products or groups) of elements of 2 bytes, with k rows each, as [COIL_PAIRED_DEPTH(k)/2][32][2]: two rows of a panel side by
+// side, zero padded.
+int64_t packed_pairs_elements(int64_t k, int64_t n);
+std::vector<std::byte> in_pairs(const std::vector<std::byte>& panels, int64_t k);
 
 // The same of int8 numbers in [-8, 7] in half the bytes: panels [ceil(n/32)][k][16], byte j of a row being columns j (low bits) and j + 16,
 // with 8 added.

@@ -114,7 +114,7 @@ inline void check_plain_weights(const ConvCase& c, CoilConv2d args, const Buffer
 inline void check_direct_weights(const ConvCase& c, CoilConv2d args, const Buffer& w, const Buffer& filtered, const IsaKernels& isa) {
   auto packed = templates::pack_conv_weight(w.data(), w.size(), c.oc, c.ic, c.kh, c.kw, c.groups);
   args.w_pairs = c.ic % COIL_PAIRED_K == 0;
-  if (args.w_pairs) packed = templates::in_pairs(packed);
+  if (args.w_pairs) packed = templates::in_pairs(packed, c.ic * c.kh * c.kw);
   TestHost host(3);
   Buffer both(args.dtype, filtered.count()), plain(args.dtype, filtered.count());
   const auto run = [&](Buffer& y) {
@@ -205,7 +205,7 @@ inline void check(const ConvCase& c, int dtype, const std::vector<IsaKernels>& k
                 : c.winograd     ? templates::pack_winograd_weight(floats.data(), c.oc, c.ic, c.winograd)
                 : args.depthwise ? templates::pack_depthwise_weight(w.data(), w.size(), c.oc, c.kh, c.kw)
                                  : templates::pack_conv_weight(w.data(), w.size(), c.oc, group_ic, c.kh, c.kw, c.narrow_groups ? 1 : c.groups);
-  if (c.pairs) packed = templates::in_pairs(packed);
+  if (c.pairs) packed = templates::in_pairs(packed, k);
   args.w_pairs = c.pairs;
   args.x = x.data(), args.w = packed.data();
   // The transforms add up to 16 terms beside the sum's.

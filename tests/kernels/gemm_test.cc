@@ -24,7 +24,7 @@ struct GemmCase {
 std::string describe(const GemmCase& c) {
   return std::to_string(c.batch) + "x" + std::to_string(c.m) + "x" + std::to_string(c.n) + "x" + std::to_string(c.k) + " " + dtype_name(c.dtype) +
          (c.packed ? " packed" : "") + (c.transposed_a ? " a^T" : "") + (c.transposed_b ? " b^T" : "") + (c.shared_b ? " shared" : "") +
-         (c.odd_strides ? " odd" : "") + (c.pairs ? " pairs" : "") + " gap " + std::to_string(c.gap);
+         (c.odd_strides ? " odd" : "") + (c.pairs ? " pairs" : "") + (c.copied ? " copied" : "") + " gap " + std::to_string(c.gap);
 }
 
 struct Recorded {
@@ -52,14 +52,24 @@ void record_epilogue(const void* context, int64_t batch, int64_t row, int64_t co
   }
 }
 
-// A packed B of bfloat16 whose k allows it comes in pairs of k too.
-bool may_have_pairs(const GemmCase& c) { return c.packed && !c.pairs && c.dtype == COIL_BFLOAT16 && c.k % COIL_PAIRED_K == 0; }
+// A packed B of bfloat16 comes in pairs of k too.
+bool may_have_pairs(const GemmCase& c) { return c.packed && !c.pairs && c.dtype == COIL_BFLOAT16; }
+
+// A B of two bytes that comes with the call is packed by the call too.
+bool may_be_copied(const GemmCase& c) {
+  return !c.packed && !c.copied && c.m >= COIL_GEMM_COPY_HALF_ROWS && (c.dtype == COIL_BFLOAT16 || c.dtype == COIL_FLOAT16);
+}
 
 void check(const GemmCase& c) {
   if (may_have_pairs(c)) {
     GemmCase in_pairs = c;
     in_pairs.pairs = true;
     check(in_pairs);
+  }
+  if (may_be_copied(c)) {
+    GemmCase copied = c;
+    copied.copied = true;
+    check(copied);
   }
   SCOPED_TRACE(describe(c));
   std::mt19937 random(1234);
@@ -97,7 +107,7 @@ void check(const GemmCase& c) {
       auto one = templates::pack_gemm_b(from, b.size(), c.k, c.n, b_row, b_col);
       packed.insert(packed.end(), one.begin(), one.end());
     }
-    if (c.pairs) packed = templates::in_pairs(packed);
+    if (c.pairs) packed = templates::in_pairs(packed, c.k);
     packed.shrink_to_fit();
   }
   const int64_t c_row = c.n + c.gap, c_batch = c.m * c_row;
@@ -105,7 +115,10 @@ void check(const GemmCase& c) {
   g.batch = c.batch, g.m = c.m, g.n = c.n, g.k = c.k;
   g.a = a.data(), g.a_batch = a_batch, g.a_row = a_row, g.a_col = a_col;
   g.b = c.packed ? packed.data() : b.data();
-  g.b_batch = c.packed ? (c.shared_b ? 0 : templates::packed_gemm_b_elements(c.k, c.n, b.size())) : b_batch;
+  g.b_batch = c.packed ? (c.shared_b ? 0
+                          : c.pairs  ? templates::packed_pairs_elements(c.k, c.n)
+                                     : templates::packed_gemm_b_elements(c.k, c.n, b.size()))
+                       : b_batch;
   g.b_row = c.packed ? -1 : b_row, g.b_col = c.packed ? -1 : b_col;
   g.c_batch = c_batch, g.c_row = c_row;
   g.dtype = c.dtype, g.b_packed = c.packed, g.b_pairs = c.pairs, g.b_copied = c.copied;

@@ -54,15 +54,18 @@ TEST(Packing, GemmB) {
 }
 
 TEST(Packing, PairsOfRows) {
-  const int64_t k = 6, n = 40;
-  const auto from = numbered<uint16_t>(k * n);
-  const auto packed = templates::in_pairs(templates::pack_gemm_b(from.data(), 2, k, n, n, 1));
-  ASSERT_EQ(packed.size(), 2u * 2 * k * COIL_PANEL);
-  for (int64_t i = 0; i < 2 * k * COIL_PANEL; i++) {
-    const int64_t half = i % 2, column = i / 2 % COIL_PANEL, pair = i / 2 / COIL_PANEL % (k / 2), panel = i / COIL_PANEL / k;
-    const int64_t row = 2 * pair + half, col = panel * COIL_PANEL + column;
-    ASSERT_EQ(element<uint16_t>(packed, i), col < n ? from[row * n + col] : 0) << row << "," << col;
+  for (int64_t k : {1, 6, 31, 32, 33}) {
+    const int64_t n = 40, depth = k > 32 ? 64 : 32;
+    const auto from = numbered<uint16_t>(k * n);
+    const auto packed = templates::in_pairs(templates::pack_gemm_b(from.data(), 2, k, n, n, 1), k);
+    ASSERT_EQ(packed.size(), size_t{2} * 2 * depth * COIL_PANEL);
+    for (int64_t i = 0; i < 2 * depth * COIL_PANEL; i++) {
+      const int64_t half = i % 2, column = i / 2 % COIL_PANEL, pair = i / 2 / COIL_PANEL % (depth / 2), panel = i / COIL_PANEL / depth;
+      const int64_t row = 2 * pair + half, col = panel * COIL_PANEL + column;
+      ASSERT_EQ(element<uint16_t>(packed, i), col < n && row < k ? from[row * n + col] : 0) << row << "," << col;
+    }
   }
+  EXPECT_TRUE(templates::in_pairs({}, 0).empty());
 }
 
 TEST(Packing, ConvWeight) {

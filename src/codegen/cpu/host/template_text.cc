@@ -46,8 +46,10 @@ class FieldsWriter {
     if (const PlanConstant* packed = packed_constant(plan_, t.operands[1].buffer)) {
       add("b_packed", 1);
       const auto bytes = static_cast<size_t>(byte_size(plan_.buffer(t.operands[1].buffer).info.dtype));
-      add("b_batch", packed->batch_stride == 0 ? 0 : static_cast<int64_t>(templates::packed_gemm_b_elements(packed->k, packed->n, bytes)));
-      if (packed->packing == PlanConstant::Packing::gemm_b_pairs) add("b_pairs", 1);
+      const bool pairs = packed->packing == PlanConstant::Packing::gemm_b_pairs;
+      const int64_t elements = pairs ? templates::packed_pairs_elements(packed->k, packed->n) : templates::packed_gemm_b_elements(packed->k, packed->n, bytes);
+      add("b_batch", packed->batch_stride == 0 ? 0 : elements);
+      if (pairs) add("b_pairs", 1);
       if (packed->packing == PlanConstant::Packing::gemm_b_quads && !has_least(plan_.buffer(packed->buffer).info.data.bytes)) add("b_no_least", 1);
       if (g.quantised) quantised(t, *g.quantised, has_4_bits(packed->packing));
     } else {

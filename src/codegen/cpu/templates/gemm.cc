@@ -17,8 +17,9 @@ constexpr int64_t kMostCopied = 64 << 20;  // bytes of a copy, which may be more
 
 Expr copy_bytes(const KernelPlan& plan, const TemplateKernel& t) {
   const auto& g = std::get<Gemm>(t.def);
-  const Expr panels = ceil_div(product(*plan.pool, g.n), plan.pool->index(COIL_PANEL));
-  return product(*plan.pool, g.batch) * panels * product(*plan.pool, g.k) * (COIL_PANEL * byte_size(plan.buffer(t.operands[0].buffer).info.dtype));
+  const auto panels = [&](const std::vector<Expr>& sizes, int64_t of) { return ceil_div(product(*plan.pool, sizes), plan.pool->index(of)); };
+  const Expr depth = panels(g.k, COIL_PAIRED_K) * COIL_PAIRED_K;
+  return product(*plan.pool, g.batch) * panels(g.n, COIL_PANEL) * depth * (COIL_PANEL * byte_size(plan.buffer(t.operands[0].buffer).info.dtype));
 }
 
 }  // namespace
