@@ -6,18 +6,17 @@
 
 #include "loop/simplify_body.h"
 #include "lower/attention_heads.h"
+#include "lower/attention_mask.h"
 
 namespace coil {
 namespace {
 
 constexpr int64_t kMaxTemplateDim = 256;  // device/kernels.h, CoilAttention
 
-bool is_number(Expr e, double v) { return e && e->is_constant() && is_float(e->dtype) && e->as_double() == v; }
-bool is_minus_infinity(Expr e) { return e && e->is_constant() && is_float(e->dtype) && e->as_double() < 0 && e->as_double() * 0 != 0; }
-
 class Finder {
  public:
-  Finder(LoopProgram& program, bool nan_rows) : program_(program), pool_(*program.pool), nan_rows_(nan_rows) {
+  Finder(LoopProgram& program, bool nan_rows)
+      : program_(program), pool_(*program.pool), masks_(program, [this](BufferId id) { return stored(id); }), nan_rows_(nan_rows) {
     for (size_t l = 0; l < program.loops.size(); ++l) {
       for (BufferId id : program.loops[l].outputs) definition_[id] = l;
       for (BufferId id : reads(program, program.loops[l])) readers_[id].insert(l);
@@ -64,6 +63,12 @@ class Finder {
     return std::get_if<Def>(&program_.loops[it->second].def);
   }
 
+  // The body of an elementwise definition of the buffer.
+  Expr stored(BufferId id) {
+    const Pointwise* def = defined_as<Pointwise>(id);
+    return def ? def->body : Expr();
+  }
+
   // The buffer that e reads at the point's own coordinates; `reduced`: with a 0 in the last one.
   BufferId plain_load(Expr e, size_t rank, bool reduced = false) const {
     if (!e || e->kind != ExprKind::load || e->args.size() != rank) return BufferId();
@@ -76,12 +81,19 @@ class Finder {
     return BufferId(e->id);
   }
 
-  // The body of an elementwise definition of the buffer, noted as part of the pattern.
+  // The same, noted as part of the pattern.
   Expr elementwise(BufferId id) {
-    const Pointwise* def = defined_as<Pointwise>(id);
-    if (!def) return Expr();
-    matched_.insert(id);
-    return def->body;
+    const Expr body = stored(id);
+    if (body) matched_.insert(id);
+    return body;
+  }
+
+  // What weights are stored of. Those that were rounded behind a softmax in float32 (autocast; softmax(dtype=float32).to(...)) are those before.
+  Expr weights_body(BufferId id) {
+    Expr body = id.valid() ? elementwise(id) : Expr();
+    if (body && body->is_op(ScalarOp::cast)) body = body->args[0];
+    const BufferId wide = plain_load(body, 4);
+    return wide.valid() && program_.buffer(wide).dtype == DType::f32 ? elementwise(wide) : body;
   }
 
   // For the four variables of the scores' points.
@@ -156,6 +168,7 @@ class Finder {
       }
       return std::nullopt;
     }
+    if (e->is_op(ScalarOp::select)) return filled(e);
     if (!e->is_op(ScalarOp::mul) && !e->is_op(ScalarOp::div)) return std::nullopt;
     const size_t constant = e->args[0]->is_constant() && e->is_op(ScalarOp::mul) ? 0 : 1;
     if (!e->args[constant]->is_constant()) return std::nullopt;
@@ -163,6 +176,18 @@ class Finder {
     if (!s || s->mask) return std::nullopt;
     const double factor = e->args[constant]->as_double();
     s->scale *= e->is_op(ScalarOp::mul) ? factor : 1 / factor;
+    return s;
+  }
+
+  // Scores some of which are replaced by a number so low that what it is added to does not matter.
+  std::optional<Scores> filled(Expr e) {
+    const size_t low = is_lowest(e->args[1]) ? 1 : 2;
+    if (!is_lowest(e->args[low])) return std::nullopt;
+    std::optional<Scores> s = scores_of(e->args[3 - low]);
+    if (!s) return std::nullopt;
+    const DType type = s->mask ? s->mask->dtype : DType::f32;
+    const Expr hides = pool_.select(masks_.condition(e->args[0], low == 2), pool_.constant(0, type), pool_.constant(e->args[low]->as_double(), type));
+    s->mask = s->mask ? pool_.op(ScalarOp::add, {s->mask, hides}) : hides;
     return s;
   }
 
@@ -246,55 +271,6 @@ class Finder {
     rounding_ = rounding;
   }
 
-  // The mask as an operand, or the causal flag, or nothing.
-  void set_mask(Attention& a, Expr mask) {
-    if (BufferId id(mask->kind == ExprKind::load ? mask->id : -1); id.valid()) {
-      // A stored choice between 0 and -inf: its condition is the mask. Or 0, where a condition on positions always holds.
-      const Pointwise* def = defined_as<Pointwise>(id);
-      if (def && (is_choice(def->body) || is_number(def->body, 0))) mask = substitute_vars(def->body, mask->args);
-    }
-    if (is_number(mask, 0)) return;
-    if (is_choice(mask)) {
-      if (is_causal(mask->args[0])) {
-        a.causal = true;
-        return;
-      }
-      if (mask->args[0]->kind == ExprKind::load) mask = mask->args[0];
-    }
-    const std::vector<Expr> full{a.batch, a.heads, a.q_len, a.kv_len};
-    const bool usable = mask->kind == ExprKind::load && (program_.buffer(BufferId(mask->id)).dtype == DType::f32 ||
-                                                         program_.buffer(BufferId(mask->id)).dtype == program_.buffer(a.q.buffer).dtype);
-    if (is_bool(mask->dtype) || (usable && is_dense(mask->args))) {
-      a.mask = Operand{BufferId(mask->id), mask->args};
-      return;
-    }
-    BufferInfo info;
-    info.name = "attention.mask_" + std::to_string(program_.buffers.size());
-    info.dtype = DType::f32;
-    std::vector<Expr> at;
-    for (int32_t d = 0; d < 4; ++d) {
-      const bool used = depends_on_var(mask, d);
-      info.sizes.push_back(used ? full[static_cast<size_t>(d)] : pool_.index(1));
-      at.push_back(used ? pool_.var(d) : pool_.index(0));
-    }
-    Expr body = simplify_body(pool_.cast(mask, DType::f32), info.sizes);
-    program_.buffers.push_back(std::move(info));
-    const BufferId id(program_.buffers.size() - 1);
-    new_loops_.push_back({Pointwise{body}, {id}, "attention.mask", {}});
-    a.mask = Operand{id, at};
-  }
-
-  // Whether rows or columns of a mask, or copies of a single one, stand side by side in memory.
-  bool is_dense(std::span<const Expr> at) const {
-    if (at.empty()) return true;
-    for (int32_t v : {2, 3}) {
-      if (at.back() == pool_.var(v)) return std::none_of(at.begin(), at.end() - 1, [&](Expr c) { return depends_on_var(c, v); });
-    }
-    return std::none_of(at.begin(), at.end(), [&](Expr c) { return depends_on_var(c, 3); });
-  }
-
-  bool is_choice(Expr e) const { return e->is_op(ScalarOp::select) && is_number(e->args[1], 0) && is_minus_infinity(e->args[2]); }
-
   static bool is_four_dimensional(const Gemm* g) { return g && g->batch.size() == 2 && g->m.size() == 1 && g->n.size() == 1 && g->k.size() == 1; }
 
   bool fits(const Gemm& scores, const Gemm& values, BufferId result) const {
@@ -317,8 +293,7 @@ class Finder {
     point_sizes_ = program_.buffer(weights.buffer).sizes;
     if (point_sizes_.size() != 4) return std::nullopt;
     const DType stored = program_.buffer(weights.buffer).dtype;
-    const BufferId chosen = plain_load(pool_.load(weights.buffer, stored, weights.coordinates), 4);
-    Expr body = chosen.valid() ? elementwise(chosen) : Expr();
+    Expr body = weights_body(plain_load(pool_.load(weights.buffer, stored, weights.coordinates), 4));
     if (!body) return std::nullopt;
     body = at_point(body);
     Expr empty;  // set: rows without anything become 0
@@ -363,7 +338,7 @@ class Finder {
       }
       a.kv_heads = pool_.index(a.heads->as_int() / group);
     }
-    if (scores.mask) set_mask(a, scores.mask);
+    if (scores.mask) masks_.set(a, scores.mask, new_loops_);
     return a;
   }
 
@@ -375,23 +350,12 @@ class Finder {
   std::optional<size_t> rounding_;  // a loop whose result the attention under consideration makes itself
   std::set<size_t> absorbed_;       // such loops
   std::vector<Expr> point_sizes_;   // of the scores under consideration
+  AttentionMasks masks_;
   bool nan_rows_;
   std::vector<Loop> new_loops_;
 };
 
 }  // namespace
-
-bool is_causal(Expr e) {
-  if (e->kind != ExprKind::op || e->args.size() != 2 || e->args[0]->dtype != DType::index) return false;
-  Expr distance = e->pool->var(2) - e->pool->var(3), a = e->args[0], b = e->args[1];
-  switch (e->op) {  // the condition is: some index >= 0
-    case ScalarOp::ge: return provably_equal(a - b, distance);
-    case ScalarOp::le: return provably_equal(b - a, distance);
-    case ScalarOp::lt: return provably_equal(b - a - 1, distance);
-    case ScalarOp::gt: return provably_equal(a - b - 1, distance);
-    default: return false;
-  }
-}
 
 LoopProgram find_attention(LoopProgram program, bool nan_rows) {
   Finder(program, nan_rows).run();

@@ -1,0 +1,132 @@
+#include "lower/attention_mask.h"
+
+#include <algorithm>
+
+#include "loop/simplify_body.h"
+#include "lower/find_attention.h"
+
+namespace coil {
+namespace {
+
+constexpr double kLowest = -1e30;  // float32's steps are 7e22 there: no score is as large
+
+bool is_choice(Expr e) { return e->is_op(ScalarOp::select) && is_number(e->args[1], 0) && is_minus_infinity(e->args[2]); }
+
+bool is_on_positions(Expr e) { return e->kind == ExprKind::op && e->args.size() == 2 && e->args[0]->dtype == DType::index; }
+
+}  // namespace
+
+bool is_number(Expr e, double v) { return e && e->is_constant() && is_float(e->dtype) && e->as_double() == v; }
+bool is_minus_infinity(Expr e) { return e && e->is_constant() && is_float(e->dtype) && e->as_double() < 0 && e->as_double() * 0 != 0; }
+bool is_lowest(Expr e) { return e && e->is_constant() && is_float(e->dtype) && e->as_double() <= kLowest; }
+
+// What elementwise loops compute, down to what they read.
+Expr AttentionMasks::expanded(Expr e) const {
+  return rewrite(e, [this](Expr leaf) {
+    if (leaf->kind != ExprKind::load) return Expr();
+    const Expr body = stored_(BufferId(leaf->id));
+    return body ? expanded(substitute_vars(body, leaf->args)) : Expr();
+  });
+}
+
+// A comparison of one of two numbers with a third (tril(ones) == 0) is their condition, or its opposite.
+Expr AttentionMasks::without_choice(Expr e) const {
+  if (e->is_op(ScalarOp::logical_not)) return opposite(without_choice(e->args[0]));
+  if (e->is_op(ScalarOp::cast) && is_bool(e->dtype)) return without_choice(e->args[0]);
+  const bool equal = e->is_op(ScalarOp::eq);
+  if (!equal && !e->is_op(ScalarOp::ne)) return e;
+  Expr choice = e->args[0];
+  while (choice->is_op(ScalarOp::cast)) choice = choice->args[0];
+  if (!choice->is_op(ScalarOp::select) || !choice->args[1]->is_constant() || !choice->args[2]->is_constant() || !e->args[1]->is_constant()) return e;
+  const double to = e->args[1]->as_double();
+  const bool first = (choice->args[1]->as_double() == to) == equal, second = (choice->args[2]->as_double() == to) == equal;
+  if (first == second) return e;
+  const Expr chosen = without_choice(choice->args[0]);
+  return first ? chosen : opposite(chosen);
+}
+
+Expr AttentionMasks::opposite(Expr e) const {
+  if (e->is_op(ScalarOp::logical_not)) return e->args[0];
+  if (is_on_positions(e)) {
+    const Expr a = e->args[0], b = e->args[1];
+    switch (e->op) {
+      case ScalarOp::lt: return index_at_least(a, b);
+      case ScalarOp::ge: return index_less(a, b);
+      case ScalarOp::gt: return index_at_least(b, a);
+      case ScalarOp::le: return index_less(b, a);
+      default: break;
+    }
+  }
+  return pool_.op(ScalarOp::logical_not, {e});
+}
+
+Expr AttentionMasks::condition(Expr e, bool holds) const {
+  const Expr positions = without_choice(expanded(e));
+  if (is_on_positions(positions)) return holds ? positions : opposite(positions);
+  return holds ? e : opposite(e);
+}
+
+// Whether rows or columns of a mask, or copies of a single one, stand side by side in memory.
+bool AttentionMasks::is_dense(std::span<const Expr> at) const {
+  if (at.empty()) return true;
+  for (int32_t v : {2, 3}) {
+    if (at.back() == pool_.var(v)) return std::none_of(at.begin(), at.end() - 1, [&](Expr c) { return depends_on_var(c, v); });
+  }
+  return std::none_of(at.begin(), at.end(), [&](Expr c) { return depends_on_var(c, 3); });
+}
+
+bool AttentionMasks::is_readable(const Attention& a, Expr mask) const {
+  if (mask->kind != ExprKind::load) return false;
+  if (is_bool(mask->dtype)) return true;
+  const DType type = program_.buffer(BufferId(mask->id)).dtype;
+  return (type == DType::f32 || type == program_.buffer(a.q.buffer).dtype) && is_dense(mask->args);
+}
+
+void AttentionMasks::set(Attention& a, Expr mask, std::vector<Loop>& loops) const {
+  if (BufferId id(mask->kind == ExprKind::load ? mask->id : -1); id.valid()) {
+    // A stored choice between 0 and -inf: its condition is the mask. Or 0, where a condition on positions always holds.
+    const Expr body = stored_(id);
+    if (body && (is_choice(body) || is_number(body, 0))) mask = substitute_vars(body, mask->args);
+  }
+  if (is_number(mask, 0)) return;
+  if (is_choice(mask)) {
+    if (is_causal(mask->args[0])) {
+      a.causal = true;
+      return;
+    }
+    if (mask->args[0]->kind == ExprKind::load) mask = mask->args[0];
+  }
+  if (is_readable(a, mask)) {
+    a.mask = Operand{BufferId(mask->id), mask->args};
+    return;
+  }
+  const std::vector<Expr> full{a.batch, a.heads, a.q_len, a.kv_len};
+  BufferInfo info;
+  info.name = "attention.mask_" + std::to_string(program_.buffers.size());
+  info.dtype = DType::f32;
+  std::vector<Expr> at;
+  for (int32_t d = 0; d < 4; ++d) {
+    const bool used = depends_on_var(mask, d);
+    info.sizes.push_back(used ? full[static_cast<size_t>(d)] : pool_.index(1));
+    at.push_back(used ? pool_.var(d) : pool_.index(0));
+  }
+  Expr body = simplify_body(pool_.cast(mask, DType::f32), info.sizes);
+  program_.buffers.push_back(std::move(info));
+  const BufferId id(program_.buffers.size() - 1);
+  loops.push_back({Pointwise{body}, {id}, "attention.mask", {}});
+  a.mask = Operand{id, at};
+}
+
+bool is_causal(Expr e) {
+  if (e->kind != ExprKind::op || e->args.size() != 2 || e->args[0]->dtype != DType::index) return false;
+  Expr distance = e->pool->var(2) - e->pool->var(3), a = e->args[0], b = e->args[1];
+  switch (e->op) {  // the condition is: some index >= 0
+    case ScalarOp::ge: return provably_equal(a - b, distance);
+    case ScalarOp::le: return provably_equal(b - a, distance);
+    case ScalarOp::lt: return provably_equal(b - a - 1, distance);
+    case ScalarOp::gt: return provably_equal(a - b - 1, distance);
+    default: return false;
+  }
+}
+
+}  // namespace coil

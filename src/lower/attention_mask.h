@@ -1,0 +1,38 @@
+// What masks of attention say, in loops that programs write by hand.
+#pragma once
+
+#include <functional>
+
+#include "loop/loop.h"
+
+namespace coil {
+
+bool is_number(Expr e, double v);
+bool is_minus_infinity(Expr e);
+// -inf, or so low a number that adding a score to it gives the number itself: in the place of a score it says the same as added to one.
+bool is_lowest(Expr e);
+
+class AttentionMasks {
+ public:
+  // stored: the body of an elementwise definition of a buffer, or null.
+  AttentionMasks(LoopProgram& program, std::function<Expr(BufferId)> stored) : program_(program), pool_(*program.pool), stored_(std::move(stored)) {}
+
+  // The condition `e`, or its opposite (`holds` false), over the scores' coordinates; one on positions if that is what was stored.
+  Expr condition(Expr e, bool holds) const;
+
+  // The mask of `a`, which is added to its scores: an operand, which `loops` may have to define, or the causal flag, or nothing.
+  void set(Attention& a, Expr mask, std::vector<Loop>& loops) const;
+
+ private:
+  Expr expanded(Expr e) const;
+  Expr without_choice(Expr e) const;
+  Expr opposite(Expr e) const;
+  bool is_dense(std::span<const Expr> at) const;
+  bool is_readable(const Attention& a, Expr mask) const;
+
+  LoopProgram& program_;
+  ExprPool& pool_;
+  std::function<Expr(BufferId)> stored_;
+};
+
+}  // namespace coil

@@ -1,0 +1,95 @@
+"""Attention that programs write by hand becomes the template, whatever precision its softmax has and however its mask is written."""
+
+import attention_forms
+import pytest
+import torch
+
+import coil
+
+BOUNDS = {torch.float32: 3e-6, torch.bfloat16: 3e-2, torch.float16: 4e-3}
+
+
+def operands(dtype, rows=40, dim=32, seed=0):
+    torch.manual_seed(seed)
+    return *(torch.randn(2, 4, rows, dim).to(dtype) for _ in range(3)), torch.randn(rows, rows)
+
+
+def compiled(form):
+    torch._dynamo.reset()
+    return torch.compile(form, backend="coil")
+
+
+def kinds(function, *arguments):
+    with coil.profile(all_calls=True) as profile:
+        function(*arguments)
+    return [kernel["kind"] for kernel in profile.kernels()]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", attention_forms.FORMS)
+def test_becomes_the_template(name, dtype):
+    form = attention_forms.FORMS[name]
+    arguments = operands(dtype)
+    function = compiled(form)
+    with torch.no_grad():
+        got = function(*arguments)
+        want = form(*(x.double() for x in arguments))
+        used = kinds(function, *arguments)
+    assert got.dtype == dtype and not want.isnan().any()
+    torch.testing.assert_close(got.double(), want, atol=BOUNDS[dtype], rtol=BOUNDS[dtype])
+    # The lowest number of float16 is no such number: scores beside it count, so a row that sees nothing shows them.
+    lowest = name in ("filled_with_the_lowest", "chosen_by_where", "triangle_by_where")
+    assert ("attention" in used) == (not lowest or dtype != torch.float16), used
+    assert "gemm" not in used or lowest
+
+
+@pytest.mark.parametrize("name", attention_forms.FORMS)
+def test_under_autocast(name):
+    form = attention_forms.FORMS[name]
+    arguments = operands(torch.float32)
+    function = compiled(form)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        got = function(*arguments)
+        used = kinds(function, *arguments)
+    torch.testing.assert_close(got.double(), form(*(x.double() for x in arguments)), atol=5e-2, rtol=5e-2)
+    if name != "triangle_by_where":  # torch.where makes float32 of bfloat16 scores and a float32 number there
+        assert "attention" in used
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["filled_with_infinity", "filled_with_the_lowest", "chosen_by_where", "shown_by_where", "filled_and_biased"])
+def test_rows_that_see_nothing(name, dtype):
+    form = attention_forms.FORMS[name]
+    q, k, v, mask = operands(dtype)
+    mask[3], mask[7, 1:] = -1.0, -1.0
+    with torch.no_grad():
+        got, want = compiled(form)(q, k, v, mask), form(*(x.float() for x in (q, k, v, mask)))
+    torch.testing.assert_close(got.float(), want, atol=BOUNDS[dtype], rtol=BOUNDS[dtype], equal_nan=True)
+    assert want[:, :, 3].isnan().any() == ("lowest" not in name and name != "chosen_by_where")
+
+
+@pytest.mark.parametrize("fill", [-1e4, -1e9, 0.0, 1e30, float("inf"), float("nan")])
+def test_other_numbers_are_not_masks(fill):
+    def form(q, k, v, mask):
+        return attention_forms.products(q, k).masked_fill(mask < 0, fill).softmax(-1) @ v
+
+    q, k, v, mask = operands(torch.float32)
+    mask[3] = -1.0
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(form)(q * 30, k, v, mask), form(q * 30, k, v, mask), atol=1e-5, rtol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 33])
+def test_packages_of_dynamic_rows(rows, tmp_path):
+    class Model(torch.nn.Module):
+        def forward(self, q, k, v, mask):
+            return attention_forms.lower_triangle(q, k, v, mask), attention_forms.filled_with_infinity(q, k, v, mask)
+
+    dim = torch.export.Dim("rows", min=1, max=64)
+    example = operands(torch.bfloat16)
+    program = torch.export.export(Model(), example, dynamic_shapes=({2: dim}, {2: dim}, {2: dim}, {0: dim, 1: dim}))
+    coil.compile(program, tmp_path / "m.coil.pt2")
+    arguments = operands(torch.bfloat16, rows, seed=1)
+    arguments[3].diagonal().abs_()  # each row sees itself
+    for got, want in zip(coil.load(tmp_path / "m.coil.pt2")(*arguments), Model()(*(x.double() for x in arguments))):
+        torch.testing.assert_close(got.double(), want, atol=3e-2, rtol=3e-2)
