@@ -44,11 +44,11 @@ class Instance:
     across: int = 1
     ahead: int = 0    # bytes of eight columns that the epilogue adds and reads before the product is there: 16 of bf16, 32 of float
 
-    def grid(self, batch, m, n):
+    def grid(self, batch, m, n, clusters):
+        """clusters: that run at once."""
         z = min(batch, 65535)
         if self.kind == "wgmma":
-            most = sms() // 16 * 16 if self.cluster == 4 else sms() // self.cluster * self.cluster
-            return (min(up(m, self.bm * self.down) * up(n, self.bn * self.across) * batch * self.cluster, most), 1, 1)
+            return (min(up(m, self.bm * self.down) * up(n, self.bn * self.across) * batch, clusters) * self.cluster, 1, 1)
         if self.kind in ("split", "copy"):
             return (up(m, self.bm * self.down) * up(n, self.bn * self.across) * batch * self.cluster, 1, 1)
         if self.kind == "rows":
@@ -301,8 +301,17 @@ def params(instance, a, b):
     return t
 
 
+@functools.cache
+def clusters_at_once(instance, checked):
+    """As cd::cuda_clusters (device/cuda_host.cc) has it."""
+    most = sms() // instance.cluster
+    if instance.cluster != 4:
+        return most
+    return min(sms() // 16 * 4, ck.clusters_at_once(function(instance, checked), 4, most, instance.threads, instance.shared))
+
+
 def launch(instance, checked, t, args):
-    grid = instance.grid(t.batch, t.m, t.n)
+    grid = instance.grid(t.batch, t.m, t.n, clusters_at_once(instance, checked))
     if 0 in grid:
         return
     store = (ctypes.c_char * 1536)()
