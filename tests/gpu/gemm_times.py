@@ -1,4 +1,4 @@
-"""Times of candidates of some products on a GPU, beside torch.matmul: test_gemm.py --bench [PROBLEM...] [--times=FILE] [--seconds=N].
+"""Times of candidates of some products on a GPU, beside torch.matmul: test_gemm.py --bench [PROBLEM...] [--times=FILE] [--seconds=N] [--products=first|second|held-out].
 
 Without FILE also of kernels that the compiler does not know. FILE gets the times of those that it knows, for bench/fit_gemm.cc.
 """
@@ -9,7 +9,7 @@ import statistics
 import time
 
 import cuda_kernels as ck
-from gemm_problems import FIRST, SECOND
+from gemm_problems import FIRST, HELD_OUT, SECOND
 from test_gemm import (BYTES, COMPILED, F32_TILES, MMA_TILES, SHARES, TF32_TILES, TF32_WGMMA, Args, f32_blocks, gemv_axpy, gemv_dot, gemv_mma,
                        launch, mma, most_turns, params, simt, torch_type, up, usable, wgmma, wgmma_split, wgmma_tile)
 
@@ -175,7 +175,7 @@ def operands(p):
     return a, weights, torch.nn.functional.pad(a, (0, -p.k % 8)), [w.mT.contiguous().mT if p.b_k else w for w in their_weights]
 
 
-def bench(p, todo, keep=10, times_file=None):
+def bench(p, todo, keep=10, times_file=None, rounds=7):
     """(time of torch, [(time, name)]) in microseconds."""
     import torch
     torch.backends.cuda.matmul.allow_tf32 = p.dtype == "tf32"
@@ -192,7 +192,7 @@ def bench(p, todo, keep=10, times_file=None):
         launch(instance, False, ts[0], args)
         right.append(((out.float() - want).abs().max() / want.abs().max()).item() < 0.02)
         graphs.append(graph_of(lambda i: launch(instance, False, ts[i % copies], args), repeats))
-    times = in_turns(graphs, repeats)
+    times = in_turns(graphs, repeats, rounds)
     ours = []
     for instance, us, good in zip(todo, times[1:], right[1:]):
         ours.append((us, instance.name + ("" if good else " WRONG")))
@@ -201,7 +201,7 @@ def bench(p, todo, keep=10, times_file=None):
     return times[0], sorted(ours)[:keep] + [t for t in sorted(ours)[keep:] if "WRONG" in t[1]]
 
 
-def bench_all(names, times_path=None, seconds=None):
+def bench_all(names, times_path=None, seconds=None, which=None):
     import torch
     begin = time.monotonic()
     times_file = open(times_path, "w", buffering=1) if times_path else None
@@ -209,7 +209,7 @@ def bench_all(names, times_path=None, seconds=None):
         times_file.write(f"# {torch.cuda.get_device_name(0)}\n{TIMES_HEAD}")
     torch.backends.cuda.matmul.allow_tf32 = False
     print(torch.cuda.get_device_name(0))
-    chosen = [p for p in (SECOND + FIRST if times_path else FIRST + SECOND) if not names or any(x in str(p) for x in names)]
+    chosen = [p for p in {"held-out": HELD_OUT, "second": SECOND, "first": FIRST}.get(which, SECOND + FIRST) if not names or any(x in str(p) for x in names)]
     plain = [p for p in chosen if p.a_k and p.batch == 1]
     todo = {p: [i for i in (candidates(p) if times_path or p not in plain else tried(p.dtype, p.m, p.n, p.k, p.b_k)) if usable(i)] for p in chosen}
     compiling = Compiling([i for p in chosen for i in todo[p]])
@@ -234,4 +234,4 @@ def bench_all(names, times_path=None, seconds=None):
 
 def main(words):
     given = {w.partition("=")[0]: w.partition("=")[2] for w in words if w.startswith("--")}
-    bench_all([w for w in words if not w.startswith("-")], given.get("--times"), float(given.get("--seconds") or 0))
+    bench_all([w for w in words if not w.startswith("-")], given.get("--times"), float(given.get("--seconds") or 0), given.get("--products"))
