@@ -1,4 +1,5 @@
-"""Times of candidates of some products on a GPU, beside torch.matmul: test_gemm.py --bench [PROBLEM...] [--times=FILE] [--seconds=N] [--products=first|second|held-out].
+"""Times of candidates of some products on a GPU, beside torch.matmul: test_gemm.py --bench [PROBLEM...] [--times=FILE] [--seconds=N]
+[--products=first|second|held-out].
 
 Without FILE also of kernels that the compiler does not know. FILE gets the times of those that it knows, for bench/fit_gemm.cc.
 """
@@ -58,9 +59,11 @@ def tried(dtype, m, n, k, b_k):
     return [i for i in found if usable(i)]
 
 
-# The compiler's tiles of the wgmma kernels (src/templates/cuda_gemm_model.cc): rows, columns, stages; the persistent ones, those of one tile a block, without TMA.
+# The compiler's tiles of the wgmma kernels (src/templates/cuda_gemm_model.cc): rows, columns, stages; the persistent ones, those of one tile a block, those
+# without TMA.
 PERSISTENT = [(192, 192, 4), (192, 160, 4), (192, 128, 5), (192, 96, 5), (128, 256, 4), (128, 192, 4), (128, 160, 4), (128, 128, 6), (128, 64, 8)]
-ONE_TILE = [(128, 160, 5), (128, 192, 5), (128, 128, 6), (128, 96, 6), (128, 80, 6), (128, 64, 8), (64, 192, 6), (64, 160, 7), (64, 128, 8), (64, 96, 8), (64, 64, 6)]
+ONE_TILE = [(128, 160, 5), (128, 192, 5), (128, 128, 6), (128, 96, 6), (128, 80, 6), (128, 64, 8), (64, 192, 6), (64, 160, 7), (64, 128, 8),
+            (64, 96, 8), (64, 64, 6)]
 COPIED = [(128, 256, 4), (128, 192, 5), (128, 128, 4), (128, 64, 4), (64, 64, 4)]
 SHORT = [(128, 64, 32, 64, 32, 2), (128, 32, 32, 32, 32, 2), (64, 64, 32, 32, 32, 2), (64, 32, 32, 32, 32, 2)]
 
@@ -138,7 +141,8 @@ def graph_of(call, repeats):
 
 
 def in_turns(graphs, repeats, rounds=7):
-    """Median microseconds of a call of each graph. They take turns, so that a clock that sinks is everybody's; those of twice the best one's time only at first."""
+    """Median microseconds of a call of each graph. They take turns, so that a clock that sinks is everybody's; those of twice the best one's time only at
+    first."""
     import torch
     times = [[] for _ in graphs]
 
