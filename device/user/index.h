@@ -1,5 +1,5 @@
-// Arithmetic of sizes and places as generated text has it (src/codegen/index_text.h): that of host programs, of the calls of users' kernels, and of the programs
-// around single kernels. Clang, NVRTC and nvcc read it; it needs no other header. Divisors are positive.
+// Arithmetic of sizes and places as generated text has it (src/codegen/index_text.h): that of host programs, of the calls of users' kernels, and of the
+// programs around single kernels. Clang, NVRTC and nvcc read it; it needs no other header. Divisors are positive.
 #ifndef COIL_DEVICE_USER_INDEX_H_
 #define COIL_DEVICE_USER_INDEX_H_
 

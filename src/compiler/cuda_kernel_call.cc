@@ -54,8 +54,7 @@ std::string cuda_call_text(const WatchedBuild& build, const std::vector<const cu
              "static const char kName[] = \"{}\";\nstatic const int64_t kSizes[] = {{{}0}};\n{}",
              kIndexHeader, functions[static_cast<size_t>(launches[0]->function)].name, sizes, files) +
          std::string(kKernelData) +
-         fmt::format("\nstruct Args {{\n  void* p[{}];\n  int64_t s[{}];\n  int* flag;\n  int kernel, wide;\n}};\n", count, num_sizes) + kHelpers +
-         kUsesIndex +
+         fmt::format("\nstruct Args {{\n  void* p[{}];\n  int64_t s[{}];\n  int* flag;\n  int kernel, wide;\n}};\n", count, num_sizes) + kHelpers + kUsesIndex +
          fmt::format(
              "\nstatic void call(void* const* p, int* flag) {{\n  const int64_t* s = kSizes;\n  (void)s;\n  Args args = {{}};\n"
              "  for (int i = 0; i < kBuffers; ++i) args.p[i] = p[i];\n  for (int i = 0; i < {}; ++i) args.s[i] = s[i];\n"

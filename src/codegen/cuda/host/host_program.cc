@@ -63,7 +63,8 @@ class HostWriter {
     std::string libraries;
     if (!program_.libraries.empty()) libraries = "#include \"cuda_blas.h\"\n#include \"cuda_dnn.h\"\n";
     if (program_.choice) libraries += "#include \"cuda_sample.h\"\n";
-    return libraries + fmt::format("#include \"cuda_host.h\"\n#include \"host_support.h\"\n#include \"{}\"\n\n{}", kIndexHeader, kUsesIndex) + offset_functions(plan_) + "\n";
+    return libraries + fmt::format("#include \"cuda_host.h\"\n#include \"host_support.h\"\n#include \"{}\"\n\n{}", kIndexHeader, kUsesIndex) +
+           offset_functions(plan_) + "\n";
   }
 
   bool timed(size_t k) const { return k < options_.timed.size() && options_.timed[k]; }
