@@ -8,7 +8,7 @@ import sys
 
 import gemm_times
 from gemm_problems import FIRST, HELD_OUT, SECOND
-from test_gemm import usable
+from gemm_kernels import usable
 
 KINDS = {"wgmma": "wgmma", "wgmma_split": "split", "wgmma_copy": "copy", "mma": "tiles"}
 

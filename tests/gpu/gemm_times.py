@@ -11,7 +11,7 @@ import time
 
 import cuda_kernels as ck
 from gemm_problems import FIRST, HELD_OUT, SECOND
-from test_gemm import (BYTES, COMPILED, F32_TILES, MMA_TILES, SHARES, TF32_TILES, TF32_WGMMA, Args, f32_blocks, gemv_axpy, gemv_dot, gemv_mma,
+from gemm_kernels import (BYTES, COMPILED, F32_TILES, MMA_TILES, SHARES, TF32_TILES, TF32_WGMMA, Args, f32_blocks, gemv_axpy, gemv_dot, gemv_mma,
                        launch, mma, most_turns, params, simt, torch_type, up, usable, wgmma, wgmma_split, wgmma_tile)
 
 
