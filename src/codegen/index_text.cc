@@ -22,13 +22,6 @@ std::string host_index(Expr e, const char* symbols) {
   return fmt::format("{}({}, {})", f, host_index(e->args[0], symbols), host_index(e->args[1], symbols));
 }
 
-std::string index_functions() {
-  return "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n"
-         "static inline int64_t floor_mod(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }\n"
-         "static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n"
-         "static inline int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }\n";
-}
-
 std::string size_text(Expr e) { return to_string(e); }
 
 }  // namespace coil

@@ -17,9 +17,6 @@ constexpr const char* kHelpers = R"cc(
     exit(2);
   }
 
-  static inline int64_t cdiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-  static inline bool aligned(const void* p, int64_t bytes) { return (uintptr_t)p % (uintptr_t)bytes == 0; }
-
   static void launch(const void* kernel, int64_t x, int64_t y, int64_t z, int threads, int64_t shared, const Args* args, const int64_t* number) {
     if (x == 0 || y == 0 || z == 0) return;
     if (shared > 48 * 1024) check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "too much shared memory");
@@ -53,12 +50,11 @@ std::string cuda_call_text(const WatchedBuild& build, const std::vector<const cu
   for (const int64_t s : symbols) sizes += fmt::format("{}, ", s);
   for (const cuda::CudaLaunch* l : launches) calls += launch_text(functions[static_cast<size_t>(l->function)], *l, l == launches[0] || l->condition.empty());
   return fmt::format(
-             "// The call of the kernel in the program.\n#include <stdint.h>\n\n"
+             "// The call of the kernel in the program.\n#include <stdint.h>\n\n#include \"{}\"\n\n"
              "static const char kName[] = \"{}\";\nstatic const int64_t kSizes[] = {{{}0}};\n{}",
-             functions[static_cast<size_t>(launches[0]->function)].name, sizes, files) +
+             kIndexHeader, functions[static_cast<size_t>(launches[0]->function)].name, sizes, files) +
          std::string(kKernelData) +
-         fmt::format("\nstruct Args {{\n  void* p[{}];\n  int64_t s[{}];\n  int* flag;\n  int kernel, wide;\n}};\n", count, num_sizes) + kHelpers +
-         index_functions() +
+         fmt::format("\nstruct Args {{\n  void* p[{}];\n  int64_t s[{}];\n  int* flag;\n  int kernel, wide;\n}};\n", count, num_sizes) + kHelpers + kUsesIndex +
          fmt::format(
              "\nstatic void call(void* const* p, int* flag) {{\n  const int64_t* s = kSizes;\n  (void)s;\n  Args args = {{}};\n"
              "  for (int i = 0; i < kBuffers; ++i) args.p[i] = p[i];\n  for (int i = 0; i < {}; ++i) args.s[i] = s[i];\n"

@@ -42,7 +42,8 @@ class Writer {
 
   Status headers() {
     for (const toolchain::EmbeddedFile& f : toolchain::embedded_files()) {
-      if (!f.path.starts_with("device/") || !f.path.ends_with(".h") || f.path.starts_with("device/cuda/") != build_.cuda) continue;
+      const bool user = f.path.starts_with("device/user/");  // of both targets
+      if (!f.path.starts_with("device/") || !f.path.ends_with(".h") || (!user && f.path.starts_with("device/cuda/") != build_.cuda)) continue;
       TRY_STATUS(write(folder_ + "/include/" + std::string(f.path.substr(7)), f.text()));
     }
     return ok_status();

@@ -1,13 +1,10 @@
-// Rows of a table or of a tensor joined in groups: embedding_bag, segment_reduce; and embedding_renorm.
-#include <fmt/format.h>
-
+// Rows of a table joined in groups (embedding_bag), and scaled where their norm is too large (embedding_renorm).
 #include <cmath>
 
 #include "loop/reduced_span.h"
 #include "lower/data_checks.h"
 #include "lower/formula.h"
 #include "lower/row_sums.h"
-#include "lower/segments.h"
 #include "lower/written_positions.h"
 
 namespace coil::lowering {
@@ -119,95 +116,6 @@ Views embedding_bag(Op& op) {
   return results;
 }
 
-// Consecutive slices along an axis; the groups' lengths, or where they begin and the last one ends.
-Views segment_reduce(Op& op) {
-  View x = op.tensor("data");
-  const TensorType& out = op.out();
-  const std::string how = op.text("reduce");
-  const size_t axis = wrap_dim(op.integer("axis"), x.rank());
-  const DType type = accumulate_type(out.dtype);
-  const bool mean = how == "mean";
-  const ReduceOp reduce = how == "sum" || mean ? ReduceOp::sum : how == "prod" ? ReduceOp::prod : how == "max" ? ReduceOp::max : ReduceOp::min;
-  if (reduce == ReduceOp::min && how != "min") fail(ErrorCode::bad_program, fmt::format("segment_reduce: unknown reduce='{}'", how));
-  ExprPool& p = op.pool;
-  View ends;
-  const bool has_lengths = op.has("lengths");
-  View given = op.tensor(has_lengths ? "lengths" : "offsets");
-  if (has_lengths) {
-    ends = op.rec.scan("segment_reduce.ends", ScanOp::sum, DType::i64, given.sizes, static_cast<int>(given.rank() - 1),
-                       [&](Coordinates c) { return as(op.rec.at(given, c), DType::i64); });
-  }
-  if (has_lengths && (!op.node.find("unsafe") || !op.has("unsafe") || !op.flag("unsafe"))) {
-    require(op, given.sizes, "lengths must not be negative", [&](Coordinates c) { return (Val(as(op.rec.at(given, c), DType::i64)) >= 0.0).e; });
-    const Sizes rest(given.sizes.begin(), given.sizes.end() - 1);
-    const View sums = op.rec.reduce("segment_reduce.sums", ReduceOp::sum, DType::i64, rest, {given.sizes.back()}, [&](Coordinates c, Coordinates k) {
-      std::vector<Expr> at(c.begin(), c.end());
-      at.push_back(k[0]);
-      return as(op.rec.at(given, at), DType::i64);
-    });
-    require(op, rest, "all rows of lengths must add up to the size of the data along the axis",
-            [&](Coordinates c) { return equal(Val(op.rec.at(sums, c)), Val(p.cast(x.sizes[axis], DType::i64))).e; });
-  }
-  auto at_segment = [&](const View& v, Coordinates c, Expr segment) {
-    std::vector<Expr> at(c.begin(), c.begin() + static_cast<long>(axis));
-    at.push_back(segment);
-    return Val(as(op.rec.at(v, at), DType::i64));
-  };
-  auto end = [&](Coordinates c) { return has_lengths ? at_segment(ends, c, c[axis]) : at_segment(given, c, c[axis] + 1); };
-  auto begin = [&](Coordinates c) { return has_lengths ? end(c) - at_segment(given, c, c[axis]) : at_segment(given, c, c[axis]); };
-  const double none = how == "prod" ? 1 : how == "max" ? -HUGE_VAL : how == "min" ? HUGE_VAL : 0;
-  const bool has_initial = op.has("initial");
-  const Sizes lead(x.sizes.begin(), x.sizes.begin() + static_cast<long>(axis)), rest(x.sizes.begin() + static_cast<long>(axis) + 1, x.sizes.end());
-  const Expr groups = out.sizes.at(axis), rows = count(p, lead) * groups;
-  View joined;
-  if (op.session.options.library && many_rows(rows, x.sizes[axis])) {
-    // Each place finds its group: behind those that end there or before.
-    RowSums sums{"segment_reduce.join", type, rows, count(p, rest), lead, {}, {}, reduce, op.constant(none, type)};
-    sums.domain.push_back(x.sizes[axis]);
-    sums.row = [&](Coordinates k) {
-      std::vector<Expr> at(k.begin(), k.end());
-      const Val place = p.cast(k[axis], DType::i64), number = p.cast(groups, DType::i64);
-      const auto segment = [&](Val v) {
-        at[axis] = p.checked_index(max(min(v, number - 1.0), 0.0).e, index_max(groups, p.index(1)));
-        return Coordinates(at);
-      };
-      const Val found = segments_before(op, groups, place, [&](Expr group) {
-        at[axis] = group;
-        return end(at);
-      });
-      const Val inside_one = both(found < number, begin(segment(found)) <= place);
-      Sizes first(k.begin(), k.end());
-      first[axis] = p.index(0);
-      Sizes shape = lead;
-      shape.push_back(groups);
-      return select(inside_one, Val(p.cast(row_major(p, first, shape), DType::i64)) + found, Val(p.cast(rows, DType::i64))).e;
-    };
-    sums.value = [&](Coordinates k, Expr column) {
-      std::vector<Expr> at(k.begin(), k.end());
-      const Sizes inner = from_row_major(column, rest);
-      at.insert(at.end(), inner.begin(), inner.end());
-      return as(op.rec.at(x, at), type);
-    };
-    joined = reshaped(op, summed_rows(op, sums), out.sizes);
-  } else {
-    joined = op.rec.reduce("segment_reduce.join", reduce, type, out.sizes, {x.sizes[axis]}, [&](Coordinates c, Coordinates k) {
-      Val place = p.cast(k[0], DType::i64);
-      std::vector<Expr> at(c.begin(), c.end());
-      at[axis] = k[0];
-      return masked(both(place >= begin(c), place < end(c)).e, as(op.rec.at(x, at), type), op.constant(none, type));
-    });
-  }
-  return {op.rec.pointwise("segment_reduce", out.dtype, out.sizes, [&](Coordinates c) {
-    Val v = op.rec.at(joined, c), n = Val(as((end(c) - begin(c)).e, type));
-    if (has_initial) {
-      const double initial = op.number("initial");
-      v = how == "prod" ? v * initial : how == "max" ? max(v, initial) : how == "min" ? min(v, initial) : v + initial;
-    }
-    if (!mean) return v.e;
-    return select(n > 0.0, v / n, has_initial ? v : v.like(std::nan(""))).e;
-  })};
-}
-
 // Rows that an index names and whose norm is too large are scaled down.
 Views embedding_renorm(Op& op) {
   View table = op.tensor("self"), indices = op.tensor("indices");
@@ -241,7 +149,6 @@ void add_embedding_bag(Table& table) {
        {"aten.embedding_bag.default", "aten.embedding_bag.padding_idx", "aten._embedding_bag.default", "aten._embedding_bag_forward_only.default"}) {
     table[target] = embedding_bag;
   }
-  table["aten.segment_reduce.default"] = segment_reduce;
   table["aten.embedding_renorm.default"] = embedding_renorm;
 }
 

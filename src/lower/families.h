@@ -17,6 +17,7 @@ void add_groups_backward(Table& table);
 void add_pool_gradients(Table& table);
 void add_grouped_products(Table& table);
 void add_reinterpret(Table& table);
+void add_segment_reduce(Table& table);
 void add_windows(Table& table);
 void add_packed_products(Table& table);
 // aten.slice between positions from data, whose result's size the node binds (data_sizes.cc).

@@ -59,6 +59,7 @@ Table make_table() {
                    add_products,
                    add_unpooling,
                    add_embedding_bag,
+                   add_segment_reduce,
                    add_histograms,
                    add_random,
                    add_margin_losses,

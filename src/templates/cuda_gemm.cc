@@ -324,7 +324,7 @@ std::vector<CudaCandidate> cuda_gemm_candidates(const CudaGemmFacts& facts, int 
   if (p.m <= kMostFewRows) out.push_back({{kFewRows}, 2000 + bytes / 3.9 * static_cast<double>((p.m + few(p) - 1) / few(p)) / 1000});
   for (const bool tma : {true, false}) {
     if (tma ? tma_fit(p) == Fit::never : p.tensor() && sm == 90 && tma_fit(p) == Fit::always) continue;
-    for (const TileChoice& c : tile_choices(p, tma, false)) out.push_back({way_of(c), time_of(p, c)});
+    for (const TileChoice& c : tile_choices(p, tma)) out.push_back({way_of(c), time_of(p, c)});
     if (!p.tensor() || sm != 90) break;
   }
   std::stable_sort(out.begin(), out.end(), [](const CudaCandidate& a, const CudaCandidate& b) { return a.cost < b.cost; });

@@ -47,7 +47,8 @@ constexpr GemmTile kShortTiles[] = {
     {TileKind::mma_short, 64, 64, 32, 32, 32, 2, 1, 128, 1, 0},
     {TileKind::mma_short, 64, 32, 32, 32, 32, 2, 1, 64, 1, 0},
 };
-constexpr int64_t kShort = 96;  // elements along k
+constexpr int64_t kShort = 96;        // elements along k
+constexpr int64_t kFromMemory = 128;  // rows up to which weights were timed from memory
 constexpr GemmTile kTf32Tiles[] = {
     {TileKind::mma, 128, 256, 32, 64, 64, 3, 1, 256, 1, 430},
     {TileKind::mma, 128, 128, 16, 64, 64, 4, 1, 128, 1, 420},
@@ -92,58 +93,90 @@ constexpr GemmTile kCopyTiles[] = {
 // Columns of b that a block loads: those that are contiguous come 64 at a time.
 int loaded_columns(const GemmProblem& p, const GemmTile& t) { return static_cast<int>(cd::wgmma_columns(t.bn, p.b_k)); }
 
-// What a's rows cost of the L2 cache's lines: pieces of 128 bytes that begin between multiples of 32 more than others, between those of 128 a little.
-double lines_of_a(const GemmProblem& p, const GemmTile& t, const WgmmaTimes& w) {
-  if (classes_of(p, t) == 1) return 1.0;
-  return *known(p.facts.a_row) % 2 != 0 ? w.odd_halves : w.odd_words;
+// Blocks that a multiprocessor holds: by registers (a thread has so many of them where NVRTC 13 compiles tiles of so many columns) and by shared memory, of
+// which a block has a kilobyte beside what it asks for.
+int64_t resident_blocks(const GemmProblem& p, const TileChoice& c) {
+  const GemmTile& t = *c.tile;
+  const int registers = t.bn <= 64 ? 64 : t.bn <= 96 ? 80 : t.bn <= 192 ? 128 : 168, threads = t.threads + (turns_of(p, t) - 1) * t.bm * 2;
+  if (t.kind == TileKind::wgmma) return 1;
+  return std::clamp<int64_t>(cuda_machine(p.sm).shared_bytes / (shared_bytes(p, c) + 1024), 1, std::max(1, kCudaRegisters / (threads * registers)));
+}
+
+// The blocks of a choice, in turns of those that run at once.
+struct Turns {
+  int64_t down, across;  // tiles, with those that fill up clusters
+  int64_t blocks, busy;  // all of them, and those that multiprocessors compute at once
+  int64_t computing;     // turns in which each multiprocessor computes one tile
+  int64_t starts;        // turns of as many blocks as fit on a multiprocessor
+};
+
+Turns turns_of_blocks(const GemmProblem& p, const TileChoice& c) {
+  const GemmTile& t = *c.tile;
+  const int cluster = c.split * c.down * c.across;
+  const int64_t down = std::max<int64_t>(tiles(p.m, int64_t{t.bm} * c.down), 1) * c.down;
+  const int64_t across = std::max<int64_t>(tiles(p.n, int64_t{t.bn} * c.across), 1) * c.across;
+  const int64_t blocks = down * across * std::max<int64_t>(p.batch, 1) * c.split, one = hopper_blocks_at_once(cluster, 1);
+  return {down, across, blocks, std::min(blocks, one), tiles(blocks, one), tiles(blocks, hopper_blocks_at_once(cluster, resident_blocks(p, c)))};
 }
 
 // Nanoseconds of a step of odd rows: they pass through registers, its words before its products may begin.
 double through_registers(const GemmProblem& p, const GemmTile& t, const WgmmaTimes& w) {
   if (classes_of(p, t) == 1) return 0;
-  if (turns_of(p, t) == 2) return w.turn + w.turn_element * t.bm * t.bn + (*known(p.facts.a_row) % 2 != 0 ? w.turn_halves : 0);
-  return (t.bm == 64 ? w.through : w.through_tall) + w.through_element * t.bm * t.bn;
+  return turns_of(p, t) == 2 ? w.turn + w.turn_element * t.bm * t.bn : w.through + w.through_element * t.bm * t.bn;
 }
 
-// Nanoseconds of the wgmma kernels. A step of 128 bytes along k is bound by the tensor cores or by what a multiprocessor or the L2 cache moves;
-// starting a kernel, filling the pipeline and finishing a tile take their time beside.
-double wgmma_time(const GemmProblem& p, const TileChoice& c, const WgmmaTimes& w) {
+// Nanoseconds of a step, 128 bytes along k, of a tile in the middle and of one in the corner of the result, weighed as they occur. It is bound by the tensor
+// cores, by what the L2 cache gives to all blocks, or by what TMA brings to one: rows of a box that lie outside of the tensor take long. Where each block has
+// one tile, the slowest decides.
+double step_time(const GemmProblem& p, const TileChoice& c, const Turns& turns, const WgmmaTimes& w) {
   const GemmTile& t = *c.tile;
-  // Clusters lie within a part of the chip; fours leave some of most parts over: an H200 runs 30 or 31 of them at once.
-  const bool fours = c.down * c.across * c.split > 2 && (c.down * c.across > 1 || classes_of(p, t) > 1);
-  const int sms = fours ? multiprocessors(p.sm) / 16 * 15 : multiprocessors(p.sm);
-  const bool persistent = t.kind == TileKind::wgmma, copies = t.kind == TileKind::wgmma_copy;
-  const int64_t blocks =
-      tiles(p.m, int64_t{t.bm} * c.down) * c.down * tiles(p.n, int64_t{t.bn} * c.across) * c.across * std::max<int64_t>(p.batch, 1) * c.split;
-  const double busy = static_cast<double>(std::min<int64_t>(blocks, sms)), bytes = 128.0 * (t.bm + loaded_columns(p, t));
-  const double neighbours = t.bm == 192 && t.bn == 96 && !p.a_k && !p.b_k ? w.neighbours : 1.0;
-  const double lines = 128.0 * (t.bm * lines_of_a(p, t, w) / c.across + loaded_columns(p, t) / static_cast<double>(c.down)) * neighbours;
-  const double shape = t.bm == 192 ? (t.bn == 192 ? w.tall_192 : w.tall) : t.bn == 192 ? w.wide : 1.0;
-  const bool in_turn = turns_of(p, t) == 2, crowded = busy > 0.91 * multiprocessors(p.sm);
-  const double tensor = t.bm * t.bn * (busy > 0.9 * sms && p.k >= 2048 ? w.element_hot : w.element) * shape;
-  const double sharing = c.down * c.across == 1 ? 1.0 : classes_of(p, t) > 1 ? w.share_odd : c.down > 1 ? w.share_down : 1.0;
-  const double through = through_registers(p, t, w);
-  const double from_cache = in_turn ? w.from_cache_turns : through > 0 && t.bm * t.bn <= 64 * 160 ? w.from_cache_odd : w.from_cache;
-  const double crowd = in_turn && t.bn == 96 && crowded ? w.crowd : 1.0;
-  const double step = std::max({tensor, through, bytes / (copies ? w.copied_in : w.taken_in), lines * busy / from_cache}) * sharing * crowd;
-  const double steps = static_cast<double>(tiles(tiles(std::max<int64_t>(p.k, 1), p.step()), c.split));
-  const double alone = w.finish + w.finish_element * t.bn * t.bm +
-                       (c.split > 1 ? (through > 0 ? w.split_odd : w.split) + w.split_element * t.bm * t.bn * std::log2(c.split) : 0);
-  const double in_turns =
-      w.finish_turns + w.finish_turns_element * t.bn * t.bm + (c.split > 1 ? w.split_turns + w.split_turns_element * t.bm * t.bn * std::log2(c.split) : 0);
-  // Rows that one wide store after another does not fill are finished a few columns at a time.
-  const double narrow = p.n % (16 / p.size()) != 0 ? w.finish_narrow : 1;
-  const double finish = (in_turn ? in_turns : alone) * narrow;
-  // With all of its stages: fitted so. What more blocks there are with fewer of them does not change which tile is best.
-  const int64_t staged = classes_of(p, t) > 1 ? shared_bytes(p, c) : cd::gemm_wgmma_split_shared(t.bm, t.bn, loaded_columns(p, t), t.stages, 1);
-  const int64_t resident = persistent ? 1 : std::max<int64_t>(1, cuda_machine(p.sm).shared_bytes / (staged + 1024));
-  const double turns = static_cast<double>(tiles(blocks, sms)), ends = static_cast<double>(tiles(blocks, sms * resident));
-  // From memory at least once; few multiprocessors do not draw all that it can give.
-  const double memory = p.size() * static_cast<double>((p.m + p.n) * p.k * std::max<int64_t>(p.batch, 1)) / std::min(cuda_machine(p.sm).memory, busy * w.drawn);
-  const double compute = turns * steps * step;
+  const bool copies = t.kind == TileKind::wgmma_copy, hot = static_cast<double>(turns.busy) > 0.9 * hopper_blocks_at_once(c.split * c.down * c.across, 1);
+  const double columns = loaded_columns(p, t), a_rows = static_cast<double>(t.bm) / c.across, b_rows = columns / c.down;  // of a block's own boxes
+  const auto m = static_cast<double>(p.m), n = static_cast<double>(p.n), down = static_cast<double>(turns.down), across = static_cast<double>(turns.across);
+  const double lines = 128 * (m / down + n / across * columns / t.bn);  // also of what blocks share: the cache gives it to each of them
+  const double products = t.bm * t.bn * (hot && p.k >= 2048 ? w.element_hot : w.element);
+  const double least = std::max({products, through_registers(p, t, w), lines * static_cast<double>(turns.busy) / w.from_cache});
+  const double a_outside = std::min(a_rows, down * t.bm - m), b_outside = std::min(b_rows, across * t.bn - n + columns - t.bn);
+  const auto step = [&](double a_out, double b_out) {
+    const double bytes = 128 * (t.bm - a_out * c.across + columns - b_out * c.down);
+    return std::max(least, copies ? bytes / w.copied_in : bytes / w.taken_in + w.outside * (a_out + b_out));
+  };
+  const double inner = step(turns.down == 1 ? a_outside : 0, turns.across == 1 ? b_outside : 0), corner = step(a_outside, b_outside);
+  return inner + (corner - inner) * (turns.computing == 1 ? 1 : std::min(1.0, 1 / down + 1 / across));
+}
+
+// Nanoseconds in which memory delivers: weights of few rows, each line of which is read once. Those of more rows were timed from the L2 cache.
+double memory_time(const GemmProblem& p, const TileChoice& c, int64_t steps, const WgmmaTimes& w) {
+  if (p.m > kFromMemory || p.batch > 1) return 0;
+  const double bytes = p.size() * static_cast<double>(p.n * p.k);
+  return std::max(bytes / cuda_machine(p.sm).memory, static_cast<double>(steps) * w.latency / stages_of(p, *c.tile));
+}
+
+// Nanoseconds in which blocks bring their tiles to memory.
+double finish_time(const GemmProblem& p, const TileChoice& c, const Turns& turns, const WgmmaTimes& w) {
+  const GemmTile& t = *c.tile;
+  const double elements = t.bm * t.bn, written = p.size() * static_cast<double>(p.m * p.n * std::max<int64_t>(p.batch, 1)) / w.to_memory;
+  const double tile = turns_of(p, t) == 2 ? w.finish_turns + w.finish_turns_element * elements : w.finish_element * elements;
+  const double parts = c.split > 1 ? w.split + w.split_element * elements * std::log2(c.split) : 0;
+  const double finish = static_cast<double>(turns.starts) * (tile + parts) * (t.kind == TileKind::wgmma ? w.finish_persistent : 1);
+  // Stores of rows that wide ones do not fill keep a multiprocessor busy, however many blocks it holds.
+  const double narrow = p.n % (16 / p.size()) != 0 ? static_cast<double>(turns.computing) * elements / c.split * w.finish_narrow : 0;
+  return std::max({written, finish, narrow});
+}
+
+// Nanoseconds of the wgmma kernels: blocks start and fill their pipelines, take their steps, and finish.
+double wgmma_time(const GemmProblem& p, const TileChoice& c, const WgmmaTimes& w) {
+  const Turns turns = turns_of_blocks(p, c);
+  const int64_t steps = tiles(tiles(std::max<int64_t>(p.k, 1), p.step()), c.split);
+  const auto starts = static_cast<double>(turns.starts);
+  const bool persistent = c.tile->kind == TileKind::wgmma, cluster = c.split * c.down * c.across > 1;
+  const double compute = static_cast<double>(turns.computing * steps) * step_time(p, c, turns, w), memory = memory_time(p, c, turns.starts * steps, w);
+  const double start = persistent ? w.fill : w.fill * starts;
+  const double clusters = cluster ? w.cluster + (persistent ? 0 : w.cluster_again * (starts - 1)) : 0;
+  const double rest = start + clusters + std::max(compute, memory + w.beside_memory * compute) + finish_time(p, c, turns, w);
   // Many tiles of one step or two: filling and emptying the pipeline is all that there is.
-  const double alone_in_it = p.half() && p.k <= kShort && blocks >= 4 * sms ? w.few_steps : 1.0;
-  return w.launch + alone_in_it * (std::max(compute, memory + w.beside_memory * compute) + ends * finish);
+  const bool few_steps = p.half() && p.k <= kShort && turns.blocks >= 4 * turns.busy;
+  return w.launch + rest * (few_steps ? w.few_steps : 1);
 }
 
 // Nanoseconds of kShortTiles on an H200, fitted to eight products of MobileNetV3's pixels and six of Swin's and LeViT's heads: of a block, its steps, and its
@@ -298,23 +331,11 @@ bool can_split(const GemmProblem& p, const TileChoice& c) {
   return power && c.split * c.down * c.across <= 8 && (c.split == 1 || (p.sm == 90 && c.tile->kind != TileKind::wgmma));
 }
 
-// Whether the model is to be trusted with a choice. Of blocks that share loads: where that was measured to be faster than the same tile alone. Elsewhere it may
-// be (128 x 96 two by two at 1024 x 1280 x 3424: 19.4 against 22.8 us), and so may 64 x 96 and 64 x 160, which the model was fitted to for odd rows alone, and
-// 192 x 96 of a weight whose columns are contiguous: a tuner tries.
-bool known_to_gain(const GemmProblem& p, const TileChoice& c) {
-  const GemmTile& t = *c.tile;
-  if (a_classes(p) > 1) return c.down * c.across == 1;
-  const bool narrow = t.bm == 192 && t.bn == 96;
-  if (narrow && p.a_k && !p.b_k) return false;
-  if (c.down * c.across > 1) return t.kind == TileKind::wgmma && c.down == 2 && c.across == 1 && (t.bn == 256 || (narrow && !p.a_k));
-  return t.kind != TileKind::wgmma_split || t.bm != 64 || (t.bn != 96 && t.bn != 160);
-}
-
-std::vector<TileChoice> tile_choices(const GemmProblem& p, bool tma, bool measured) {
+std::vector<TileChoice> tile_choices(const GemmProblem& p, bool tma) {
   std::vector<TileChoice> choices;
   for (const GemmTile* t : possible_tiles(p, tma)) {
     for (const auto& [down, across] : shares_of(*t)) {
-      if (measured && !known_to_gain(p, {t, 1, down, across})) continue;
+      if (down > tiles(p.m, t->bm) || across > tiles(p.n, t->bn)) continue;  // nobody to share with
       for (int split = 1; can_split(p, {t, split, down, across}); split *= 2) {
         // Clusters that split k: where the tiles leave most of the machine idle.
         const int64_t blocks = tiles(p.m, t->bm) * tiles(p.n, t->bn) * std::max<int64_t>(p.batch, 1) * split;

@@ -82,9 +82,8 @@ std::span<const std::pair<int, int>> shares_of(const GemmTile& t);
 // Whether the machine and the kernel have clusters of that many parts and sharers.
 bool can_split(const GemmProblem& p, const TileChoice& c);
 
-// Those that can compute the problem and do not leave most of their work idle, with TMA or without. measured: without those of which the
-// model knows too little to prefer them untimed.
-std::vector<TileChoice> tile_choices(const GemmProblem& p, bool tma, bool measured = true);
+// Those that can compute the problem and do not leave most of their work idle, with TMA or without.
+std::vector<TileChoice> tile_choices(const GemmProblem& p, bool tma);
 // Every tile that can compute it, whatever the sizes.
 std::vector<const GemmTile*> possible_tiles(const GemmProblem& p, bool tma);
 

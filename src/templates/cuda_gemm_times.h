@@ -1,50 +1,40 @@
-// What the model of wgmma's kernels (cuda_gemm_model.cc) was fitted to: nanoseconds on an H200, and bytes a nanosecond. On other machines they are a guess, of
-// which only ratios matter. bench/fit_gemm.cc says how well they choose among measured times (tests/gpu/test_gemm.py --bench --times FILE), and fits them.
+// What the model of wgmma's kernels (cuda_gemm_model.cc) was fitted to: times of an H200. On other machines they are a guess, of which only ratios matter.
+// bench/fit_gemm.cc says how well they choose among measured times (tests/gpu/test_gemm.py --bench --times=FILE), how well constants do that were fitted to
+// other products, and fits them. "fitted": to all of bench/results/gemm_times_h200_2026-11-29.txt.
 #pragma once
 
 namespace coil::templates {
 
-// X(name, value, where it is from)
-#define COIL_WGMMA_TIMES(X)                                                                                                                         \
-  X(launch, 1250, "a kernel that does nothing, and what it begins with")                                                                            \
-  X(element, 0.018, "a step's products of 64 x an element of a tile: 128 bytes along k")                                                            \
-  X(element_hot, 0.0197, "the same where the whole chip computes for long, and its clock sinks")                                                    \
-  X(tall_192, 1.03, "192 x 192 by three warpgroups; with tall: 42 products of training steps (commit 9668bed2)")                                    \
-  X(tall, 1.07, "other tiles of 192 rows")                                                                                                          \
-  X(wide, 1.06, "tiles of 192 columns")                                                                                                             \
-  X(taken_in, 127, "bytes that a multiprocessor takes in by TMA")                                                                                   \
-  X(copied_in, 37, "the same by threads that copy")                                                                                                 \
-  X(from_cache, 11800, "bytes that the L2 cache gives; odd rows: fitted to 1500 times (commit 4c24c6a8), as all below that are of odd rows")        \
-  X(from_cache_odd, 13400, "the same for odd rows in tiles up to 64 x 160")                                                                         \
-  X(from_cache_turns, 17500, "the same where two warpgroups take turns")                                                                            \
-  X(neighbours, 0.88, "192 x 96 of contiguous columns, 128 of which are loaded: half of the rest is a neighbour's too")                             \
-  X(odd_halves, 1.6, "lines of the cache for a's rows that begin between multiples of 32 bytes and are odd by halves of words")                     \
-  X(odd_words, 1.05, "the same for whole words")                                                                                                    \
-  X(turn, 133, "a step of odd rows through registers, in turns")                                                                                    \
-  X(turn_element, 0.0066, "of an element of the tile")                                                                                              \
-  X(turn_halves, 58, "more where rows are odd by halves of words")                                                                                  \
-  X(through, 165, "a step of odd rows through registers, tiles of 64 rows")                                                                         \
-  X(through_tall, 206, "the same of more rows")                                                                                                     \
-  X(through_element, 0.009, "of an element of the tile")                                                                                            \
-  X(share_odd, 1.05, "blocks that share loads of odd rows")                                                                                         \
-  X(share_down, 0.99, "blocks one below the other that share loads")                                                                                \
-  X(crowd, 1.3, "64 x 96 in turns on nine tenths of the chip: 126 blocks at 1280 columns and k = 3420 took 17.3 us, 112 took 13.4 (not explained)") \
-  X(finish, 170, "a tile on its way to memory, beside its elements")                                                                                \
-  X(finish_element, 9.1 / 128, "of an element of the tile")                                                                                         \
-  X(finish_turns, 1630, "the same in turns: the sums of one warpgroup are added to the other's")                                                    \
-  X(finish_turns_element, 22.7 / 128, "of an element of the tile")                                                                                  \
-  X(finish_narrow, 4, "times as long for rows that wide stores do not fill (2048 x 10001 x 768 with a bias: 84 us)")                                \
-  X(split, 2200, "parts of k that a cluster adds up")                                                                                               \
-  X(split_odd, 2800, "the same for odd rows")                                                                                                       \
-  X(split_element, 0.085, "of an element of the tile, each time that parts are halved")                                                             \
-  X(split_turns, 1000, "in turns")                                                                                                                  \
-  X(split_turns_element, 0.015, "of an element of the tile, each time that parts are halved")                                                       \
-  X(drawn, 40, "bytes that a multiprocessor draws from memory")                                                                                     \
-  X(beside_memory, 0.15, "of the products that memory does not hide")                                                                               \
-  X(few_steps, 1.9, "many tiles of a step or two: what is around them is all that there is")
+// X(name, value, unit, what it is and where it is from)
+#define COIL_WGMMA_TIMES(X)                                                                                             \
+  X(launch, 1250, "ns", "a kernel that does nothing, and what it begins with")                                          \
+  X(element, 0.016, "ns", "a step's products of 64 x an element of a tile: 128 bytes along k; fitted")                  \
+  X(element_hot, 0.0209, "ns", "the same where the whole chip computes for long, and its clock sinks; fitted")          \
+  X(taken_in, 141, "bytes/ns", "of a multiprocessor by TMA; fitted")                                                    \
+  X(outside, 1.9, "ns", "128 bytes of a box that lie outside of its tensor: TMA fills them in; fitted")                 \
+  X(copied_in, 37, "bytes/ns", "of a multiprocessor by threads that copy (commit 1c87d7c5)")                            \
+  X(from_cache, 14200, "bytes/ns", "that the L2 cache gives; fitted")                                                   \
+  X(latency, 1010, "ns", "of a stage on its way from memory; fitted")                                                   \
+  X(beside_memory, 0.678, "times", "of the products that memory does not hide; fitted")                                 \
+  X(turn, 109, "ns", "a step of odd rows through registers, two warpgroups in turns; fitted")                           \
+  X(turn_element, 0.00999, "ns", "of an element of the tile; fitted")                                                   \
+  X(through, 188, "ns", "a step of odd rows through registers, elsewhere; fitted")                                      \
+  X(through_element, 0.012, "ns", "of an element of the tile; fitted")                                                  \
+  X(fill, 290, "ns", "until a block's first step is there; fitted")                                                     \
+  X(cluster, 2300, "ns", "blocks of a cluster wait for each other, as they start and as they end; fitted")              \
+  X(cluster_again, 1260, "ns", "the same of clusters that wait for others to end; fitted")                              \
+  X(split, 688, "ns", "parts of k that a cluster adds up; fitted")                                                      \
+  X(split_element, 0.00324, "ns", "of an element of the tile, each time that parts are halved; fitted")                 \
+  X(finish_element, 0.137, "ns", "of a tile on its way to memory; fitted")                                              \
+  X(finish_persistent, 0.482, "times", "the same of persistent blocks, which load the next tile meanwhile; fitted")     \
+  X(finish_turns, 998, "ns", "a tile of which two warpgroups took the steps in turns: their sums are added up; fitted") \
+  X(finish_turns_element, 0.0491, "ns", "of an element of that tile; fitted")                                           \
+  X(finish_narrow, 0.542, "ns", "of an element of a tile in rows that wide stores do not fill, at least; fitted")       \
+  X(to_memory, 5780, "bytes/ns", "of results that all blocks write; fitted")                                            \
+  X(few_steps, 1.9, "times", "many tiles of a step or two: pixels of few channels, windows of few places (commit ffc7bbec)")
 
 struct WgmmaTimes {
-#define X(name, value, source) double name = value;
+#define X(name, value, unit, source) double name = value;
   COIL_WGMMA_TIMES(X)
 #undef X
 };

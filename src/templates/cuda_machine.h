@@ -33,6 +33,19 @@ constexpr const CudaMachine& cuda_machine(int sm) {
   return *found;
 }
 
+inline constexpr int kCudaRegisters = 65536;  // of a multiprocessor of every architecture
+
+// Multiprocessors of each part of a Hopper chip. The blocks of a cluster lie within one, which leaves some over: an H200 runs 30 clusters of four at once, not
+// 33. What is left over differs from chip to chip.
+inline constexpr int kHopperParts[] = {18, 18, 18, 18, 16, 16, 14, 14};
+
+// Blocks of clusters that run at once, where a multiprocessor holds `resident`.
+constexpr int64_t hopper_blocks_at_once(int cluster, int64_t resident) {
+  int64_t clusters = 0;
+  for (const int part : kHopperParts) clusters += part * resident / cluster;
+  return clusters * cluster;
+}
+
 // What a block of every architecture has.
 constexpr int64_t shared_bytes_anywhere() {
   int64_t least = kCudaMachines[0].shared_bytes;

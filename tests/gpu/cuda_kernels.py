@@ -99,6 +99,15 @@ def launch(function, grid, threads, shared_bytes, params):
     check(driver().cuLaunchKernelEx(ctypes.byref(config), function, pointers, None), "cuLaunchKernelEx")
 
 
+def clusters_at_once(function, blocks, grid, threads, shared_bytes):
+    """How many of `grid` clusters of so many blocks a kernel can run at once; they lie within a part of the chip."""
+    attribute = _Attribute(id=4, value=(blocks, 1, 1))
+    config = _Config((ctypes.c_uint * 3)(grid * blocks, 1, 1), (ctypes.c_uint * 3)(threads, 1, 1), shared_bytes, None, ctypes.pointer(attribute), 1)
+    found = ctypes.c_int()
+    check(driver().cuOccupancyMaxActiveClusters(ctypes.byref(found), function, ctypes.byref(config)), "cuOccupancyMaxActiveClusters")
+    return found.value
+
+
 class Kernel:
     """The kernel named `k` of a source text. The source gives cluster sizes itself (__cluster_dims__)."""
 

@@ -185,98 +185,100 @@ class Service:
                 "top_logprobs": [{text(t): c for t, c in reversed(best)} for _, best in chances], "text_offset": offsets}
 
 
-def _handler(of: Service) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        service = of
-        protocol_version = "HTTP/1.1"
-        timeout = 60
+class _Handler(BaseHTTPRequestHandler):
+    """A connection; `service` is that of the server (_handler)."""
+    service: Service
+    protocol_version = "HTTP/1.1"
+    timeout = 60
 
-        def log_message(self, format: str, *args: Any) -> None:  # the command prints what it wants to
-            pass
+    def log_message(self, format: str, *args: Any) -> None:  # the command prints what it wants to
+        pass
 
-        def _send(self, status: int, value: dict) -> None:
-            text = json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
+    def _send(self, status: int, value: dict) -> None:
+        text = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
 
-        def _fail(self, status: int, message: str, kind: str = "invalid_request_error", code: str | None = None) -> None:
-            self._send(status, {"error": {"message": message, "type": kind, "param": None, "code": code}})
+    def _fail(self, status: int, message: str, kind: str = "invalid_request_error", code: str | None = None) -> None:
+        self._send(status, {"error": {"message": message, "type": kind, "param": None, "code": code}})
 
-        def do_GET(self) -> None:
-            if self.path.rstrip("/") == "/v1/models":
-                self._send(200, {"object": "list", "data": [{"id": self.service.name, "object": "model", "created": 0, "owned_by": "coil"}]})
-            else:
-                self._fail(404, f"there is nothing at {self.path[:200]}")
+    def do_GET(self) -> None:
+        if self.path.rstrip("/") == "/v1/models":
+            self._send(200, {"object": "list", "data": [{"id": self.service.name, "object": "model", "created": 0, "owned_by": "coil"}]})
+        else:
+            self._fail(404, f"there is nothing at {self.path[:200]}")
 
-        def _body(self) -> dict:
-            length = self.headers.get("Content-Length", "")
-            if not length.isdigit() or int(length) > MOST_BODY:
-                self.close_connection = True
-                raise BadRequest(f"a request has a Content-Length of at most {MOST_BODY}")
-            try:
-                body = json.loads(self.rfile.read(int(length)))
-            except (ValueError, RecursionError):
-                raise BadRequest("the request is no JSON") from None
-            if not isinstance(body, dict):
-                raise BadRequest("the request is no JSON object")
-            return body
-
-        def do_POST(self) -> None:
-            try:
-                self._answer()
-            except OSError:  # the client went away
-                self.close_connection = True
-
-        def _answer(self) -> None:
-            chat = self.path.rstrip("/") == "/v1/chat/completions"
-            try:
-                body = self._body()
-                if not chat and self.path.rstrip("/") != "/v1/completions":
-                    return self._fail(404, f"there is nothing at {self.path[:200]}")
-                streams, answer = self.service.handle(body, chat, self._gone)
-                first = next(answer, None)  # errors before the first piece have a status of their own
-                if first is None:  # the client or the service has gone
-                    self.close_connection = True
-                    return None if self._gone() else self._fail(503, "the service is closed", "server_error")
-            except BadRequest as error:
-                return self._fail(400, str(error))
-            except (InputError, OptionError) as error:
-                return self._fail(400, str(error), code=error.code)
-            except Error as error:
-                return self._fail(500, str(error), "server_error", error.code)
-            if not streams:
-                return self._send(200, first)
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            self.send_header("Cache-Control", "no-cache")
-            self.send_header("Connection", "close")
-            self.end_headers()
+    def _body(self) -> dict:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdigit() or int(length) > MOST_BODY:
             self.close_connection = True
-            try:
-                self._event(first)
-                for value in answer:
-                    self._event(value)
-            except Error as error:
-                self._event({"error": {"message": str(error), "type": "server_error", "param": None, "code": error.code}})
-            finally:
-                answer.close()  # type: ignore[attr-defined]
-            self.wfile.write(b"data: [DONE]\n\n")
+            raise BadRequest(f"a request has a Content-Length of at most {MOST_BODY}")
+        try:
+            body = json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError):
+            raise BadRequest("the request is no JSON") from None
+        if not isinstance(body, dict):
+            raise BadRequest("the request is no JSON object")
+        return body
 
-        def _gone(self) -> bool:
-            """Whether the client has closed the connection: then there is something to read, and it is nothing."""
-            try:
-                return bool(select.select([self.connection], [], [], 0)[0]) and self.connection.recv(1, socket.MSG_PEEK) == b""
-            except (OSError, ValueError):
-                return True
+    def do_POST(self) -> None:
+        try:
+            self._answer()
+        except OSError:  # the client went away
+            self.close_connection = True
 
-        def _event(self, value: dict) -> None:
-            self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
-            self.wfile.flush()
+    def _answer(self) -> None:
+        chat = self.path.rstrip("/") == "/v1/chat/completions"
+        try:
+            body = self._body()
+            if not chat and self.path.rstrip("/") != "/v1/completions":
+                return self._fail(404, f"there is nothing at {self.path[:200]}")
+            streams, answer = self.service.handle(body, chat, self._gone)
+            first = next(answer, None)  # errors before the first piece have a status of their own
+            if first is None:  # the client or the service has gone
+                self.close_connection = True
+                return None if self._gone() else self._fail(503, "the service is closed", "server_error")
+        except BadRequest as error:
+            return self._fail(400, str(error))
+        except (InputError, OptionError) as error:
+            return self._fail(400, str(error), code=error.code)
+        except Error as error:
+            return self._fail(500, str(error), "server_error", error.code)
+        if not streams:
+            return self._send(200, first)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Cache-Control", "no-cache")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        try:
+            self._event(first)
+            for value in answer:
+                self._event(value)
+        except Error as error:
+            self._event({"error": {"message": str(error), "type": "server_error", "param": None, "code": error.code}})
+        finally:
+            answer.close()  # type: ignore[attr-defined]
+        self.wfile.write(b"data: [DONE]\n\n")
 
-    return Handler
+    def _gone(self) -> bool:
+        """Whether the client has closed the connection: then there is something to read, and it is nothing."""
+        try:
+            return bool(select.select([self.connection], [], [], 0)[0]) and self.connection.recv(1, socket.MSG_PEEK) == b""
+        except (OSError, ValueError):
+            return True
+
+    def _event(self, value: dict) -> None:
+        self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
+        self.wfile.flush()
+
+
+def _handler(of: Service) -> type[BaseHTTPRequestHandler]:
+    return type("_ServiceHandler", (_Handler,), {"service": of})
 
 
 def make_server(generator: Generator, host: str = "127.0.0.1", port: int = 8000, **options: Any) -> ThreadingHTTPServer:

@@ -119,12 +119,12 @@ KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& k, siz
   const UserText u = user_text(plan, k, code, config, ", coil::Range{begin, end, worker}");
   KernelText t;
   // Names of the source stay in it: several configurations and operators are linked into one program.
-  t.body = hoisted_includes(code) + u.constants + "namespace {\n" + u.source + "}  // namespace\n" + u.undefine + "namespace coil_call {\n" + index_functions();
+  t.body = hoisted_includes(code) + u.constants + "namespace {\n" + u.source + "}  // namespace\n" + u.undefine + "namespace coil_call {\n" + kUsesIndex;
   t.body +=
       "extern \"C\" COIL_KERNEL void @NAME@(void* context, int64_t begin, int64_t end, int32_t worker) {\n"
       "  [[maybe_unused]] const coil_args& a = *(const coil_args*)context;\n  [[maybe_unused]] const long* const s = a.s;\n" +
       u.arguments + "  " + u.call + ";\n}\n}  // namespace coil_call\n";
-  t.headers = {"user/kernel.h"};
+  t.headers = {"user/kernel.h", kIndexHeader};
   t.buffers = u.buffers;
   t.items = k.def.launches[config].range;
   t.work = k.def.launches[config].work;

@@ -22,10 +22,9 @@ KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& k, siz
       "COIL_KERNEL void __launch_bounds__({}) @NAME@(const __grid_constant__ @NAME@_args a) {{\n  cd::begin_kernel();\n  @NAME@_body(a);\n}}\n", launch.block);
   t.body += "#undef __global__\n#undef __launch_bounds__\n#define __global__ __device__\n#define __launch_bounds__(...)\n";
   t.body += hoisted_includes(*k.def.kernel->cuda) + u.constants + "namespace @NAME@_source {\n" + u.source + "}  // namespace\n" + u.undefine;
-  t.body += "namespace @NAME@_call {\n" + index_functions() + "}\n";
-  t.body += "template <class Args>\n__device__ void @NAME@_body(const Args& a) {\n  using namespace @NAME@_call;\n  const auto& s = a.s;\n  (void)s;\n" +
+  t.body += "template <class Args>\n__device__ void @NAME@_body(const Args& a) {\n  using namespace cd::index;\n  const auto& s = a.s;\n  (void)s;\n" +
             u.arguments + "  @NAME@_source" + u.call + ";\n}\n";
-  t.headers = {"cuda/base.h", "user/kernel.h"};
+  t.headers = {"cuda/base.h", "user/kernel.h", kIndexHeader};
   t.buffers = u.buffers;
   t.threads = static_cast<int>(launch.block);
   t.shared_bytes = launch.shared;

@@ -78,10 +78,10 @@ std::string select_function(const HostOptions& options) {
 }  // namespace
 
 std::string prologue_text(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options, const PrologueWay& way) {
-  std::string text = std::string("#include \"host_support.h\"\n#include \"kernels.h\"\n") +
+  std::string text = fmt::format("#include \"host_support.h\"\n#include \"kernels.h\"\n#include \"{}\"\n", kIndexHeader) +
                      (options.machine->kernel_levels.empty() ? "" : fmt::format("#include \"{}\"\n", options.machine->kernel_levels)) +
                      (uses_onednn(plan, options) ? "#include \"onednn.h\"\n" : "") + (library_routines(plan).empty() ? "\n" : "#include \"library.h\"\n\n") +
-                     "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n" + index_functions() + offset_functions(plan, way.offsets) +
+                     "struct coil_args {\n  void* const* p;\n  const long* s;\n  int* flag;\n};\n" + kUsesIndex + offset_functions(plan, way.offsets) +
                      "extern \"C\" void* memcpy(void*, const void*, size_t);\n\n" + launch_function(way);
   for (const std::string& routine : library_routines(plan)) text += fmt::format("COIL_LIBRARY_ROUTINE({});\n", routine);
   text += kernel_tables(program, options, way.file);

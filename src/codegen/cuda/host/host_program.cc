@@ -63,9 +63,8 @@ class HostWriter {
     std::string libraries;
     if (!program_.libraries.empty()) libraries = "#include \"cuda_blas.h\"\n#include \"cuda_dnn.h\"\n";
     if (program_.choice) libraries += "#include \"cuda_sample.h\"\n";
-    return libraries + "#include \"cuda_host.h\"\n#include \"host_support.h\"\n\n" + index_functions() + offset_functions(plan_) +
-           "static inline int64_t cdiv(int64_t a, int64_t b) { return (a + b - 1) / b; }\n"
-           "static inline bool aligned(const void* p, int64_t bytes) { return (uintptr_t)p % (uintptr_t)bytes == 0; }\n\n";
+    return libraries + fmt::format("#include \"cuda_host.h\"\n#include \"host_support.h\"\n#include \"{}\"\n\n{}", kIndexHeader, kUsesIndex) +
+           offset_functions(plan_) + "\n";
   }
 
   bool timed(size_t k) const { return k < options_.timed.size() && options_.timed[k]; }
