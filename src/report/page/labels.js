@@ -1,0 +1,58 @@
+// ---- labels of a plot, where they cover nothing
+
+const overlap = (a, b) => a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
+const inside = (box, frame) => box.x >= frame.x && box.y >= frame.y && box.x + box.w <= frame.x + frame.w && box.y + box.h <= frame.y + frame.h;
+const covers = (box, dot) => Math.hypot(dot.x - Math.max(box.x, Math.min(dot.x, box.x + box.w)), dot.y - Math.max(box.y, Math.min(dot.y, box.y + box.h))) < dot.r;
+
+// Whether a line from p to q crosses a box: what is left of it between the box's sides, one after the other (Liang and Barsky).
+function crosses(box, [p, q]) {
+  let from = 0, to = 1;
+  for (const [step, room] of [[p.x - q.x, p.x - box.x], [q.x - p.x, box.x + box.w - p.x], [p.y - q.y, p.y - box.y], [q.y - p.y, box.y + box.h - p.y]]) {
+    if (step === 0 && room < 0) return false;
+    if (step < 0) from = Math.max(from, room / step);
+    if (step > 0) to = Math.min(to, room / step);
+  }
+  return from < to;
+}
+
+// Places for a label of size w x h beside a dot: right, left, above, below, then the corners, near it first.
+function besideDot({x, y, r}, w, h) {
+  const places = [];
+  for (const gap of [r + 3, r + 12, r + 24]) {
+    const near = gap * 0.7;
+    places.push([x + gap, y - h / 2], [x - gap - w, y - h / 2], [x - w / 2, y - gap - h], [x - w / 2, y + gap],
+      [x + near, y - near - h], [x + near, y + near], [x - near - w, y - near - h], [x - near - w, y + near]);
+  }
+  return places;
+}
+
+// Places along a line that rises to the right: above it, ending there, or below it, beginning there.
+function besideLine([p, q], w, h) {
+  const places = [];
+  for (let part = 0.04; part < 1; part += 0.04) {
+    const x = p.x + part * (q.x - p.x), y = p.y + part * (q.y - p.y);
+    places.push([x - w - 4, y - h - 4], [x + 6, y + 4]);
+  }
+  return places;
+}
+
+// Gives each label, the most important one first, the first of its places where it covers no line, no dot and no other label, and lies in the frame: as `box`.
+// One that finds none is left out.
+function placed(labels, lines, dots, frame) {
+  const boxes = [], found = [];
+  for (const label of labels) {
+    const box = label.places.map(([x, y]) => ({x, y, w: label.w, h: label.h}))
+      .find(b => inside(b, frame) && !boxes.some(o => overlap(b, o)) && !lines.some(l => crosses(b, l)) && !dots.some(d => covers(b, d)));
+    if (!box) continue;
+    boxes.push(box);
+    found.push({...label, box});
+  }
+  return found;
+}
+
+let ruler = null;
+function textWidth(text) {
+  ruler = ruler || document.createElement("canvas").getContext("2d");
+  ruler.font = "12px system-ui, sans-serif";
+  return Math.ceil(ruler.measureText(text).width * 1.04) + 2;
+}
