@@ -166,6 +166,26 @@ def test_what_stayed_in_pytorch_is_said_with_its_reason(fresh_compiles, tmp_path
     assert {"block.q", "block.norm", "last"} <= modules, modules
 
 
+def test_what_fusing_would_spare(block):
+    """Of each pair that was not fused: time by the bytes of the value between the kernels, or nothing where none goes through memory."""
+    r = harness.coil_json("report", block / "block.coil.pt2", "--input", block / "x.npz", "--calls", 1)
+    stored = {b["name"]: b["bytes"] for b in r["memory"]["buffers"]}
+    assert r["not_fused"]
+    for f in r["not_fused"]:
+        assert f.get("within") or f["saves_us"] > 0, f"{f} has no estimate"
+        if f["producer"] in stored:
+            assert f["bytes"] == 2 * stored[f["producer"]], "written and read"
+    # A value that is a result is written in any case: fusing spares the reading.
+    class Both(torch.nn.Module):
+        def forward(self, x):
+            y = x @ x
+            return y, y.softmax(-1)
+
+    torch.export.save(torch.export.export(Both(), (torch.randn(64, 64),)), block / "both.pt2")
+    pairs = harness.coil_json("report", block / "both.pt2", "--calls", 1)["not_fused"]
+    assert pairs and all(f["bytes"] == 64 * 64 * 4 for f in pairs if f["producer"] == "matmul"), pairs
+
+
 def test_shapes_that_cost_time_are_advice(tmp_path):
     """What the compilation noted of a kernel's shapes, with its time."""
     model = torch.nn.Sequential(torch.nn.Linear(512, 33), torch.nn.ReLU(), torch.nn.Linear(33, 64)).eval()

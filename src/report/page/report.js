@@ -33,7 +33,7 @@ const percent = x => x === undefined ? "" : (100 * x).toFixed(1) + " %";
 const short = (text, n) => text.length > n ? text.slice(0, n - 1) + "\u2026" : text;
 const rate = x => x ? +x.toPrecision(3) : "";
 const shapeText = shape => (shape || []).join(" x ");
-const place = k => { const o = (k.origins || [])[0]; return o ? [o.module, o.source].filter(Boolean).join("  ") : ""; };
+const place = k => { const o = (k.origins || [])[0]; return o ? [short(o.module || "", 80), short(o.source || "", 80)].filter(Boolean).join("  ") : ""; };
 const ran = k => k.us !== undefined;
 const kernelsRun = () => R().kernels.filter(ran);
 const efficiency = k => k.roof_us && k.us ? k.roof_us / k.us : undefined;
@@ -118,7 +118,7 @@ function pick(n) {
   if (near.from.length) parts.push(el("h2", {}, "Reads from"), links(near.from));
   if (near.to.length) parts.push(el("h2", {}, "Read by"), links(near.to));
   const reasons = R().not_fused.filter(f => (k.ops || []).includes(f.consumer) || (k.ops || []).includes(f.producer));
-  if (reasons.length) parts.push(el("h2", {}, "Why it is not larger"), el("ul", {}, [...new Set(reasons.map(f => f.producer + " \u2192 " + f.consumer + ": " + f.reason + (f.saves_us ? "; fusing would spare " + time(f.saves_us) : "")))].slice(0, 8).map(x => el("li", {}, x))));
+  if (reasons.length) parts.push(el("h2", {}, "Why it is not larger"), el("ul", {}, [...new Set(reasons.map(f => f.producer + " \u2192 " + f.consumer + ": " + f.reason + sparedText(f, "; fusing would spare ")))].slice(0, 8).map(x => el("li", {}, x))));
   if (layoutsOf(k).length) parts.push(el("h2", {}, "Why what it writes lies so"), el("ul", {}, layoutsOf(k).map(x => el("li", {}, x))));
   if (code) parts.push(el("h2", {}, "Generated code, " + code.file), el("pre", {tabindex: 0}, code.text));
   if (k.call) parts.push(el("h2", {}, "How the host calls it"), el("pre", {tabindex: 0}, k.call));
@@ -136,7 +136,7 @@ function tunedTable(point) {
 }
 
 function originLine(o) {
-  return el("div", {}, el("button", {onclick: () => showLine(o.source)}, o.source || "?"), " ", el("span", {class: "dim"}, o.module || ""), o.line ? el("pre", {}, o.line) : null);
+  return el("div", {}, el("button", {onclick: () => showLine(o.source)}, o.source || "?"), " ", el("span", {class: "dim", title: o.module || null}, short(o.module || "", 200)), o.line ? el("pre", {}, o.line) : null);
 }
 // The first row of a table; columns of numbers begin with "#".
 const heads = (...names) => el("tr", {}, names.map(x => el("th", {scope: "col", class: x.startsWith("#") ? "n" : null}, x.replace(/^#/, ""))));
@@ -241,21 +241,31 @@ function sourceView() {
   if (!lines.size) return [el("p", {class: "dim"}, "The program was exported without its source lines.")];
   return [el("p", {class: "dim"}, "A kernel of several lines gives each an equal part of its time."), el("table", {}, heads("line", "code", "#time", "modules", "kernels"),
     [...lines].sort((a, b) => b[1].us - a[1].us).map(([source, line]) => el("tr", {class: source === lineWanted ? "picked picked-line" : null}, el("td", {class: "text"}, source), el("td", {class: "text"}, line.text), el("td", {class: "n"}, time(line.us)),
-      el("td", {class: "text dim"}, [...line.modules].slice(0, 3).join(", ") + (line.modules.size > 3 ? ", ..." : "")), el("td", {}, links(line.kernels)))))];
+      el("td", {class: "text dim"}, [...line.modules].slice(0, 3).map(m => short(m, 80)).join(", ") + (line.modules.size > 3 ? ", ..." : "")), el("td", {}, links(line.kernels)))))];
+}
+
+// What fusing a pair would save: time, nothing where one kernel computes both already, or unknown.
+const spared = f => f.saves_us !== undefined ? time(f.saves_us) : f.within ? "nothing goes through memory" : "unknown";
+const sparedText = (f, before) => f.saves_us === undefined && !f.within ? "" : before + spared(f);
+
+// How many pairs a row stands for, and which.
+function pairs(g) {
+  if (g.list.length === 1) return "1";
+  return el("details", {}, el("summary", {}, String(g.list.length)), g.list.slice(0, 200).map(f => el("div", {class: "dim"}, f.producer + " \u2192 " + f.consumer + sparedText(f, ": "))));
 }
 
 function fusionView() {
   const groups = new Map();
   for (const f of R().not_fused) {
-    const key = f.producer.replace(/_\d+$/, "") + "\u0000" + f.consumer.replace(/_\d+$/, "") + "\u0000" + f.reason, g = groups.get(key) || {count: 0, bytes: 0, us: 0, f};
-    g.count++, g.bytes += f.bytes || 0, g.us += f.saves_us || 0;
+    const key = f.producer.replace(/_\d+$/, "") + "\u0000" + f.consumer.replace(/_\d+$/, "") + "\u0000" + f.reason, g = groups.get(key) || {list: [], bytes: 0, us: 0, f};
+    g.list.push(f), g.bytes += f.bytes || 0, g.us += f.saves_us || 0;
     groups.set(key, g);
   }
   const moves = kernelsRun().filter(k => k.moves && k.bytes > 0), reasonsOf = k => [...layoutsOf(k), ...new Set(R().not_fused.filter(f => (k.ops || []).includes(f.consumer) || (k.ops || []).includes(f.producer) || k.ops.some(o => f.producer.startsWith(o))).map(f => f.reason))].slice(0, 3).join("; ");
   const copies = moves.length ? [el("h2", {}, "Kernels that only move data"), el("table", {}, heads("kernel", "#time", "#bytes", "operators", "why it stands alone"), moves.map(k => rowOf(k, [el("td", {class: "text"}, k.n + ": " + k.name), el("td", {class: "n"}, time(k.us)), el("td", {class: "n"}, amount(k.bytes, "B")), el("td", {class: "text"}, (k.ops || []).join(", ")), el("td", {class: "text dim"}, reasonsOf(k))])))] : [];
   if (!groups.size) return [el("p", {class: "dim"}, "All neighbours became one kernel."), ...copies];
   return [el("p", {class: "dim"}, "Fusing would spare writing the value and reading it again: an estimate by the bandwidth that was measured."), el("table", {}, heads("producer", "consumer", "reason", "#pairs", "#bytes", "#would spare"),
-    [...groups.values()].sort((a, b) => b.us - a.us || b.count - a.count).map(g => el("tr", {}, el("td", {class: "text"}, g.f.producer), el("td", {class: "text"}, g.f.consumer), el("td", {class: "text"}, g.f.reason), el("td", {class: "n"}, g.count), el("td", {class: "n"}, g.bytes ? amount(g.bytes, "B") : ""), el("td", {class: "n"}, g.us ? time(g.us) : "")))), ...copies];
+    [...groups.values()].sort((a, b) => b.us - a.us || b.list.length - a.list.length).map(g => el("tr", {}, el("td", {class: "text"}, g.f.producer), el("td", {class: "text"}, g.f.consumer), el("td", {class: "text"}, g.f.reason), el("td", {class: "n"}, pairs(g)), el("td", {class: "n"}, g.bytes ? amount(g.bytes, "B") : ""), el("td", {class: g.us ? "n" : "text"}, g.us ? time(g.us) : spared(g.f))))), ...copies];
 }
 
 // ---- the graph
