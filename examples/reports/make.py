@@ -99,17 +99,20 @@ def training_step(maker):
     maker.traced(coil, step, trace)
 
 
+MODELS = {"resnet50": resnet50, "minilm": minilm, "decoder": decoder_step, "training": training_step}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=pathlib.Path, default=HERE)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--only", choices=tuple(MODELS), help="one of the models")
     a = parser.parse_args()
     torch.set_num_threads(1)
     maker = Maker(a.folder, a.device)
-    for make in (resnet50, minilm, decoder_step, training_step):
+    for make in [MODELS[a.only]] if a.only else MODELS.values():
         torch.manual_seed(0)
         make(maker)
-        print(make.__name__, flush=True)
 
 
 if __name__ == "__main__":
