@@ -460,6 +460,7 @@ MEASURE = """<script>
 const box = t => { const b = t.getBBox(); return [b.x, b.y, b.width, b.height, t.textContent]; };
 const points = p => p.getAttribute("d").match(/-?[\\d.]+,-?[\\d.]+/g).map(xy => xy.split(",").map(Number));
 const found = {labels: [...document.querySelectorAll("#roofline .label")].map(box), roofs: [...document.querySelectorAll("#roofline .roof")].map(points),
+  leaders: [...document.querySelectorAll("#roofline .leader")].map(l => [[l.x1, l.y1], [l.x2, l.y2]].map(xy => xy.map(v => v.baseVal.value))),
   dots: [...document.querySelectorAll("#roofline .dot")].map(d => [d.cx, d.cy, d.r].map(v => v.baseVal.value))};
 document.body.setAttribute("data-found", JSON.stringify(found));
 </script></body>"""
@@ -492,7 +493,7 @@ def assert_labels_are_apart(found):
         assert 0 <= x and x + w <= 960 and 0 <= y and y + h <= 540, f"{text} leaves the plot"
         for x2, y2, w2, h2, other in labels[:i]:
             assert x >= x2 + w2 or x2 >= x + w or y >= y2 + h2 or y2 >= y + h, f"{text} covers {other}"
-        for roof in found["roofs"]:
+        for roof in found["roofs"] + found["leaders"]:
             assert not any(crosses(labels[i], p, q) for p, q in zip(roof, roof[1:])), f"a line crosses {text}"
         for cx, cy, r in found["dots"]:
             near = np.hypot(cx - min(max(cx, x), x + w), cy - min(max(cy, y + 2), y + h - 2))

@@ -18,7 +18,7 @@ function crosses(box, [p, q]) {
 // Places for a label of size w x h beside a dot: right, left, above, below, then the corners, near it first.
 function besideDot({x, y, r}, w, h) {
   const places = [];
-  for (const gap of [r + 3, r + 12, r + 24]) {
+  for (const gap of [r + 3, r + 12, r + 24, r + 40]) {
     const near = gap * 0.7;
     places.push([x + gap, y - h / 2], [x - gap - w, y - h / 2], [x - w / 2, y - gap - h], [x - w / 2, y + gap],
       [x + near, y - near - h], [x + near, y + near], [x - near - w, y - near - h], [x - near - w, y + near]);
@@ -36,16 +36,26 @@ function besideLine([p, q], w, h) {
   return places;
 }
 
-// Gives each label, the most important one first, the first of its places where it covers no line, no dot and no other label, and lies in the frame: as `box`.
-// One that finds none is left out.
+// The line from a label to its dot, where it had to keep away from it; null: it stands beside it.
+function leader(box, dot) {
+  if (!dot) return null;
+  const end = {x: Math.max(box.x, Math.min(dot.x, box.x + box.w)), y: Math.max(box.y, Math.min(dot.y, box.y + box.h))};
+  return Math.hypot(dot.x - end.x, dot.y - end.y) < dot.r + 8 ? null : [end, dot];
+}
+
+// On which side of the line from p to q a point lies; whether two lines cross.
+const side = ([p, q], at) => Math.sign((q.x - p.x) * (at.y - p.y) - (q.y - p.y) * (at.x - p.x));
+const cross = (a, b) => side(a, b[0]) !== side(a, b[1]) && side(b, a[0]) !== side(b, a[1]);
+
+// Gives each label, the most important one first, the first of its places where it covers no line, no dot and no other label, and lies in the frame: as `box`,
+// with a line to its dot that crosses no label and none of the lines. One that finds none is left out.
 function placed(labels, lines, dots, frame) {
-  const boxes = [], found = [];
+  const found = [];
   for (const label of labels) {
-    const box = label.places.map(([x, y]) => ({x, y, w: label.w, h: label.h}))
-      .find(b => inside(b, frame) && !boxes.some(o => overlap(b, o)) && !lines.some(l => crosses(b, l)) && !dots.some(d => covers(b, d)));
-    if (!box) continue;
-    boxes.push(box);
-    found.push({...label, box});
+    const leaders = found.map(f => f.leader).filter(Boolean), free = b => inside(b, frame) && !found.some(f => overlap(b, f.box)) && ![...lines, ...leaders].some(l => crosses(b, l)) && !dots.some(d => covers(b, d));
+    const clear = l => !l || (!found.some(f => crosses(f.box, l)) && !lines.some(other => cross(l, other)));
+    const box = label.places.map(([x, y]) => ({x, y, w: label.w, h: label.h})).find(b => free(b) && clear(leader(b, label.dot)));
+    if (box) found.push({...label, box, leader: leader(box, label.dot)});
   }
   return found;
 }

@@ -39,8 +39,13 @@ function dotLabels(list, dotOf) {
   const groups = d3.groups(list, k => k.name.replace(/(_\d+)+$/, ""));
   return groups.map(([name, alike]) => {
     const text = short(name, 30) + (alike.length > 1 ? " (" + alike.length + ")" : ""), w = textWidth(text);
-    return {text, w, h: 15, n: alike[0].n, places: besideDot(dotOf(alike[0]), w, 15)};
+    return {text, w, h: 15, dot: dotOf(alike[0]), places: besideDot(dotOf(alike[0]), w, 15)};
   });
+}
+
+function labelShapes({text, box, leader: line}) {
+  const shape = svg("text", {class: "label", x: box.x + 1, y: box.y + 12}, text);
+  return line ? [svg("line", {class: "leader", x1: line[0].x, y1: line[0].y, x2: line[1].x, y2: line[1].y}), shape] : [shape];
 }
 
 // Operations a second over operations a byte, both by powers of ten.
@@ -71,7 +76,7 @@ function roofline() {
   walked(dots);
   labels.push(...dotLabels(list, dotOf).slice(0, 24));
   const whole = {x: margin.left + 2, y: margin.top, w: W - margin.left - margin.right - 4, h: H - margin.top - margin.bottom};
-  picture.append(...dots, ...placed(labels, lines, list.map(dotOf), whole).map(l => svg("text", {class: "label", x: l.box.x + 1, y: l.box.y + 12}, l.text)));
+  picture.append(...dots, ...placed(labels, lines, list.map(dotOf), whole).flatMap(labelShapes));
   return [el("p", {class: "dim"}, "A kernel is as large as its time; a number behind a name says how many are called so. Limits: " + (limits.how || "") + "."), picture];
 }
 

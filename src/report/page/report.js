@@ -322,7 +322,7 @@ function graphView() {
       n.lines.map((text, i) => svg("text", {x: 14, y: 36 + 15 * i, class: "dim"}, text)), n.k && ran(n.k) ? svg("text", {x: 8, y: n.h - 6}, time(n.k.us) + ", " + percent(n.k.share) + (n.k.roof_us ? ", " + percent(efficiency(n.k)) + " of the roof" : "")) : null);
     scene.append(box);
   }
-  const picture = svg("svg", {id: "canvas", tabindex: 0, role: "group", "aria-label": "Kernels and what flows between them. Plus and minus zoom, arrows move."}, scene);
+  const picture = svg("svg", {id: "canvas", preserveAspectRatio: "xMidYMin meet", tabindex: 0, role: "group", "aria-label": "Kernels and what flows between them. Plus and minus zoom, arrows move."}, scene);
   const W = 1200, H = 720, zoom = d3.zoom().scaleExtent([0.01, 8]).on("zoom", e => scene.setAttribute("transform", e.transform));
   zoom.filter(e => (e.type === "wheel" || !e.target.closest(".node")) && !e.button);  // a click on a node opens it
   picture.setAttribute("viewBox", `0 0 ${W} ${H}`);
