@@ -118,7 +118,7 @@ function pick(n) {
   if (near.from.length) parts.push(el("h2", {}, "Reads from"), links(near.from));
   if (near.to.length) parts.push(el("h2", {}, "Read by"), links(near.to));
   const reasons = R().not_fused.filter(f => (k.ops || []).includes(f.consumer) || (k.ops || []).includes(f.producer));
-  if (reasons.length) parts.push(el("h2", {}, "Why it is not larger"), el("ul", {}, [...new Set(reasons.map(f => f.producer + " \u2192 " + f.consumer + ": " + f.reason + sparedText(f, "; fusing would spare ")))].slice(0, 8).map(x => el("li", {}, x))));
+  if (reasons.length) parts.push(el("h2", {}, "Why it is not larger"), el("ul", {}, alike(reasons).slice(0, 8).map(x => el("li", {}, x))));
   if (layoutsOf(k).length) parts.push(el("h2", {}, "Why what it writes lies so"), el("ul", {}, layoutsOf(k).map(x => el("li", {}, x))));
   if (code) parts.push(el("h2", {}, "Generated code, " + code.file), el("pre", {tabindex: 0}, code.text));
   if (k.call) parts.push(el("h2", {}, "How the host calls it"), el("pre", {tabindex: 0}, k.call));
@@ -247,6 +247,12 @@ function sourceView() {
 // What fusing a pair would save: time, nothing where one kernel computes both already, or unknown.
 const spared = f => f.saves_us !== undefined ? time(f.saves_us) : f.within ? "nothing goes through memory" : "unknown";
 const sparedText = (f, before) => f.saves_us === undefined && !f.within ? "" : before + spared(f);
+
+// Pairs that differ in their numbers alone, as of the layers of a network, once.
+function alike(list) {
+  const plain = name => name.replace(/_\d+$/, "");
+  return [...d3.group(list, f => plain(f.producer) + " \u2192 " + plain(f.consumer) + ": " + f.reason)].map(([text, those]) => text + sparedText(those[0], "; fusing would spare ") + (those.length > 1 ? " (" + those.length + " such pairs)" : ""));
+}
 
 // How many pairs a row stands for, and which.
 function pairs(g) {
