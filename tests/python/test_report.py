@@ -166,6 +166,33 @@ def test_what_stayed_in_pytorch_is_said_with_its_reason(fresh_compiles, tmp_path
     assert {"block.q", "block.norm", "last"} <= modules, modules
 
 
+class Named(torch.nn.Module):
+    """Keys of a ModuleDict may be any text without a dot."""
+
+    KEYS = ("my-key", "a/b", "</script><b>", "quote'\"", "some[0]", "x" * 500, "ok")
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleDict({key: torch.nn.Linear(8, 8) for key in self.KEYS})
+
+    def forward(self, x):
+        for layer in self.layers.values():
+            x = (layer(x)
+                 .relu())
+        return x
+
+
+def test_modules_of_odd_names_are_known(fresh_compiles, tmp_path):
+    fast = torch.compile(Named(), backend="coil")
+    with torch.no_grad(), coil.profile() as p:
+        fast(torch.randn(3, 8))
+    p.report(tmp_path / "p.html")
+    text = (tmp_path / "p.html").read_text()
+    (r,) = data_of(text)
+    assert text.count("<script") == 2 and "<b>" not in text
+    assert {o["module"] for k in r["kernels"] for o in k["origins"]} >= {f"layers.{key}" for key in Named.KEYS}, [k["origins"] for k in r["kernels"]]
+
+
 def test_what_fusing_would_spare(block):
     """Of each pair that was not fused: time by the bytes of the value between the kernels, or nothing where none goes through memory."""
     r = harness.coil_json("report", block / "block.coil.pt2", "--input", block / "x.npz", "--calls", 1)
