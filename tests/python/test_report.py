@@ -349,7 +349,7 @@ def test_reports_of_another_machine(block, tmp_path):
     whole = json.loads(data.read_text())
     bad = tmp_path / "bad.json"
     for change in ([], {}, [1], {"report": 2}, "[" * 5000, "{", '{"report": "1"}', "<!DOCTYPE html><p>", {**whole, "kernels": 3}, {**whole, "kernels": [1]}, {**whole, "kernels": [{"n": 1, "name": "x"}]},
-                   {**whole, "title": None}, {**whole, "memory": {}}, {**whole, "call": []}, {**whole, "advice": [{}]}):
+                   {**whole, "title": None}, {**whole, "memory": {}}, {**whole, "call": []}, {**whole, "advice": [{}]}, {**whole, "call": {**whole["call"], "kernels_us": [None]}}):
         bad.write_text(change if isinstance(change, str) else json.dumps(change))
         done = harness.coil("report", bad, page, "-o", tmp_path / "x.html")
         assert done.returncode == 4 and re.match("COIL-E01[123]", done.stderr) and "bad.json" in done.stderr, (change, done.returncode, done.stderr)

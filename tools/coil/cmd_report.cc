@@ -168,6 +168,20 @@ Status add_reports(const Arguments& a, const std::string& path, std::vector<std:
   return ok_status();
 }
 
+// Writes the page; what the terminal says of it.
+Result<std::string> write_page(const Arguments& a, const std::vector<std::string>& reports, AtomicFile& file) {
+  TRY(const std::string page, report::report_page(reports));
+  const Style style;
+  std::vector<Json> data;
+  std::string told;
+  for (const std::string& text : reports) data.push_back(Json::parse(text));
+  for (const Json& r : data) told += summary(r, style);
+  if (data.size() == 2) told += differences(data[0], data[1], style);
+  TRY_STATUS(file.write({reinterpret_cast<const uint8_t*>(page.data()), page.size()}));
+  TRY_STATUS(file.commit());
+  return told + fmt::format("{} ({}) opens in any browser\n", a.output, bytes_text(page.size()));
+}
+
 Result<int> report(const Arguments& a) {
   std::optional<AtomicFile> file;  // that it cannot be written is known before anything is compiled and measured
   if (!a.json) {
@@ -184,15 +198,16 @@ Result<int> report(const Arguments& a) {
     put(json_text(all.size() == 1 ? all[0] : all));
     return 0;
   }
-  TRY(const std::string page, report::report_page(reports));
-  TRY_STATUS(file->write({reinterpret_cast<const uint8_t*>(page.data()), page.size()}));
-  TRY_STATUS(file->commit());
-  const Style style;
-  std::vector<Json> data;
-  for (const std::string& text : reports) data.push_back(Json::parse(text));
-  for (const Json& r : data) put(summary(r, style));
-  if (data.size() == 2) put(differences(data[0], data[1], style));
-  put(fmt::format("{} ({}) opens in any browser\n", a.output, bytes_text(page.size())));
+  const auto written = [&]() -> Result<std::string> {  // a report that was saved may have anything in the place of a number
+    try {
+      return write_page(a, reports, *file);
+    } catch (const Json::exception& e) {
+      return Error{ErrorCode::bad_json, fmt::format("a report is not as coil writes it: {}", e.what()), a.models[0],
+                   "write it anew with `coil report` of the package"};
+    }
+  };
+  TRY(const std::string told, written());
+  put(told);
   return 0;
 }
 
