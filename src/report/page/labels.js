@@ -2,7 +2,9 @@
 
 const overlap = (a, b) => a.x < b.x + b.w && b.x < a.x + a.w && a.y < b.y + b.h && b.y < a.y + a.h;
 const inside = (box, frame) => box.x >= frame.x && box.y >= frame.y && box.x + box.w <= frame.x + frame.w && box.y + box.h <= frame.y + frame.h;
-const covers = (box, dot) => Math.hypot(dot.x - Math.max(box.x, Math.min(dot.x, box.x + box.w)), dot.y - Math.max(box.y, Math.min(dot.y, box.y + box.h))) < dot.r;
+const nearest = (box, at) => ({x: Math.max(box.x, Math.min(at.x, box.x + box.w)), y: Math.max(box.y, Math.min(at.y, box.y + box.h))});
+const distance = (a, b) => Math.hypot(a.x - b.x, a.y - b.y);
+const covers = (box, dot) => distance(dot, nearest(box, dot)) < dot.r;
 
 // Whether a line from p to q crosses a box: what is left of it between the box's sides, one after the other (Liang and Barsky).
 function crosses(box, [p, q]) {
@@ -39,8 +41,8 @@ function besideLine([p, q], w, h) {
 // The line from a label to its dot, where it had to keep away from it; null: it stands beside it.
 function leader(box, dot) {
   if (!dot) return null;
-  const end = {x: Math.max(box.x, Math.min(dot.x, box.x + box.w)), y: Math.max(box.y, Math.min(dot.y, box.y + box.h))};
-  return Math.hypot(dot.x - end.x, dot.y - end.y) < dot.r + 8 ? null : [end, dot];
+  const end = nearest(box, dot);
+  return distance(dot, end) < dot.r + 8 ? null : [end, dot];
 }
 
 // On which side of the line from p to q a point lies; whether two lines cross.
@@ -52,7 +54,8 @@ const cross = (a, b) => side(a, b[0]) !== side(a, b[1]) && side(b, a[0]) !== sid
 function placed(labels, lines, dots, frame) {
   const found = [];
   for (const label of labels) {
-    const leaders = found.map(f => f.leader).filter(Boolean), free = b => inside(b, frame) && !found.some(f => overlap(b, f.box)) && ![...lines, ...leaders].some(l => crosses(b, l)) && !dots.some(d => covers(b, d));
+    const all = [...lines, ...found.map(f => f.leader).filter(Boolean)];
+    const free = b => inside(b, frame) && !found.some(f => overlap(b, f.box)) && !all.some(l => crosses(b, l)) && !dots.some(d => covers(b, d));
     const clear = l => !l || (!found.some(f => crosses(f.box, l)) && !lines.some(other => cross(l, other)));
     const box = label.places.map(([x, y]) => ({x, y, w: label.w, h: label.h})).find(b => free(b) && clear(leader(b, label.dot)));
     if (box) found.push({...label, box, leader: leader(box, label.dot)});

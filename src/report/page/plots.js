@@ -21,7 +21,10 @@ const opens = (n, what) => ({role: "button", "data-n": n, "aria-label": what, on
 // All kernels in their order, as wide as they take time.
 function strip(total) {
   const list = kernelsRun(), x = d3.scaleLinear([0, total || 1], [0, 1000]), begins = d3.cumsum(list, k => k.us);
-  const parts = list.map((k, i) => svg("rect", {x: x(i ? begins[i - 1] : 0), y: 4, width: Math.max(x(k.us), 0.5), height: 32, class: "dot", ...opens(k.n, k.name + ", " + time(k.us))}, svg("title", {}, k.name + ", " + time(k.us))));
+  const parts = list.map((k, i) => {
+    const what = k.name + ", " + time(k.us), at = x(i ? begins[i - 1] : 0);
+    return svg("rect", {x: at, y: 4, width: Math.max(x(k.us), 0.5), height: 32, class: "dot", ...opens(k.n, what)}, svg("title", {}, what));
+  });
   walked(parts);
   return svg("svg", {viewBox: "0 0 1000 40", role: "group", "aria-label": "Kernels in order, as wide as their time. Arrows go from one to the next."}, parts);
 }
@@ -54,36 +57,45 @@ function roofline() {
   if (!limits.memory_gb_s || !list.length) return [el("p", {class: "dim"}, "No kernel computes, or the machine's limits were not measured.")];
   const frame = {W: 960, H: 540, margin: {left: 64, right: 20, top: 16, bottom: 44}}, {W, H, margin} = frame, density = k => k.flops / k.bytes;
   const powers = (least, most) => [10 ** Math.floor(Math.log10(least)), 10 ** Math.ceil(Math.log10(most))];
-  const x = d3.scaleLog(powers(Math.min(0.1, d3.min(list, density)), Math.max(100, d3.max(list, density))), [margin.left, W - margin.right]);
-  const y = d3.scaleLog(powers(Math.max(1e-3, Math.min(1, d3.min(list, k => k.gflop_s))), Math.max(limits.gflop_s, d3.max(list, k => k.gflop_s))), [H - margin.bottom, margin.top]).clamp(true);
-  const picture = svg("svg", {id: "roofline", viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": "Roofline. Arrows go from kernel to kernel, the busiest first."});
-  const tens = scale => d3.range(Math.round(Math.log10(scale.domain()[0])), Math.round(Math.log10(scale.domain()[1])) + 1).map(i => 10 ** i);
-  axes(picture, d3.axisBottom(x).tickValues(tens(x)).tickFormat(v => String(+v.toPrecision(1))).tickSize(margin.top + margin.bottom - H).tickPadding(8),
-    d3.axisLeft(y).tickValues(tens(y)).tickFormat(v => String(+v.toPrecision(1))).tickSize(margin.left + margin.right - W).tickPadding(6), frame, "operations for a byte", "GFLOP/s");
+  const densities = d3.extent(list, density), rates = d3.extent(list, k => k.gflop_s);
+  const x = d3.scaleLog(powers(Math.min(0.1, densities[0]), Math.max(100, densities[1])), [margin.left, W - margin.right]);
+  const y = d3.scaleLog(powers(Math.max(1e-3, Math.min(1, rates[0])), Math.max(limits.gflop_s, rates[1])), [H - margin.bottom, margin.top]).clamp(true);
+  const about = "Roofline. Arrows go from kernel to kernel, the busiest first.";
+  const picture = svg("svg", {id: "roofline", viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": about});
+  const tens = scale => d3.range(...scale.domain().map((v, i) => Math.round(Math.log10(v)) + i)).map(i => 10 ** i);
+  const byTens = axis => axis.tickValues(tens(axis.scale())).tickFormat(v => String(+v.toPrecision(1)));
+  axes(picture, byTens(d3.axisBottom(x)).tickSize(margin.top + margin.bottom - H).tickPadding(8),
+    byTens(d3.axisLeft(y)).tickSize(margin.left + margin.right - W).tickPadding(6), frame, "operations for a byte", "GFLOP/s");
   const lines = [], labels = [], [low, high] = x.domain();
   const label = (text, line) => { const w = textWidth(text); labels.push({text, w, h: 15, places: besideLine(line, w, 15)}); };
   for (const [rateOf, name] of [[limits.memory_gb_s, "memory"], [limits.cache_gb_s, "caches"]]) {
     if (!rateOf) continue;
-    const knee = limits.gflop_s / rateOf, start = Math.max(low, y.domain()[0] / rateOf), roof = [start, knee, high].map(v => ({x: x(v), y: y(Math.min(limits.gflop_s, v * rateOf))}));
+    const knee = limits.gflop_s / rateOf, start = Math.max(low, y.domain()[0] / rateOf);
+    const roof = [start, knee, high].map(v => ({x: x(v), y: y(Math.min(limits.gflop_s, v * rateOf))}));
     picture.append(svg("path", {class: "roof", d: d3.line(p => p.x, p => p.y)(roof)}));
     lines.push([roof[0], roof[1]], [roof[1], roof[2]]);
     label(name + ", " + rate(rateOf) + " GB/s", [roof[0], roof[1]]);
     if (lines.length === 2) label("arithmetic, " + rate(limits.gflop_s) + " GFLOP/s", [roof[2], roof[1]]);
   }
   const size = d3.scaleSqrt([0, list[0].us], [4, 18]), dotOf = k => ({x: x(density(k)), y: y(k.gflop_s), r: size(k.us)});
-  const dots = list.map(k => svg("circle", {class: "dot", cx: dotOf(k).x, cy: dotOf(k).y, r: dotOf(k).r, ...opens(k.n, k.name + ", " + rate(k.gflop_s) + " GFLOP/s")},
-    svg("title", {}, k.n + ": " + k.name + "\n" + place(k) + "\n" + time(k.us) + ", " + rate(k.gflop_s) + " GFLOP/s, " + rate(k.gb_s) + " GB/s")));
+  const dots = list.map(k => {
+    const {x: cx, y: cy, r} = dotOf(k), reached = rate(k.gflop_s) + " GFLOP/s";
+    return svg("circle", {class: "dot", cx, cy, r, ...opens(k.n, k.name + ", " + reached)},
+      svg("title", {}, k.n + ": " + k.name + "\n" + place(k) + "\n" + time(k.us) + ", " + reached + ", " + rate(k.gb_s) + " GB/s"));
+  });
   walked(dots);
   labels.push(...dotLabels(list, dotOf).slice(0, 24));
   const whole = {x: margin.left + 2, y: margin.top, w: W - margin.left - margin.right - 4, h: H - margin.top - margin.bottom};
   picture.append(...dots, ...placed(labels, lines, list.map(dotOf), whole).flatMap(labelShapes));
-  return [el("p", {class: "dim"}, "A kernel is as large as its time; a number behind a name says how many are called so. Limits: " + (limits.how || "") + "."), picture];
+  const legend = "A kernel is as large as its time; a number behind a name says how many are called so. Limits: ";
+  return [el("p", {class: "dim"}, legend + (limits.how || "") + "."), picture];
 }
 
 // Buffers as rectangles: from the kernel that writes it to the last that reads it, at its place in the block. The line is what is needed in all.
 let byTime = false;
 function scratchView() {
-  const memory = R().memory, kernels = R().kernels, list = memory.buffers.filter(b => b.from !== undefined && b.bytes > 0), total = memory.arena_bytes;
+  const memory = R().memory, kernels = R().kernels, total = memory.arena_bytes;
+  const list = memory.buffers.filter(b => b.from !== undefined && b.bytes > 0);
   if (!list.length || !total) return [el("p", {class: "dim"}, "The program needs no scratch memory.")];
   const frame = {W: 960, H: 440, margin: {left: 76, right: 16, top: 24, bottom: 44}}, {W, H, margin} = frame;
   const live = kernels.map((_, n) => list.filter(b => b.from <= n && n <= b.to)), load = live.map(x => d3.sum(x, b => b.bytes)), peak = d3.maxIndex(load);
@@ -94,14 +106,21 @@ function scratchView() {
     d3.axisLeft(y).ticks(6).tickFormat(b => amount(b, "B")), frame, byTime ? "time of a call" : "kernels, in order");
   const parts = [...list].sort((a, b) => a.from - b.from || a.offset - b.offset).map((b, i) => {
     const what = b.name + ", " + amount(b.bytes, "B") + ", kernels " + b.from + " to " + b.to, top = y(Math.min(total, b.offset + b.bytes));
-    return svg("rect", {class: "part", x: x(begin(b.from)), y: top, width: Math.max(1, x(ends[b.to]) - x(begin(b.from))), height: Math.max(1, y(b.offset) - top), fill: d3.schemeTableau10[i % 10], ...opens(b.from, what)}, svg("title", {}, what));
+    const left = x(begin(b.from)), size = {width: Math.max(1, x(ends[b.to]) - left), height: Math.max(1, y(b.offset) - top)};
+    return svg("rect", {class: "part", x: left, y: top, ...size, fill: d3.schemeTableau10[i % 10], ...opens(b.from, what)}, svg("title", {}, what));
   });
   walked(parts);
   const steps = load.flatMap((bytes, n) => [[x(begin(n)), y(bytes)], [x(ends[n]), y(bytes)]]), middle = x((begin(peak) + ends[peak]) / 2);
-  picture.append(...parts, svg("path", {class: "roof", d: d3.line()(steps)}), svg("line", {class: "roof", "stroke-dasharray": "3 3", x1: middle, x2: middle, y1: margin.top - 4, y2: H - margin.bottom}),
+  picture.append(...parts, svg("path", {class: "roof", d: d3.line()(steps)}),
+    svg("line", {class: "roof", "stroke-dasharray": "3 3", x1: middle, x2: middle, y1: margin.top - 4, y2: H - margin.bottom}),
     svg("text", {x: middle, y: 14, "text-anchor": middle > W / 2 ? "end" : "start"}, "peak: " + amount(load[peak], "B") + " at kernel " + peak));
   const turn = el("button", {onclick: () => { byTime = !byTime; show("memory"); }}, byTime ? "Kernels in order" : "As long as they take");
-  return [el("p", {}, "Scratch memory of a call: " + amount(total, "B") + " = " + memory.arena_formula + ". Line: what is needed at once. ", turn), picture, el("h2", {}, "Who owns the peak"),
-    el("table", {}, heads("tensor", "#bytes", "shape", "#at", "kernels"), [...live[peak]].sort((a, b) => b.bytes - a.bytes).map(b =>
-      el("tr", {}, el("td", {class: "text"}, b.name), el("td", {class: "n"}, amount(b.bytes, "B")), el("td", {class: "text"}, b.dtype + " " + shapeText(b.shape)), el("td", {class: "n"}, b.offset), el("td", {class: "links"}, links([b.from]), b.to !== b.from ? links([b.to]) : null))))];
+  const legend = "Scratch memory of a call: " + amount(total, "B") + " = " + memory.arena_formula + ". Line: what is needed at once. ";
+  return [el("p", {}, legend, turn), picture, el("h2", {}, "Who owns the peak"), ownersTable([...live[peak]].sort((a, b) => b.bytes - a.bytes))];
+}
+
+function ownersTable(buffers) {
+  return el("table", {}, heads("tensor", "#bytes", "shape", "#at", "kernels"), buffers.map(b => el("tr", {},
+    el("td", {class: "text"}, b.name), el("td", {class: "n"}, amount(b.bytes, "B")), el("td", {class: "text"}, b.dtype + " " + shapeText(b.shape)),
+    el("td", {class: "n"}, b.offset), el("td", {class: "links"}, links([b.from]), b.to !== b.from ? links([b.to]) : null))));
 }
