@@ -64,6 +64,7 @@ def test_views_in_a_browser(block, tmp_path, view, words):
     shown = dom(f"{page.as_uri()}#{view}")
     missing = [w for w in words if w not in shown]
     assert not missing and 'aria-selected="true"' in shown, f"{missing}: {shown[:3000]}"
+    assert f'id="{view.split("/")[0]}"' not in shown, "the browser would scroll to it, as to the part of a page that an address names"
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium")
@@ -82,9 +83,9 @@ def test_a_narrow_window_has_something_to_see(block, tmp_path):
 MEASURE = """<script>
 const box = t => { const b = t.getBBox(); return [b.x, b.y, b.width, b.height, t.textContent]; };
 const points = p => p.getAttribute("d").match(/-?[\\d.]+,-?[\\d.]+/g).map(xy => xy.split(",").map(Number));
-const found = {labels: [...document.querySelectorAll("#roofline .label")].map(box), roofs: [...document.querySelectorAll("#roofline .roof")].map(points),
-  leaders: [...document.querySelectorAll("#roofline .leader")].map(l => [[l.x1, l.y1], [l.x2, l.y2]].map(xy => xy.map(v => v.baseVal.value))),
-  dots: [...document.querySelectorAll("#roofline .dot")].map(d => [d.cx, d.cy, d.r].map(v => v.baseVal.value))};
+const found = {labels: [...document.querySelectorAll("#plot .label")].map(box), roofs: [...document.querySelectorAll("#plot .roof")].map(points),
+  leaders: [...document.querySelectorAll("#plot .leader")].map(l => [[l.x1, l.y1], [l.x2, l.y2]].map(xy => xy.map(v => v.baseVal.value))),
+  dots: [...document.querySelectorAll("#plot .dot")].map(d => [d.cx, d.cy, d.r].map(v => v.baseVal.value))};
 document.body.setAttribute("data-found", JSON.stringify(found));
 </script></body>"""
 

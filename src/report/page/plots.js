@@ -61,7 +61,7 @@ function roofline() {
   const x = d3.scaleLog(powers(Math.min(0.1, densities[0]), Math.max(100, densities[1])), [margin.left, W - margin.right]);
   const y = d3.scaleLog(powers(Math.max(1e-3, Math.min(1, rates[0])), Math.max(limits.gflop_s, rates[1])), [H - margin.bottom, margin.top]).clamp(true);
   const about = "Roofline. Arrows go from kernel to kernel, the busiest first.";
-  const picture = svg("svg", {id: "roofline", viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": about});
+  const picture = svg("svg", {id: "plot", viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": about});
   const tens = scale => d3.range(...scale.domain().map((v, i) => Math.round(Math.log10(v)) + i)).map(i => 10 ** i);
   const byTens = axis => axis.tickValues(tens(axis.scale())).tickFormat(v => String(+v.toPrecision(1)));
   axes(picture, byTens(d3.axisBottom(x)).tickSize(margin.top + margin.bottom - H).tickPadding(8),
