@@ -42,8 +42,8 @@ Result<std::string> measured_report(const MeasureArguments& a, const std::string
   if (several) options.title += " (" + loaded.model->package().program + ")";
   if (!a.record.empty()) {
     TRY(options.record, read_text_file(a.record));
-  } else if (loaded.compiled && loaded.compiled->tuning) {
-    options.record = tune::record_text(*loaded.compiled->tuning);
+  } else {
+    options.record = loaded.tuning;
   }
   return report::report_json(*loaded.model, *profile, limits, options);
 }
