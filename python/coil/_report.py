@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import weakref
@@ -17,7 +18,8 @@ def report_json(model: Any, args: tuple, kwargs: dict, calls: int | None, title:
     calls = None if calls is None else number_of(calls, "calls", least=1)
     if not hasattr(model, "_runtime"):
         raise option_error(f"a report is of a coil.Model, not of {said(model)}")
-    text = "" if record is None else _text_of_file(record)
+    tuning = (model.report or {}).get("tuning")  # what this process's compilation timed
+    text = _text_of_file(record) if record is not None else json.dumps(tuning) if tuning else ""
     for _ in range(3):
         model(*args, **kwargs)
     with model.profile(all_calls=True) as profile:

@@ -116,39 +116,46 @@ inline constexpr std::string_view kCudaMain = R"cc(
   }
 )cc";
 
+// COIL is the command, or the Python package's where there is no command.
 inline constexpr const char* kCpuMakefile = R"mk(# make run: builds the kernel and runs it on its inputs. make package: the model with this kernel.
-COIL = coil
+COIL ?= $(shell command -v coil || echo python3 -m coil)
 CXX = $(shell for c in clang++-21 clang++-20 clang++-19 clang++-18 clang++; do command -v $$c && break; done)
 ISA = {isa}
 FLAGS = -std=c++20 -O2 -w -ffp-contract=on -fwrapv -fno-rtti -march={march}$(ISA) -DCOIL_ISA=$(ISA) -DCOIL_ISA_$(shell echo $(ISA) | tr a-z A-Z)=1 -I../../include
+MODEL = {model}
+OPTIONS = {options}
 
 run: program
 	./program
 
 program: kernel.cc main.cc call.h
+	@test -n "$(CXX)" || {{ echo "no clang++ was found: install clang 18 or later, or say where it is: make run CXX=/path/to/clang++" >&2; exit 1; }}
 	$(CXX) $(FLAGS) kernel.cc main.cc -o program -lm
 
 package:
-	$(COIL) compile {model} --replace-kernel {function}=kernel.cc -o edited.coil.pt2
+	$(COIL) compile $(MODEL) $(OPTIONS) --replace-kernel {function}=kernel.cc -o edited.coil.pt2
 
 .PHONY: run package
 )mk";
 
 inline constexpr const char* kCudaMakefile =
     R"mk(# make run: builds the kernel and runs it on its inputs, on a machine with a GPU. make package: the model with this kernel.
-COIL = coil
-NVCC = $(shell for c in nvcc /usr/local/cuda/bin/nvcc; do command -v $$c && break; done)
+COIL ?= $(shell command -v coil || echo python3 -m coil)
+NVCC ?= $(shell for c in nvcc "$$CUDA_HOME/bin/nvcc" /usr/local/cuda/bin/nvcc /usr/local/cuda-*/bin/nvcc; do command -v "$$c" && break; done)
 ARCH = {arch}
 FLAGS = -std=c++20 -O3 -w -arch=$(ARCH) -lineinfo --expt-relaxed-constexpr -I../../include
+MODEL = {model}
+OPTIONS = {options}
 
 run: program
 	./program
 
 program: $(wildcard *.cu) call.h
+	@test -n "$(NVCC)" || {{ echo "nvcc was not found: install NVIDIA's CUDA toolkit, or say where it is: make run NVCC=/path/to/nvcc" >&2; exit 1; }}
 	$(NVCC) $(FLAGS) main.cu -o program
 
 package:
-	$(COIL) compile {model} --target {target} {edited} -o edited.coil.pt2
+	$(COIL) compile $(MODEL) $(OPTIONS) {edited} -o edited.coil.pt2
 
 .PHONY: run package
 )mk";

@@ -21,23 +21,16 @@
 namespace coil {
 namespace {
 
-// In single quotes, for a shell in a Makefile.
-std::string quoted(const std::string& text) {
-  std::string out = "'";
-  for (char c : text) out += c == '\'' ? "'\\''" : c == '$' ? "$$" : std::string(1, c);
-  return out + "'";
-}
-
 constexpr std::string_view kAbout = "// Runs the kernel on what it was given in the program, and compares what it writes with what it wrote there.\n";
 
 class Writer {
  public:
-  Writer(const WatchedBuild& build, const std::vector<std::string>& architectures, std::string model, std::string folder)
+  Writer(const WatchedBuild& build, const std::vector<std::string>& architectures, PackageWords words, std::string folder)
       : build_(build),
         architectures_(architectures),
         isa_(build.cuda ? "" : level_here(architectures).name),
         full_name_(build.cuda ? "" : level_here(architectures).full_name),
-        model_(std::move(model)),
+        words_(std::move(words)),
         folder_(std::move(folder)) {}
 
   Status headers() {
@@ -164,8 +157,8 @@ class Writer {
     TRY_STATUS(write(at + "call.h", joined(call, function.name)));
     TRY_STATUS(write(at + "main.cc", std::string(kAbout) + "#include \"call.h\"\n" + std::string(kKernelData) + std::string(kCpuMain)));
     const std::string march = full_name_.substr(0, full_name_.size() - std::min(full_name_.size(), isa_.size()));
-    TRY_STATUS(write(at + "Makefile", fmt::format(fmt::runtime(kCpuMakefile), fmt::arg("isa", isa_), fmt::arg("march", march),
-                                                  fmt::arg("model", quoted(model_)), fmt::arg("function", function.name))));
+    TRY_STATUS(write(at + "Makefile", fmt::format(fmt::runtime(kCpuMakefile), fmt::arg("isa", isa_), fmt::arg("march", march), fmt::arg("model", words_.model),
+                                                  fmt::arg("options", words_.options), fmt::arg("function", function.name))));
     programs_.folders.push_back(place);
     return ok_status();
   }
@@ -193,8 +186,8 @@ class Writer {
     TRY_STATUS(write(at + "call.h", cuda_call_text(build_, launches, k, symbols, files)));
     TRY_STATUS(write(at + "main.cu", std::string(kAbout) + includes + "#include \"call.h\"\n" + std::string(kCudaMain)));
     const std::string architecture = architectures_[0], arch = architecture == "sm_90" ? "sm_90a" : architecture;
-    TRY_STATUS(write(at + "Makefile", fmt::format(fmt::runtime(kCudaMakefile), fmt::arg("arch", arch), fmt::arg("target", "cuda:" + architecture),
-                                                  fmt::arg("model", quoted(model_)), fmt::arg("edited", edited))));
+    TRY_STATUS(write(at + "Makefile", fmt::format(fmt::runtime(kCudaMakefile), fmt::arg("arch", arch), fmt::arg("model", words_.model),
+                                                  fmt::arg("options", words_.options), fmt::arg("edited", edited))));
     programs_.folders.push_back(place);
     return ok_status();
   }
@@ -210,7 +203,9 @@ class Writer {
 
   const WatchedBuild& build_;
   const std::vector<std::string>& architectures_;
-  const std::string isa_, full_name_, model_, folder_;
+  const std::string isa_, full_name_;
+  const PackageWords words_;
+  const std::string folder_;
   std::map<BufferId, TensorData> contents_;
   std::set<BufferId> computed_;  // those of them that kernels wrote
   KernelPrograms programs_;
@@ -219,8 +214,8 @@ class Writer {
 }  // namespace
 
 Result<KernelPrograms> write_kernel_programs(const WatchedBuild& build, const std::vector<std::string>& architectures, std::span<const CoilTensorView> inputs,
-                                             const std::string& model, const std::string& folder) {
-  Writer writer(build, architectures, model, folder);
+                                             const PackageWords& words, const std::string& folder) {
+  Writer writer(build, architectures, words, folder);
   TRY_STATUS(writer.headers());
   for (size_t i = 0; i < build.plan.inputs.size(); ++i) {
     if (build.plan.inputs[i].buffer.valid()) writer.input(build.plan.inputs[i].buffer, copy_of(inputs[i]));

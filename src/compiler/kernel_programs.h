@@ -23,9 +23,13 @@ struct KernelPrograms {
   std::vector<KernelPart> parts;
 };
 
-// Runs the program and writes FOLDER/include and FOLDER/kernels/NNN_FUNCTION/{kernel.cc, main.cc, Makefile, *.bin}. model: its path, for the Makefiles. Errors:
-// those of a call, file_unwritable.
+// What the Makefiles hand to `coil compile` to make the whole package: the program's path and its options, as words of a Makefile.
+struct PackageWords {
+  std::string model, options;
+};
+
+// Runs the program and writes FOLDER/include and FOLDER/kernels/NNN_FUNCTION/{kernel.cc, main.cc, Makefile, *.bin}. Errors: those of a call, file_unwritable.
 Result<KernelPrograms> write_kernel_programs(const WatchedBuild& build, const std::vector<std::string>& architectures, std::span<const CoilTensorView> inputs,
-                                             const std::string& model, const std::string& folder);
+                                             const PackageWords& words, const std::string& folder);
 
 }  // namespace coil

@@ -35,6 +35,7 @@ void replace(std::string* text, std::string_view mark, std::string_view with) {
 std::string page_of(const Json& reports) {
   std::string page(kPageHtml);
   replace(&page, "/*STYLE*/", kPageCss);
+  replace(&page, "/*LIBRARY*/", kPageLibrary);
   replace(&page, "/*SCRIPT*/", kPageJs);
   replace(&page, "/*DATA*/", inert(reports.dump(-1, ' ', true, Json::error_handler_t::replace)));
   return page;

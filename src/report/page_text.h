@@ -5,6 +5,6 @@
 
 namespace coil::report {
 
-extern const std::string_view kPageHtml, kPageCss, kPageJs;
+extern const std::string_view kPageHtml, kPageCss, kPageJs, kPageLibrary;
 
 }  // namespace coil::report

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/size_formula.h"
 #include "report/advice.h"
+#include "report/pairs.h"
 #include "runtime/model.h"
 
 namespace coil::report {
@@ -34,7 +34,9 @@ struct SizesOfCall {
 };
 
 double element_bytes(const std::string& dtype) {
-  static const std::map<std::string, double> kBytes = {{"f64", 8}, {"i64", 8}, {"f32", 4}, {"i32", 4}, {"f16", 2}, {"bf16", 2}, {"i16", 2}};
+  static const std::map<std::string, double> kBytes = {{"f64", 8},   {"i64", 8},     {"f32", 4},      {"i32", 4},   {"f16", 2},
+                                                       {"bf16", 2},  {"i16", 2},     {"float64", 8},  {"int64", 8}, {"float32", 4},
+                                                       {"int32", 4}, {"float16", 2}, {"bfloat16", 2}, {"int16", 2}};
   const auto found = kBytes.find(dtype);
   return found == kBytes.end() ? 1 : found->second;
 }
@@ -104,7 +106,7 @@ class Reporter {
       row["n"] = number;
       row.erase("bytes"), row.erase("flops");
       for (const char* key : {"reads", "writes"}) {
-        if (k.contains(key)) row[key] = buffers(k[key]);
+        if (k.contains(key)) row[key] = buffer_numbers(k[key]);
       }
       if (k.contains("choices")) row["variant"] = variant(k["choices"]);
       if (const auto found = times_.find(number); found != times_.end()) add_times(found->second, &row);
@@ -112,14 +114,6 @@ class Reporter {
       rows.push_back(std::move(row));
     }
     return rows;
-  }
-
-  // "3 14 15": numbers of buffers.
-  static std::vector<int> buffers(const Json& text) {
-    std::vector<int> ids;
-    std::istringstream in(text.get<std::string>());
-    for (int id; in >> id;) ids.push_back(id);
-    return ids;
   }
 
   void add_times(const Json& times, Json* row) const {
@@ -155,18 +149,32 @@ class Reporter {
     return ok_status();
   }
 
-  // Fusing a pair would spare writing the producer's result and reading it again.
-  Json fusion() const {
-    std::map<std::string, double> bytes;
-    for (const Json& b : part_.at("memory").value("arena", Json::array())) {
-      if (const auto size = bytes_of(b)) bytes.emplace(b.value("name", ""), *size);
+  // Tensors that kernels hand to one another through memory.
+  std::map<int, StoredTensor> stored() const {
+    std::map<int, StoredTensor> found;
+    const Json outputs = manifest_.value("outputs", Json::array()), ids = part_.at("memory").value("outputs", Json::array());
+    for (size_t i = 0; i < std::min(outputs.size(), ids.size()); ++i) {
+      const auto bytes = outputs[i].is_object() ? bytes_of(outputs[i]) : std::nullopt;
+      if (bytes && ids[i].is_number_integer()) found[ids[i].get<int>()] = {"", *bytes, true};
     }
+    for (const Json& b : part_.at("memory").value("arena", Json::array())) {
+      const auto bytes = bytes_of(b);
+      if (bytes && b.contains("buffer")) found[b["buffer"].get<int>()] = {b.value("name", ""), *bytes, false};
+    }
+    return found;
+  }
+
+  // Fusing a pair would spare writing the producer's result, if nobody else needs it, and reading it again.
+  Json fusion() const {
+    const Pairs pairs(part_.at("kernels"), stored());
     Json rows = Json::array();
     for (const Json& n : part_.value("not_fused", Json::array())) {
       Json row = n;
-      if (const auto found = bytes.find(n.value("producer", "")); found != bytes.end() && limits_.memory_gb_s > 0) {
-        const double rate = 2 * found->second < limits_.cache_bytes && limits_.cache_gb_s > 0 ? limits_.cache_gb_s : limits_.memory_gb_s;
-        row["bytes"] = 2 * found->second, row["saves_us"] = 2 * found->second / rate / 1e3;
+      const auto bytes = pairs.spared(n.value("producer", ""), n.value("consumer", ""));
+      if (bytes && *bytes == 0) row["within"] = true;
+      if (bytes && *bytes > 0 && limits_.memory_gb_s > 0) {
+        const double rate = *bytes < limits_.cache_bytes && limits_.cache_gb_s > 0 ? limits_.cache_gb_s : limits_.memory_gb_s;
+        row["bytes"] = *bytes, row["saves_us"] = *bytes / rate / 1e3;
       }
       rows.push_back(std::move(row));
     }
@@ -192,7 +200,7 @@ class Reporter {
     int number = 0;
     for (const Json& k : part_.at("kernels")) {
       for (const char* key : {"writes", "reads"}) {
-        for (const int id : buffers(k.value(key, Json("")))) {
+        for (const int id : buffer_numbers(k.value(key, Json("")))) {
           const auto [at, added] = lives.try_emplace(id, number, number);
           at->second.second = number;
         }
@@ -222,7 +230,7 @@ class Reporter {
     std::map<int, int> writer;
     int number = 0;
     for (const Json& k : part_.at("kernels")) {
-      for (const int id : buffers(k.value("writes", Json("")))) writer.try_emplace(id, number);
+      for (const int id : buffer_numbers(k.value("writes", Json("")))) writer.try_emplace(id, number);
       ++number;
     }
     Json rows = Json::array();

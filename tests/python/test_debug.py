@@ -86,6 +86,30 @@ def test_template_kernels_have_programs_too(made, tmp_path):
         assert done.returncode == 2 and "wrong kernel" in done.stdout
 
 
+def test_makefiles_compile_as_the_program_was(tmp_path):
+    """The options of `coil debug`, whatever the path is called; the command is coil's, or the Python package's where there is none."""
+    folder = tmp_path / "o'dd $HOME #1"
+    folder.mkdir()
+    program, inputs = planted.export(folder)["gelu"]
+    (function, options), *_ = planted.planted(program, folder, lambda text: "// edited\n" + text)
+    dump = tmp_path / "dump"
+    coil_ok("debug", program, "-i", inputs, "-o", dump, "-O", "1", "--no-winograd", "--without", "images", *options)
+    parts = sorted((dump / "kernels").iterdir())
+    make = lambda target, at, **more: subprocess.run(["make", "-s", *target, "-C", at], capture_output=True, text=True, env=dict(os.environ, **more))  # noqa: E731
+    for at in parts:
+        said = make(["-n", "package"], at, PATH="/usr/bin:/bin").stdout
+        assert said.startswith("python3 -m coil compile ") and "-O 1 --no-winograd --without images" in said, said
+        assert make(["-n", "package", "COIL=mine"], at).stdout.startswith("mine compile ")
+    part = next(at for at in parts if (at / "program.pt2").exists())
+    text = (part / "Makefile").read_text()
+    assert "OPTIONS = -O 1 --no-winograd --without images\n" in text, "a part has kernels of other names"
+    edited = parts[-1]
+    done = make(["package", f"COIL={COIL}"], edited)
+    assert done.returncode == 0, done.stderr
+    replaced = coil_ok("inspect", edited / "edited.coil.pt2", "--kernels").stdout
+    assert f"its code is that of {function}.cc" in replaced and "its code is that of kernel.cc" in replaced, "what was edited before and what is edited now"
+
+
 def test_what_is_asked_wrongly_is_refused(tmp_path):
     assert_refused(coil("debug", DIGITS), "-o DIR", code=402)
     assert_refused(coil("debug", tmp_path), "no stages", code=402)

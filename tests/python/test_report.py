@@ -1,14 +1,11 @@
-"""`coil report`: a page that is right, small, inert and complete; in a browser where there is one."""
+"""`coil report`: data that are right, and a page that is small, inert and complete (test_report_browser.py opens it)."""
 
 import json
 import os
 import re
-import shutil
-import subprocess
 import time
 import zipfile
 
-import numpy as np
 import pytest
 import torch
 
@@ -16,43 +13,7 @@ import harness
 import planted
 import coil
 from harness import DIGITS
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DYNAMIC = torch.export.Dim.DYNAMIC
-
-
-class Block(torch.nn.Module):
-    def __init__(self, width=64):
-        super().__init__()
-        self.q, self.k, self.v = (torch.nn.Linear(width, width) for _ in range(3))
-        self.norm = torch.nn.LayerNorm(width)
-
-    def forward(self, x):
-        y = torch.nn.functional.scaled_dot_product_attention(self.q(x)[None], self.k(x)[None], self.v(x)[None])[0]
-        return self.norm(y + x), x.t().contiguous()
-
-
-@pytest.fixture(scope="module")
-def block(tmp_path_factory):
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("block")
-    x = torch.randn(40, 64)
-    program = torch.export.export(Block().eval(), (x,), dynamic_shapes=({0: DYNAMIC},))
-    torch.export.save(program, folder / "block.pt2")
-    coil.compile(program).save(folder / "block.coil.pt2")
-    np.savez(folder / "x.npz", in_0=x.numpy())
-    return folder
-
-
-def data_of(page):
-    [text] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
-    return json.loads(text)
-
-
-def dom(path, *more):
-    done = subprocess.run([CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000", *more, "--dump-dom", path.as_uri() if hasattr(path, "as_uri") else path],
-                          capture_output=True, text=True, timeout=100)
-    return done.stdout
+from report_pages import CHROMIUM, DYNAMIC, Block, block, data_of, dom  # noqa: F401 (block is a fixture)
 
 
 def test_the_data_are_the_packages_and_the_calls(block):
@@ -100,8 +61,10 @@ def test_a_program_is_compiled_first_and_a_page_is_small(block, tmp_path):
     page = tmp_path / "p.html"
     done = harness.coil_ok("report", block / "block.pt2", "--input", block / "x.npz", "-o", page)
     text = page.read_text()
-    assert len(text) < 300_000 and "opens in any browser" in done.stdout
-    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", re.sub(r'id="data">.*?</script>', "", text, flags=re.S)) and "default-src 'none'" in text
+    assert len(text) < 600_000 and "opens in any browser" in done.stdout
+    # Addresses are namespaces and the comment of D3, whose licence is in the page; nothing is loaded.
+    assert not re.search(r"https?://(?!www\.w3\.org/|d3js\.org )", re.sub(r'id="data">.*?</script>', "", text, flags=re.S)) and "default-src 'none'" in text
+    assert "Permission to use, copy, modify" in text and not re.search(r"<(link|img|iframe)|src=|@import|url\(", re.sub(r"<script.*?</script>", "", text, flags=re.S))
     assert data_of(text)[0]["title"].endswith("block.pt2")
 
 
@@ -162,6 +125,53 @@ def test_what_stayed_in_pytorch_is_said_with_its_reason(fresh_compiles, tmp_path
     assert [o["operator"] for o in stayed] == ["aten.native_dropout.default"] and "random" in stayed[0]["reason"] and stayed[0]["source"].startswith("test_report.py:")
     modules = {o["module"] for r in reports for k in r["kernels"] for o in k["origins"]}
     assert {"block.q", "block.norm", "last"} <= modules, modules
+
+
+class Named(torch.nn.Module):
+    """Keys of a ModuleDict may be any text without a dot."""
+
+    KEYS = ("my-key", "a/b", "</script><b>", "quote'\"", "some[0]", "x" * 500, "ok")
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleDict({key: torch.nn.Linear(8, 8) for key in self.KEYS})
+
+    def forward(self, x):
+        for layer in self.layers.values():
+            x = (layer(x)
+                 .relu())
+        return x
+
+
+def test_modules_of_odd_names_are_known(fresh_compiles, tmp_path):
+    fast = torch.compile(Named(), backend="coil")
+    with torch.no_grad(), coil.profile() as p:
+        fast(torch.randn(3, 8))
+    p.report(tmp_path / "p.html")
+    text = (tmp_path / "p.html").read_text()
+    (r,) = data_of(text)
+    assert text.count("<script") == 2 and "<b>" not in text
+    assert {o["module"] for k in r["kernels"] for o in k["origins"]} >= {f"layers.{key}" for key in Named.KEYS}, [k["origins"] for k in r["kernels"]]
+
+
+def test_what_fusing_would_spare(block):
+    """Of each pair that was not fused: time by the bytes of the value between the kernels, or nothing where none goes through memory."""
+    r = harness.coil_json("report", block / "block.coil.pt2", "--input", block / "x.npz", "--calls", 1)
+    stored = {b["name"]: b["bytes"] for b in r["memory"]["buffers"]}
+    assert r["not_fused"]
+    for f in r["not_fused"]:
+        assert f.get("within") or f["saves_us"] > 0, f"{f} has no estimate"
+        if f["producer"] in stored:
+            assert f["bytes"] == 2 * stored[f["producer"]], "written and read"
+    # A value that is a result is written in any case: fusing spares the reading.
+    class Both(torch.nn.Module):
+        def forward(self, x):
+            y = x @ x
+            return y, y.softmax(-1)
+
+    torch.export.save(torch.export.export(Both(), (torch.randn(64, 64),)), block / "both.pt2")
+    pairs = harness.coil_json("report", block / "both.pt2", "--calls", 1)["not_fused"]
+    assert pairs and all(f["bytes"] == 64 * 64 * 4 for f in pairs if f["producer"] == "matmul"), pairs
 
 
 def test_shapes_that_cost_time_are_advice(tmp_path):
@@ -320,9 +330,29 @@ def test_layouts_and_copies_have_their_reasons(tmp_path):
 def test_long_calls_are_fewer(tmp_path):
     """Twenty calls, where they take no longer than some seconds."""
     program, inputs = planted.export(tmp_path)["softmax"]
-    (_, options), *_ = planted.planted(program, tmp_path, lambda text: planted.slow(text, 3_000_000_000))
+    (_, options), *_ = planted.planted(program, tmp_path, lambda text: planted.slow(text, 1_000_000_000))
     assert 3 <= harness.coil_json("report", program, "-i", inputs, *options, "--threads", "1")["call"]["calls"] < 20
     assert harness.coil_json("report", program, "-i", inputs)["call"]["calls"] == 20
+
+
+def test_reports_of_another_machine(block, tmp_path):
+    """Pages and data that were made before are shown side by side like packages; what is no report is refused."""
+    page, data = tmp_path / "here.html", tmp_path / "there.json"
+    harness.coil_ok("report", block / "block.coil.pt2", "--input", block / "x.npz", "-o", page, "--calls", 2)
+    data.write_text(harness.coil_ok("report", block / "block.coil.pt2", "--input", block / "x.npz", "--calls", 2, "--json").stdout)
+    text, beside, a, b = compared(page, data, tmp_path)
+    assert beside["one_program"] and [k["name"] for k in a["kernels"]] == [k["name"] for k in b["kernels"]] and a == data_of(page.read_text())[0]
+    harness.coil_ok("report", data, block / "block.coil.pt2", "--input", block / "x.npz", "-o", tmp_path / "again.html")
+    harness.coil_ok("report", tmp_path / "two.html", "-o", tmp_path / "same.html")  # a page of two
+    assert data_of((tmp_path / "same.html").read_text()) == data_of((tmp_path / "two.html").read_text())
+    harness.assert_refused(harness.coil("report", tmp_path / "two.html", page, "-o", tmp_path / "x.html"), "3 reports side by side", code=402)
+    whole = json.loads(data.read_text())
+    bad = tmp_path / "bad.json"
+    for change in ([], {}, [1], {"report": 2}, "[" * 5000, "{", '{"report": "1"}', "<!DOCTYPE html><p>", {**whole, "kernels": 3}, {**whole, "kernels": [1]}, {**whole, "kernels": [{"n": 1, "name": "x"}]},
+                   {**whole, "title": None}, {**whole, "memory": {}}, {**whole, "call": []}, {**whole, "advice": [{}]}, {**whole, "call": {**whole["call"], "kernels_us": [None]}}):
+        bad.write_text(change if isinstance(change, str) else json.dumps(change))
+        done = harness.coil("report", bad, page, "-o", tmp_path / "x.html")
+        assert done.returncode == 4 and re.match("COIL-E01[123]", done.stderr) and "bad.json" in done.stderr, (change, done.returncode, done.stderr)
 
 
 def test_a_tuning_record_is_shown(tmp_path):
@@ -330,6 +360,8 @@ def test_a_tuning_record_is_shown(tmp_path):
     harness.coil_ok("compile", DIGITS, "-o", package, "--tune", "fast", "--tune-budget", "3s", "--record", record)
     r = harness.coil_json("report", package, "--times", record, "--calls", 1)
     tuned = [k for k in r["kernels"] if k.get("tuned")]
+    of_program = harness.coil_json("report", DIGITS, "--tune", "fast", "--tune-budget", "3s", "--calls", 1)
+    assert [k for k in of_program["kernels"] if k.get("tuned")], "of a program that is tuned here it needs no record"
     assert tuned and all(t["median_us"] > 0 for k in tuned for p in k["tuned"] for t in p["timings"] if "fault" not in t)
     (tmp_path / "bad.json").write_text('{"problems": 3}')
     harness.assert_refused(harness.coil("report", package, "--times", tmp_path / "bad.json"), "record", code=407)
@@ -342,83 +374,6 @@ def test_wrong_use(block, tmp_path):
     harness.assert_refused(harness.coil("report", package, "--calls", 0), code=402)
     harness.assert_refused(harness.coil("report", package, "-o", tmp_path / "none" / "x.html", "--calls", 1))
     harness.assert_refused(harness.coil("report", tmp_path / "absent.pt2"))
-
-
-HOSTILE = ["</script><script>document.title='owned'</script>", "<img src=x onerror=\"document.title='owned'\">", "*/ /*DATA*/ /*SCRIPT*/", "\u2028\u2029\x01 \"'\\", "${document.title='owned'}"]
-
-
-def hostile_package(block, tmp_path):
-    """Names, modules and lines of a package, as somebody with bad intent would write them."""
-    from zipfile import ZIP_STORED, ZipFile
-
-    path = tmp_path / "hostile.pt2"
-    with ZipFile(block / "block.coil.pt2") as old, ZipFile(path, "w", ZIP_STORED) as new:
-        for info in old.infolist():
-            content = old.read(info)
-            if info.filename.endswith("data/coil/manifest.json"):
-                manifest = json.loads(content)
-                for n, k in enumerate(manifest["kernels"]):
-                    text = HOSTILE[n % len(HOSTILE)]
-                    k["name"], k["ops"] = text + k["name"], [text]
-                    k["origins"] = [{"module": text, "source": text, "line": text}]
-                for f in manifest["not_fused"]:
-                    f["producer"] = f["reason"] = HOSTILE[0]
-                content = json.dumps(manifest).encode()
-            new.writestr(info.filename, content)
-    return path
-
-
-def test_hostile_names_stay_text(block, tmp_path):
-    page = tmp_path / "h.html"
-    harness.coil_ok("report", hostile_package(block, tmp_path), "--input", block / "x.npz", "-o", page, "--calls", 1)
-    text = page.read_text()
-    assert text.count("<script") == 2 and text.count("</script") == 2 and "<img" not in text
-    [r] = data_of(text)
-    assert any(HOSTILE[0] in k["name"] for k in r["kernels"])
-    if CHROMIUM:
-        for view in ("overview", "kernels/0", "graph/1", "memory", "source", "fusion/2"):
-            shown = dom(f"{page.as_uri()}#{view}")
-            assert "<title>coil report: " in shown and "<img" not in shown, view
-
-
-@pytest.mark.skipif(not CHROMIUM, reason="no Chromium")
-@pytest.mark.parametrize("view, words", [
-    ("overview", ["Advice", "Where a call's time goes", "The busiest kernels"]),
-    ("kernels/1", ["of the roof", "Lines of the model", "How the host calls it", "Generated code"]),
-    ("graph", ["Zoom in", "attention", "% of the roof"]),
-    ("roofline", ["operations for a byte", "GB/s"]),
-    ("memory", ["Who owns the peak", "peak: ", "Layouts and copies"]),
-    ("source", ["self.norm(y + x)"]),
-    ("fusion", ["would spare"]),
-], ids=lambda value: value if isinstance(value, str) else "")
-def test_views_in_a_browser(block, tmp_path, view, words):
-    page = tmp_path / "p.html"
-    harness.coil_ok("report", block / "block.coil.pt2", "--input", block / "x.npz", "-o", page, "--calls", 2)
-    shown = dom(f"{page.as_uri()}#{view}")
-    missing = [w for w in words if w not in shown]
-    assert not missing and 'aria-selected="true"' in shown, f"{missing}: {shown[:3000]}"
-
-
-@pytest.mark.skipif(not CHROMIUM, reason="no Chromium")
-def test_a_narrow_window_has_something_to_see(block, tmp_path):
-    """Kernels in full stand above the view there: something is drawn in the lower half of the window."""
-    image = pytest.importorskip("PIL.Image")
-    page = tmp_path / "p.html"
-    harness.coil_ok("report", block / "block.coil.pt2", "--input", block / "x.npz", "-o", page, "--calls", 2)
-    for view in ("overview", "memory"):
-        subprocess.run([CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=3000", "--window-size=420,1400",
-                        f"--screenshot={tmp_path / 'shot.png'}", f"{page.as_uri()}#{view}"], capture_output=True, timeout=100)
-        shot = np.asarray(image.open(tmp_path / "shot.png").convert("L"))
-        assert len(np.unique(shot[len(shot) // 2:])) > 4, f"{view} is empty"
-
-
-@pytest.mark.skipif(not CHROMIUM, reason="no Chromium")
-def test_two_side_by_side_in_a_browser(block, tmp_path):
-    page = tmp_path / "two.html"
-    harness.coil_ok("report", block / "block.coil.pt2", block / "block.pt2", "--input", block / "x.npz", "-o", page, "--calls", 2)
-    shown = dom(page)
-    assert "B beside A" in shown and "largest differences first" in shown
-    assert len(data_of(page.read_text())) == 2
 
 
 def test_a_program_of_many_kernels_keeps_to_the_limit(tmp_path):

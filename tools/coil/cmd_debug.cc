@@ -15,6 +15,7 @@
 #include "diff_text.h"
 #include "line_diff.h"
 #include "load_model.h"
+#include "make_words.h"
 #include "part_program.h"
 #include "terminal.h"
 
@@ -142,7 +143,8 @@ Status make(const Arguments& a) {
   TRY_STATUS(gather_for_package(a.inputs, build.package, &inputs));
   std::error_code ignored;
   const std::string model = std::filesystem::absolute(a.path, ignored).string();
-  TRY(const KernelPrograms made, write_kernel_programs(build, options.targets[0].architectures, inputs.views, model, a.output));
+  TRY(const KernelPrograms made,
+      write_kernel_programs(build, options.targets[0].architectures, inputs.views, {make_word(model), make_options(a.compile, true)}, a.output));
   std::string told;
   for (const std::string& folder : made.folders) told += fmt::format("  {}/{}: make run\n", shown(a.output), folder);
   const PartSource source{zip, program.graph, build, options, a.compile, inputs.views, model};

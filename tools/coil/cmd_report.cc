@@ -15,6 +15,7 @@
 #include "measured.h"
 #include "report/compare.h"
 #include "report/report.h"
+#include "saved_report.h"
 #include "terminal.h"
 
 namespace coil::tool {
@@ -156,30 +157,57 @@ std::string differences(const Json& first, const Json& second, const Style& styl
   return text + "\n" + lines;
 }
 
+// Of a model that is called here, or of calls that were measured before.
+Status add_reports(const Arguments& a, const std::string& path, std::vector<std::string>* reports) {
+  TRY(std::optional<std::vector<std::string>> saved, saved_reports(path));
+  if (!saved) {
+    TRY(reports->emplace_back(), of_manifest(path, [&] { return measured_report(a.measure, path); }));
+    return ok_status();
+  }
+  for (std::string& text : *saved) reports->push_back(std::move(text));
+  return ok_status();
+}
+
+// Writes the page; what the terminal says of it.
+Result<std::string> write_page(const Arguments& a, const std::vector<std::string>& reports, AtomicFile& file) {
+  TRY(const std::string page, report::report_page(reports));
+  const Style style;
+  std::vector<Json> data;
+  std::string told;
+  for (const std::string& text : reports) data.push_back(Json::parse(text));
+  for (const Json& r : data) told += summary(r, style);
+  if (data.size() == 2) told += differences(data[0], data[1], style);
+  TRY_STATUS(file.write({reinterpret_cast<const uint8_t*>(page.data()), page.size()}));
+  TRY_STATUS(file.commit());
+  return told + fmt::format("{} ({}) opens in any browser\n", a.output, bytes_text(page.size()));
+}
+
 Result<int> report(const Arguments& a) {
   std::optional<AtomicFile> file;  // that it cannot be written is known before anything is compiled and measured
   if (!a.json) {
     TRY(file, AtomicFile::create(a.output));
   }
   std::vector<std::string> reports;
-  for (const std::string& path : a.models) {
-    TRY(reports.emplace_back(), of_manifest(path, [&] { return measured_report(a.measure, path); }));
-  }
+  for (const std::string& path : a.models) TRY_STATUS(add_reports(a, path, &reports));
+  if (a.models.size() > 1 && reports.size() != 2)
+    return Error{ErrorCode::bad_option, fmt::format("{} reports side by side: there is room for two", reports.size()), a.models[0],
+                 "give pages that have one report each"};
   if (a.json) {
     Json all = Json::array();
     for (const std::string& text : reports) all.push_back(Json::parse(text));
     put(json_text(all.size() == 1 ? all[0] : all));
     return 0;
   }
-  TRY(const std::string page, report::report_page(reports));
-  TRY_STATUS(file->write({reinterpret_cast<const uint8_t*>(page.data()), page.size()}));
-  TRY_STATUS(file->commit());
-  const Style style;
-  std::vector<Json> data;
-  for (const std::string& text : reports) data.push_back(Json::parse(text));
-  for (const Json& r : data) put(summary(r, style));
-  if (data.size() == 2) put(differences(data[0], data[1], style));
-  put(fmt::format("{} ({}) opens in any browser\n", a.output, bytes_text(page.size())));
+  const auto written = [&]() -> Result<std::string> {  // a report that was saved may have anything in the place of a number
+    try {
+      return write_page(a, reports, *file);
+    } catch (const Json::exception& e) {
+      return Error{ErrorCode::bad_json, fmt::format("a report is not as coil writes it: {}", e.what()), a.models[0],
+                   "write it anew with `coil report` of the package"};
+    }
+  };
+  TRY(const std::string told, written());
+  put(told);
   return 0;
 }
 
@@ -187,10 +215,12 @@ Result<int> report(const Arguments& a) {
 
 Action add_report(CommandLine& app) {
   auto a = std::make_shared<Arguments>();
-  app.add_option("model", a->models, "package, or exported program (compiled in memory first); two are shown side by side")
+  app.add_option("model", a->models,
+                 "package, or exported program (compiled in memory first), or a page or data (--json) of an earlier report, also from another "
+                 "machine; two are shown side by side")
       .required()
       .values(1, 2)
-      .type_name("MODEL");
+      .type_name("MODEL|PAGE");
   app.add_option("-o,--output", a->output, "the page; default: report.html").type_name("FILE");
   add_input_options(app, a->measure.inputs);
   app.add_option("--calls", a->measure.calls, "how many calls are measured; default: 20, or as many as fit into two seconds (3 at least)")
@@ -207,6 +237,7 @@ Action add_report(CommandLine& app) {
       "Examples:\n"
       "  coil report model.coil.pt2 --shape batch=8\n"
       "  coil report untuned.coil.pt2 tuned.coil.pt2 -o both.html\n"
+      "  coil report here.html there.html -o both.html        two machines\n"
       "The page is one file that loads nothing: it can be mailed, kept, and read offline.");
   return [a] { return report(*a); };
 }

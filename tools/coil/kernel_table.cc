@@ -22,9 +22,11 @@ std::string roof_text(const report::Limits& limits, const Json& k) {
   return roof.us > 0 && us > 0 ? fmt::format("{:.0f} % {}", 100 * roof.us / us, roof.bound) : "";
 }
 
-// Where it comes from: "layers.0.attention (model.py:12)".
+// Where it comes from: "layers.0.attention (model.py:12)". Long names are cut, so that a row stays one.
 std::string place_text(const Json& k) {
-  const std::string module = k.value("module", ""), source = k.value("source", "");
+  constexpr size_t kMost = 80;
+  const auto cut = [](const std::string& text) { return text.size() > kMost ? std::string(clipped(text, kMost - 3)) + "..." : text; };
+  const std::string module = cut(k.value("module", "")), source = cut(k.value("source", ""));
   if (module.empty()) return source;
   return source.empty() ? module : fmt::format("{} ({})", module, source.substr(0, source.find(" in ")));
 }

@@ -18,6 +18,7 @@ struct LoadedModel {
   std::shared_ptr<runtime::Model> model;
   Json manifest;
   std::optional<CompileReport> compiled;  // of a program
+  std::string tuning;                     // the record of its tuner, if it ran
   double compile_seconds = 0;             // reading included
   double load_seconds = 0;
 };

@@ -42,6 +42,8 @@ Result<std::string> measured_report(const MeasureArguments& a, const std::string
   if (several) options.title += " (" + loaded.model->package().program + ")";
   if (!a.record.empty()) {
     TRY(options.record, read_text_file(a.record));
+  } else {
+    options.record = loaded.tuning;
   }
   return report::report_json(*loaded.model, *profile, limits, options);
 }

@@ -6,32 +6,28 @@
 #include "command.h"
 #include "inspect.h"
 #include "load_model.h"
+#include "make_words.h"
 #include "save_difference.h"
 
 namespace coil::tool {
 namespace {
 
 constexpr const char* kMakefile = R"mk(# make run: the part of the program that {name} computes, on its inputs, beside the reference; and how long a call takes.
-{about}COIL = coil
+{about}COIL ?= $(shell command -v coil || echo python3 -m coil)
 OPTIONS = {options}
 EDITED = {edited}
+MODEL = {model}
+PACKAGE = {package}
 
 run:
 	$(COIL) diff program.pt2 -i inputs.npz --kernels-only $(OPTIONS) $(EDITED)
 	$(COIL) bench program.pt2 -i inputs.npz $(OPTIONS) $(EDITED)
 
 package:
-	$(COIL) compile {model} $(OPTIONS) {replaced} -o edited.coil.pt2
+	$(COIL) compile $(MODEL) $(PACKAGE) {replaced} -o edited.coil.pt2
 
 .PHONY: run package
 )mk";
-
-// In single quotes, for a shell in a Makefile.
-std::string quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? "'\\''" : c == '$' ? "$$" : std::string(1, c);
-  return out + "'";
-}
 
 // Whether the part's own compile has the function, so that it can be replaced there too.
 Result<bool> has_function(const std::string& program, const PartSource& from, const std::string& function) {
@@ -39,6 +35,7 @@ Result<bool> has_function(const std::string& program, const PartSource& from, co
   CompileArguments arguments = from.arguments;
   arguments.program.clear();
   arguments.dims.clear();
+  arguments.replace_kernels.clear();
   TRY(const Json manifest, manifest_of_program(zip, arguments));
   for (const Json& k : manifest.at("kernels")) {
     if (k.at("function") == function) return true;
@@ -83,10 +80,10 @@ Status write_part(const PartSource& from, const KernelPart& part, const std::str
                         same ? "to be edited. make package: the model with it."
                              : "to be edited for make package, the model with it. The part alone is compiled to other text.");
   }
-  const std::string options = from.arguments.target == "cpu" ? "" : "--target " + quoted(from.arguments.target);
   return write_file(at + "/Makefile", std::string_view(fmt::format(fmt::runtime(kMakefile), fmt::arg("name", part.folder.substr(part.folder.rfind('/') + 1)),
-                                                                   fmt::arg("about", about), fmt::arg("options", options), fmt::arg("edited", edited),
-                                                                   fmt::arg("model", quoted(from.model)), fmt::arg("replaced", replaced))));
+                                                                   fmt::arg("about", about), fmt::arg("options", make_options(from.arguments, false)),
+                                                                   fmt::arg("edited", edited), fmt::arg("model", make_word(from.model)),
+                                                                   fmt::arg("package", make_options(from.arguments, true)), fmt::arg("replaced", replaced))));
 }
 
 }  // namespace coil::tool

@@ -138,6 +138,7 @@ Result<LoadedModel> compile_and_load(const ZipReader& zip, CompileArguments argu
   loaded.compiled.emplace();
   TRY(loaded.package, compile_to_memory(program.graph, compile, &*loaded.compiled));
   progress.finish();
+  if (loaded.compiled->tuning) loaded.tuning = tune::record_text(*loaded.compiled->tuning);
   const double compiled = seconds_now();
   TRY(loaded.model, runtime::Model::open_memory(loaded.package, options));
   loaded.load_seconds = seconds_now() - compiled;

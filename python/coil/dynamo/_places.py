@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import re
 
 from torch.fx import Node
 
+_KEY = re.compile(r"""\._modules\[('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\]""")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -35,6 +38,15 @@ def module_path(node: Node) -> str:
     path = innermost[0] if isinstance(innermost, (tuple, list)) and innermost and isinstance(innermost[0], str) else ""
     # Dynamo writes how the module was reached: "L['self'].layers[0]._modules['attention']"; one of PyTorch's own classes by its wrapper, "L['fn']".
     path = re.sub(r"^[LG]\['(?:self|fn)'\]\.?", "", path)
+    path = re.sub(r"^[LG]\[['\"](\w+)['\"]\]", r"\1", path)
+    pieces = _KEY.split(path)  # every second one is a key, as Python writes it
+    plain = [_plain(piece) for piece in pieces[::2]]
+    if any(re.search(r"[\[\]()]", piece) for piece in plain):  # reached in another way
+        return ""
+    return ".".join(part for pair in itertools.zip_longest(plain, map(ast.literal_eval, pieces[1::2])) for part in pair if part)
+
+
+def _plain(path: str) -> str:
+    """"layers[0].attention" with dots alone."""
     path = re.sub(r"\.?_(?:modules|orig_mod)\b", "", path)
-    path = re.sub(r"\[['\"]?([^\]'\"]+)['\"]?\]", r".\1", re.sub(r"^[LG]\[['\"](\w+)['\"]\]", r"\1", path)).strip(".")
-    return path if re.fullmatch(r"[\w.]*", path) else ""
+    return re.sub(r"\[['\"]?([^\]'\"]+)['\"]?\]", r".\1", path).strip(".")

@@ -6,6 +6,7 @@ Facts of the format (schema 8.x): torch/_export/serde/schema.py. Only what coil'
 from __future__ import annotations
 
 import json
+import re
 import operator
 from typing import Any, Iterable
 
@@ -264,7 +265,7 @@ class ProgramWriter:
 
 def _origin(node: Node) -> dict:
     """As an export has it: the stack, and the innermost module as "key,path,type"."""
-    trace, module = node.meta.get("stack_trace") or "", module_path(node)
+    trace, module = node.meta.get("stack_trace") or "", re.sub("[,;]", "_", module_path(node))  # which separate modules there
     return ({"stack_trace": trace} if trace else {}) | ({"nn_module_stack": f",{module},"} if module else {})
 
 

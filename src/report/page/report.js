@@ -33,7 +33,7 @@ const percent = x => x === undefined ? "" : (100 * x).toFixed(1) + " %";
 const short = (text, n) => text.length > n ? text.slice(0, n - 1) + "\u2026" : text;
 const rate = x => x ? +x.toPrecision(3) : "";
 const shapeText = shape => (shape || []).join(" x ");
-const place = k => { const o = (k.origins || [])[0]; return o ? [o.module, o.source].filter(Boolean).join("  ") : ""; };
+const place = k => { const o = (k.origins || [])[0]; return o ? [short(o.module || "", 80), short(o.source || "", 80)].filter(Boolean).join("  ") : ""; };
 const ran = k => k.us !== undefined;
 const kernelsRun = () => R().kernels.filter(ran);
 const efficiency = k => k.roof_us && k.us ? k.roof_us / k.us : undefined;
@@ -108,7 +108,7 @@ function pick(n) {
     ["operations", ran(k) ? k.flops === undefined ? "unknown" : amount(k.flops, "FLOP") + (k.gflop_s ? ", " + rate(k.gflop_s) + " GFLOP/s" : "") : ""],
     ["the machine needs", k.roof_us ? time(k.roof_us) + " (" + percent(efficiency(k)) + " of the roof, bound by " + k.bound + (efficiency(k) > 1.05 ? "; its algorithm needs less than the operator's definition" : "") + ")" : ""], ["time of all threads", k.threads_us ? time(k.threads_us) : ""],
     ["cycles", k.cycles ? amount(k.cycles, "") + ", " + amount(k.instructions, "instructions") + ", " + amount(k.cache_misses, "cache misses") : ""],
-    ["variant", k.variant || (k.choices ? "default" : "")], ["its shapes", k.hint ? k.hint.text : ""], ["function", k.function || "of the device library"]];
+    ["variant", k.variant || (k.choices ? "default" : "")], ["its shapes", k.hint ? k.hint.text : ""], ["code", k.function || (k.device ? k.device + ", of the device library (coil inspect --source " + k.device + ")" : "of the device library")]];
   const facts = el("table", {}, rows.filter(([, v]) => v !== "" && v !== undefined).map(([a, b]) => el("tr", {}, el("td", {class: "dim"}, a), el("td", {class: "text"}, b))));
   const parts = [el("button", {onclick: close, "aria-label": "Close"}, "Close"), el("h2", {}, n + ": " + k.name), facts];
   if (k.tuned) parts.push(el("h2", {}, "What the tuner timed"), ...k.tuned.map(tunedTable));
@@ -118,7 +118,7 @@ function pick(n) {
   if (near.from.length) parts.push(el("h2", {}, "Reads from"), links(near.from));
   if (near.to.length) parts.push(el("h2", {}, "Read by"), links(near.to));
   const reasons = R().not_fused.filter(f => (k.ops || []).includes(f.consumer) || (k.ops || []).includes(f.producer));
-  if (reasons.length) parts.push(el("h2", {}, "Why it is not larger"), el("ul", {}, [...new Set(reasons.map(f => f.producer + " \u2192 " + f.consumer + ": " + f.reason))].slice(0, 8).map(x => el("li", {}, x))));
+  if (reasons.length) parts.push(el("h2", {}, "Why it is not larger"), el("ul", {}, alike(reasons).slice(0, 8).map(x => el("li", {}, x))));
   if (layoutsOf(k).length) parts.push(el("h2", {}, "Why what it writes lies so"), el("ul", {}, layoutsOf(k).map(x => el("li", {}, x))));
   if (code) parts.push(el("h2", {}, "Generated code, " + code.file), el("pre", {tabindex: 0}, code.text));
   if (k.call) parts.push(el("h2", {}, "How the host calls it"), el("pre", {tabindex: 0}, k.call));
@@ -136,7 +136,7 @@ function tunedTable(point) {
 }
 
 function originLine(o) {
-  return el("div", {}, el("button", {onclick: () => showLine(o.source)}, o.source || "?"), " ", el("span", {class: "dim"}, o.module || ""), o.line ? el("pre", {}, o.line) : null);
+  return el("div", {}, el("button", {onclick: () => showLine(o.source)}, o.source || "?"), " ", el("span", {class: "dim", title: o.module || null}, short(o.module || "", 200)), o.line ? el("pre", {}, o.line) : null);
 }
 // The first row of a table; columns of numbers begin with "#".
 const heads = (...names) => el("tr", {}, names.map(x => el("th", {scope: "col", class: x.startsWith("#") ? "n" : null}, x.replace(/^#/, ""))));
@@ -184,18 +184,6 @@ function inPyTorch(graph) {
 }
 const bar = share => el("span", {class: "bar", style: "width:" + Math.max(0, Math.min(200, 200 * share || 0)) + "px"});
 
-// All kernels in their order, as wide as they take time.
-function strip(total) {
-  const width = 1000, list = kernelsRun(), picture = svg("svg", {viewBox: "0 0 1000 40", role: "img", "aria-label": "Kernels in order, as wide as their time"});
-  let x = 0;
-  for (const k of list) {
-    const w = total ? width * k.us / total : 0;
-    picture.append(svg("rect", {x, y: 4, width: Math.max(w, 0.5), height: 32, class: "dot", "data-n": k.n, onclick: () => pick(k.n)}, svg("title", {}, k.name + ", " + time(k.us))));
-    x += w;
-  }
-  return picture;
-}
-
 let order = "us", rising = false;
 function kernelView() {
   const box = el("div", {});
@@ -222,30 +210,6 @@ function table(rows, sortable) {
     el("td", {class: "n"}, amount(k.flops, "")), el("td", {class: "n"}, rate(k.gb_s)), el("td", {class: "n"}, rate(k.gflop_s)), el("td", {class: "n"}, k.roof_us ? percent(efficiency(k)) + " " + k.bound : ""), el("td", {class: "text"}, k.name), el("td", {class: "text dim"}, place(k))]))));
 }
 
-// Operations a second over operations a byte, both by powers of ten.
-function roofline() {
-  const limits = R().limits, list = kernelsRun().filter(k => k.flops > 0 && k.bytes > 0 && k.us > 0);
-  if (!limits.memory_gb_s || !list.length) return [el("p", {class: "dim"}, "No kernel computes, or the machine's limits were not measured.")];
-  const W = 960, H = 520, left = 60, bottom = 40, x = list.map(k => k.flops / k.bytes), y = list.map(k => k.gflop_s);
-  const lowX = Math.floor(Math.log10(Math.min(0.1, ...x))), highX = Math.ceil(Math.log10(Math.max(100, ...x))), lowY = Math.floor(Math.log10(Math.max(1e-3, Math.min(1, ...y)))), highY = Math.ceil(Math.log10(Math.max(limits.gflop_s, ...y)));
-  const px = v => left + (W - left - 20) * (Math.log10(v) - lowX) / (highX - lowX), py = v => H - bottom - (H - bottom - 20) * (Math.log10(Math.max(v, 10 ** lowY)) - lowY) / (highY - lowY);
-  const picture = svg("svg", {viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": "Roofline"});
-  for (let i = lowX; i <= highX; ++i) picture.append(svg("line", {class: "axis", x1: px(10 ** i), x2: px(10 ** i), y1: 20, y2: H - bottom}), svg("text", {x: px(10 ** i), y: H - bottom + 16, "text-anchor": "middle", class: "dim"}, String(+(10 ** i).toPrecision(1))));
-  for (let i = lowY; i <= highY; ++i) picture.append(svg("line", {class: "axis", x1: left, x2: W - 20, y1: py(10 ** i), y2: py(10 ** i)}), svg("text", {x: left - 6, y: py(10 ** i) + 4, "text-anchor": "end", class: "dim"}, String(+(10 ** i).toPrecision(1))));
-  picture.append(svg("text", {x: W / 2, y: H - 6, "text-anchor": "middle"}, "operations for a byte"), svg("text", {x: 14, y: H / 2, transform: `rotate(-90 14 ${H / 2})`, "text-anchor": "middle"}, "GFLOP/s"));
-  for (const [rateOf, name] of [[limits.memory_gb_s, "memory"], [limits.cache_gb_s, "caches"]]) {
-    if (!rateOf) continue;
-    const knee = limits.gflop_s / rateOf, low = 10 ** lowX;
-    picture.append(svg("path", {class: "roof", d: `M ${px(low)} ${py(low * rateOf)} L ${px(knee)} ${py(limits.gflop_s)} L ${W - 20} ${py(limits.gflop_s)}`}), svg("text", {x: px(low) + 6, y: py(low * rateOf) - 6}, name + ", " + rate(rateOf) + " GB/s"));
-  }
-  const most = Math.max(...list.map(k => k.us));
-  for (const k of [...list].sort((a, b) => b.us - a.us)) {
-    picture.append(svg("circle", {class: "dot", cx: px(k.flops / k.bytes), cy: py(k.gflop_s), r: 4 + 14 * Math.sqrt(k.us / most), tabindex: 0, role: "button", "data-n": k.n, "aria-label": k.name + ", " + rate(k.gflop_s) + " GFLOP/s", onclick: () => pick(k.n), onkeydown: e => e.key === "Enter" && pick(k.n)},
-      svg("title", {}, k.n + ": " + k.name + "\n" + place(k) + "\n" + time(k.us) + ", " + rate(k.gflop_s) + " GFLOP/s, " + rate(k.gb_s) + " GB/s")));
-  }
-  return [el("p", {class: "dim"}, "A kernel is as large as its time. Limits: " + (limits.how || "") + "."), picture];
-}
-
 const memoryView = () => [...scratchView(), ...layoutView()];
 
 // What is not stored row by row, and copies, each reason once.
@@ -258,22 +222,6 @@ function layoutView() {
     el("tr", {}, el("td", {class: "text"}, named(g)), el("td", {class: "text"}, g.text), el("td", {class: "text"}, why), el("td", {}, links([...g.kernels].slice(0, 8)))))) : el("p", {class: "dim"}, "All tensors are stored row by row, and none is copied.")];
 }
 const layoutsOf = k => [...new Set([...(R().layouts || []).filter(l => (k.writes || []).includes(l.buffer)).map(l => l.name + ": " + l.why), ...(k.why ? [k.why] : [])])];
-
-// Buffers as rectangles: from the kernel that writes it to the last that reads it, at its place in the block.
-function scratchView() {
-  const memory = R().memory, list = memory.buffers.filter(b => b.from !== undefined && b.bytes > 0), count = R().kernels.length, total = memory.arena_bytes;
-  if (!list.length || !total) return [el("p", {class: "dim"}, "The program needs no scratch memory.")];
-  const W = 960, H = 420, at = n => 50 + (W - 60) * n / count, up = bytes => H - 30 - (H - 50) * bytes / total;
-  const live = R().kernels.map((_, n) => list.filter(b => b.from <= n && n <= b.to)), load = live.map(x => x.reduce((sum, b) => sum + b.bytes, 0)), peak = load.indexOf(Math.max(...load));
-  const picture = svg("svg", {viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "Scratch memory over the kernels of a call"});
-  list.forEach((b, i) => picture.append(svg("rect", {x: at(b.from), y: up(Math.min(total, b.offset + b.bytes)), width: Math.max(1, at(b.to + 1) - at(b.from)), height: Math.max(1, up(b.offset) - up(Math.min(total, b.offset + b.bytes))), fill: `hsl(${i * 47 % 360} 45% 55%)`, "fill-opacity": 0.75, onclick: () => pick(b.from)},
-    svg("title", {}, b.name + ", " + amount(b.bytes, "B") + ", kernels " + b.from + " to " + b.to))));
-  picture.append(svg("line", {class: "roof", x1: at(peak + 0.5), x2: at(peak + 0.5), y1: 20, y2: H - 30}), svg("text", {x: Math.min(at(peak) + 6, W - 200), y: 14}, "peak: " + amount(load[peak], "B") + " at kernel " + peak),
-    svg("text", {x: 4, y: up(total) + 12, class: "dim"}, amount(total, "B")), svg("text", {x: 4, y: H - 30, class: "dim"}, "0"), svg("text", {x: W / 2, y: H - 8, class: "dim", "text-anchor": "middle"}, "kernels, in order"));
-  return [el("p", {}, "Scratch memory of a call: " + amount(total, "B") + " = " + memory.arena_formula), picture, el("h2", {}, "Who owns the peak"),
-    el("table", {}, heads("tensor", "#bytes", "shape", "#at", "kernels"), [...live[peak]].sort((a, b) => b.bytes - a.bytes).map(b =>
-      el("tr", {}, el("td", {class: "text"}, b.name), el("td", {class: "n"}, amount(b.bytes, "B")), el("td", {class: "text"}, b.dtype + " " + shapeText(b.shape)), el("td", {class: "n"}, b.offset), el("td", {class: "links"}, links([b.from]), b.to !== b.from ? links([b.to]) : null))))];
-}
 
 // ---- lines of the model
 
@@ -293,21 +241,37 @@ function sourceView() {
   if (!lines.size) return [el("p", {class: "dim"}, "The program was exported without its source lines.")];
   return [el("p", {class: "dim"}, "A kernel of several lines gives each an equal part of its time."), el("table", {}, heads("line", "code", "#time", "modules", "kernels"),
     [...lines].sort((a, b) => b[1].us - a[1].us).map(([source, line]) => el("tr", {class: source === lineWanted ? "picked picked-line" : null}, el("td", {class: "text"}, source), el("td", {class: "text"}, line.text), el("td", {class: "n"}, time(line.us)),
-      el("td", {class: "text dim"}, [...line.modules].slice(0, 3).join(", ") + (line.modules.size > 3 ? ", ..." : "")), el("td", {}, links(line.kernels)))))];
+      el("td", {class: "text dim"}, [...line.modules].slice(0, 3).map(m => short(m, 80)).join(", ") + (line.modules.size > 3 ? ", ..." : "")), el("td", {}, links(line.kernels)))))];
+}
+
+// What fusing a pair would save: time, nothing where one kernel computes both already, or unknown.
+const spared = f => f.saves_us !== undefined ? time(f.saves_us) : f.within ? "nothing goes through memory" : "unknown";
+const sparedText = (f, before) => f.saves_us === undefined && !f.within ? "" : before + spared(f);
+
+// Pairs that differ in their numbers alone, as of the layers of a network, once.
+function alike(list) {
+  const plain = name => name.replace(/_\d+$/, "");
+  return [...d3.group(list, f => plain(f.producer) + " \u2192 " + plain(f.consumer) + ": " + f.reason)].map(([text, those]) => text + sparedText(those[0], "; fusing would spare ") + (those.length > 1 ? " (" + those.length + " such pairs)" : ""));
+}
+
+// How many pairs a row stands for, and which.
+function pairs(g) {
+  if (g.list.length === 1) return "1";
+  return el("details", {}, el("summary", {}, String(g.list.length)), g.list.slice(0, 200).map(f => el("div", {class: "dim"}, f.producer + " \u2192 " + f.consumer + sparedText(f, ": "))));
 }
 
 function fusionView() {
   const groups = new Map();
   for (const f of R().not_fused) {
-    const key = f.producer.replace(/_\d+$/, "") + "\u0000" + f.consumer.replace(/_\d+$/, "") + "\u0000" + f.reason, g = groups.get(key) || {count: 0, bytes: 0, us: 0, f};
-    g.count++, g.bytes += f.bytes || 0, g.us += f.saves_us || 0;
+    const key = f.producer.replace(/_\d+$/, "") + "\u0000" + f.consumer.replace(/_\d+$/, "") + "\u0000" + f.reason, g = groups.get(key) || {list: [], bytes: 0, us: 0, f};
+    g.list.push(f), g.bytes += f.bytes || 0, g.us += f.saves_us || 0;
     groups.set(key, g);
   }
   const moves = kernelsRun().filter(k => k.moves && k.bytes > 0), reasonsOf = k => [...layoutsOf(k), ...new Set(R().not_fused.filter(f => (k.ops || []).includes(f.consumer) || (k.ops || []).includes(f.producer) || k.ops.some(o => f.producer.startsWith(o))).map(f => f.reason))].slice(0, 3).join("; ");
   const copies = moves.length ? [el("h2", {}, "Kernels that only move data"), el("table", {}, heads("kernel", "#time", "#bytes", "operators", "why it stands alone"), moves.map(k => rowOf(k, [el("td", {class: "text"}, k.n + ": " + k.name), el("td", {class: "n"}, time(k.us)), el("td", {class: "n"}, amount(k.bytes, "B")), el("td", {class: "text"}, (k.ops || []).join(", ")), el("td", {class: "text dim"}, reasonsOf(k))])))] : [];
   if (!groups.size) return [el("p", {class: "dim"}, "All neighbours became one kernel."), ...copies];
   return [el("p", {class: "dim"}, "Fusing would spare writing the value and reading it again: an estimate by the bandwidth that was measured."), el("table", {}, heads("producer", "consumer", "reason", "#pairs", "#bytes", "#would spare"),
-    [...groups.values()].sort((a, b) => b.us - a.us || b.count - a.count).map(g => el("tr", {}, el("td", {class: "text"}, g.f.producer), el("td", {class: "text"}, g.f.consumer), el("td", {class: "text"}, g.f.reason), el("td", {class: "n"}, g.count), el("td", {class: "n"}, g.bytes ? amount(g.bytes, "B") : ""), el("td", {class: "n"}, g.us ? time(g.us) : "")))), ...copies];
+    [...groups.values()].sort((a, b) => b.us - a.us || b.list.length - a.list.length).map(g => el("tr", {}, el("td", {class: "text"}, g.f.producer), el("td", {class: "text"}, g.f.consumer), el("td", {class: "text"}, g.f.reason), el("td", {class: "n"}, pairs(g)), el("td", {class: "n"}, g.bytes ? amount(g.bytes, "B") : ""), el("td", {class: g.us ? "n" : "text"}, g.us ? time(g.us) : spared(g.f))))), ...copies];
 }
 
 // ---- the graph
@@ -364,23 +328,19 @@ function graphView() {
       n.lines.map((text, i) => svg("text", {x: 14, y: 36 + 15 * i, class: "dim"}, text)), n.k && ran(n.k) ? svg("text", {x: 8, y: n.h - 6}, time(n.k.us) + ", " + percent(n.k.share) + (n.k.roof_us ? ", " + percent(efficiency(n.k)) + " of the roof" : "")) : null);
     scene.append(box);
   }
-  const picture = svg("svg", {id: "canvas", tabindex: 0, role: "group", "aria-label": "Kernels and what flows between them. Plus and minus zoom, arrows move."}, scene);
-  let box = {x: -Math.max(450, Math.min(width / 2, 800)), y: 0, w: Math.max(900, Math.min(width, 1600)), h: 700};
-  const whole = () => { box = {x: least, y: 0, w: width, h: height + 20}; apply(); };
-  const apply = () => picture.setAttribute("viewBox", `${box.x} ${box.y} ${box.w} ${box.h}`);
-  const zoom = (factor, fx = 0.5, fy = 0.5) => { box = {x: box.x + box.w * fx * (1 - factor), y: box.y + box.h * fy * (1 - factor), w: box.w * factor, h: box.h * factor}; apply(); };
-  const move = (dx, dy) => { box.x += dx * box.w, box.y += dy * box.h; apply(); };
-  picture.addEventListener("wheel", e => { e.preventDefault(); const r = picture.getBoundingClientRect(); zoom(e.deltaY > 0 ? 1.15 : 1 / 1.15, (e.clientX - r.left) / r.width, (e.clientY - r.top) / r.height); }, {passive: false});
-  let from = null;
-  picture.addEventListener("pointerdown", e => { if (!e.target.closest(".node")) { from = [e.clientX, e.clientY]; picture.setPointerCapture(e.pointerId); } });
-  picture.addEventListener("pointermove", e => { if (from) { const r = picture.getBoundingClientRect(); move((from[0] - e.clientX) / r.width, (from[1] - e.clientY) / r.height); from = [e.clientX, e.clientY]; } });
-  picture.addEventListener("pointerup", () => { from = null; });
+  const picture = svg("svg", {id: "canvas", preserveAspectRatio: "xMidYMin meet", tabindex: 0, role: "group", "aria-label": "Kernels and what flows between them. Plus and minus zoom, arrows move."}, scene);
+  const W = 1200, H = 720, zoom = d3.zoom().scaleExtent([0.01, 8]).on("zoom", e => scene.setAttribute("transform", e.transform));
+  zoom.filter(e => (e.type === "wheel" || !e.target.closest(".node")) && !e.button);  // a click on a node opens it
+  picture.setAttribute("viewBox", `0 0 ${W} ${H}`);
+  const at = d3.select(picture).call(zoom), scaleBy = factor => at.call(zoom.scaleBy, factor), move = (dx, dy) => at.call(zoom.translateBy, dx / d3.zoomTransform(picture).k, dy / d3.zoomTransform(picture).k);
+  const fit = (w, h) => { const k = Math.min(W / w, H / h); at.call(zoom.transform, d3.zoomIdentity.translate((W - w * k) / 2, 10).scale(k).translate(-(least + (width - w) / 2), 0)); };
+  const whole = () => fit(width, height + 20);
+  fit(Math.max(900, Math.min(width, 1600)), Math.min(height + 20, 700));
   picture.addEventListener("keydown", e => {
-    const act = {"+": () => zoom(1 / 1.25), "=": () => zoom(1 / 1.25), "-": () => zoom(1.25), "0": whole, ArrowUp: () => move(0, -0.15), ArrowDown: () => move(0, 0.15), ArrowLeft: () => move(-0.15, 0), ArrowRight: () => move(0.15, 0)}[e.key];
+    const act = {"+": () => scaleBy(1.25), "=": () => scaleBy(1.25), "-": () => scaleBy(1 / 1.25), "0": whole, ArrowUp: () => move(0, 100), ArrowDown: () => move(0, -100), ArrowLeft: () => move(150, 0), ArrowRight: () => move(-150, 0)}[e.key];
     if (act) { e.preventDefault(); e.stopPropagation(); act(); }
   });
-  apply();
-  return [el("p", {}, el("button", {onclick: () => zoom(1 / 1.25)}, "Zoom in"), " ", el("button", {onclick: () => zoom(1.25)}, "Zoom out"), " ", el("button", {onclick: whole}, "Whole graph"), el("span", {class: "dim"}, "  A box is a kernel with its operators; the warmer, the longer it takes.")), picture];
+  return [el("p", {}, el("button", {onclick: () => scaleBy(1.25)}, "Zoom in"), " ", el("button", {onclick: () => scaleBy(1 / 1.25)}, "Zoom out"), " ", el("button", {onclick: whole}, "Whole graph"), el("span", {class: "dim"}, "  A box is a kernel with its operators; the warmer, the longer it takes.")), picture];
 }
 
 // ---- two reports
@@ -406,5 +366,3 @@ function compare() {
     el("h2", {}, "Kernels, the largest differences first"), el("table", {}, heads("kernel", "from", "#A", "#B", "#B beside A"),
       rows.slice(0, 400).map(r => el("tr", {}, el("td", {class: "text"}, names(r)), el("td", {class: "text dim"}, place((r.x[0] || r.y[0]))), buttons(0, r.x), buttons(1, r.y), change(r.was || 0, r.is || 0))))];
 }
-
-start();

@@ -1,0 +1,2 @@
+// Last: all of the page is there.
+start();
