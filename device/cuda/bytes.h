@@ -50,6 +50,13 @@ struct ByteKind {
   static constexpr bool kHasZero = !kSame<Z, NoTable>, kIntegers = kSame<WIDE, i32>;
   using Sum = WIDE;
 
+  static __device__ __forceinline__ float scale_of(const CudaBytes& t, int group, int col) {
+    return table_value<S>(t.scale, group * t.scale_group + col * t.scale_col, 1.0f);
+  }
+  static __device__ __forceinline__ float zero_of(const CudaBytes& t, int group, int col) {
+    return table_value<Z>(t.zero, group * t.zero_group + col * t.zero_col, 0.0f);
+  }
+
   // A group's sum of products, and of a's numbers, in column `col`.
   static __device__ __forceinline__ WIDE value(const CudaBytes& t, int group, int col, i32 sum, [[maybe_unused]] i32 numbers) {
     if constexpr (kBits == 4) sum >>= 4;
@@ -57,8 +64,8 @@ struct ByteKind {
       return sum;
     } else {
       float x = (float)sum;
-      if constexpr (kHasZero) x -= (float)numbers * table_value<Z>(t.zero, group * t.zero_group + col * t.zero_col, 0.0f);
-      return x * table_value<S>(t.scale, group * t.scale_group + col * t.scale_col, 1.0f);
+      if constexpr (kHasZero) x -= (float)numbers * zero_of(t, group, col);
+      return x * scale_of(t, group, col);
     }
   }
 };

@@ -35,7 +35,8 @@ struct CudaBytes {
   long long scale_group, scale_col;
   const void* zero;
   long long zero_group, zero_col;
-  void* scratch;  // not used
+  void* scratch;               // not used
+  CudaTensorMap map_a, map_b;  // of variants that ask for them
 };
 
 // Products of the same rows of a [m, k]: of each set the columns of one weight [n, k], or those of two side by side. A tile has two halves of 8 columns, or

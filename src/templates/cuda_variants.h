@@ -98,9 +98,14 @@ struct CudaByteFacts {
   int64_t group = 0;                 // rows of k that share a scale and a zero point; 0: all do
   std::optional<DType> scale, zero;  // their types, where there are such tables: f32, f16, bf16
   bool integers = false;             // sums as they are, in int32
+  Expr a_row, a_col;                 // strides of a
+  int64_t a_alignment = 1, b_alignment = 1;
 };
 // In order of preference; never empty.
 std::vector<CudaVariant> cuda_byte_variants(const CudaByteFacts& facts, int sm);
+// As for products: kFewRows; kMmaSync; kWgmmaTile, whose columns are the weight's.
+std::vector<CudaCandidate> cuda_byte_candidates(const CudaByteFacts& facts, int sm, const std::function<int64_t(Expr)>& sizes);
+std::optional<CudaVariant> cuda_byte_variant(const CudaByteFacts& facts, int sm, const CudaWay& way);
 
 struct CudaConvFacts {
   DType dtype = DType::f32;  // f32, f64, bf16, f16
