@@ -29,20 +29,14 @@ std::string table_type(std::optional<DType> type) {
   return *type == DType::f32 ? "float" : *type == DType::f16 ? "cd::f16" : "cd::bf16";
 }
 
-std::string kind_text(const CudaByteFacts& f) {
-  return fmt::format("cd::ByteKind<{}, {}, {}, {}, {}>", f.bits, f.group, table_type(f.scale), table_type(f.zero), f.integers ? "int" : "float");
-}
-
 std::string tiles_text(std::string_view size, int64_t tile) { return fmt::format("(({} + {}) / {})", size, tile - 1, tile); }
 
-// 16 bytes of each line for a lane: as many warps as lines are long.
 CudaVariant few_rows(const CudaByteFacts& f, int64_t most) {
-  const int64_t rows = most > 2 ? kRowsAtOnce : most, pieces = f.k * f.bits / 128;
-  const int64_t warps = std::clamp<int64_t>((pieces + 31) / 32, 1, kMostWarps);
+  const int64_t rows = most > 2 ? kRowsAtOnce : most, warps = byte_row_warps(f);
   CudaVariant v;
   v.name = fmt::format("bytes_{}rows{}", f.bits == 4 ? "4bit_" : "", rows);
   v.header = "cuda/byte_rows.h";
-  v.call = fmt::format("cd::byte_rows<{}, {}, {}>(t, epilogue);", kind_text(f), rows, warps);
+  v.call = fmt::format("cd::byte_rows<{}, {}, {}>(t, epilogue);", byte_kind_text(f), rows, warps);
   v.threads = static_cast<int>(warps * 32);
   v.grid_x = tiles_text("t.n", 8);
   v.grid_y = tiles_text("t.m", rows);
@@ -53,7 +47,7 @@ CudaVariant many_rows(const CudaByteFacts& f, const Tile& t) {
   CudaVariant v;
   v.name = fmt::format("bytes_{}{}x{}", f.bits == 4 ? "4bit_" : "", t.bm, t.bn);
   v.header = "cuda/byte_tiles.h";
-  v.call = fmt::format("cd::byte_tiles<{}, {}, {}, {}, {}, {}>(t, epilogue);", kind_text(f), t.bm, t.bn, t.wm, t.wn, t.stages);
+  v.call = fmt::format("cd::byte_tiles<{}, {}, {}, {}, {}, {}>(t, epilogue);", byte_kind_text(f), t.bm, t.bn, t.wm, t.wn, t.stages);
   v.threads = static_cast<int>(t.bm / t.wm * (t.bn / t.wn) * 32);
   v.shared_bytes = cd::byte_tiles_shared(f.bits, t.bm, t.bn, t.stages);
   v.grid_x = fmt::format("{} * {}", tiles_text("t.m", t.bm), tiles_text("t.n", t.bn));
@@ -157,7 +151,7 @@ CudaVariant wgmma_variant(const CudaByteFacts& f, const WgmmaTile& t, int sm) {
   CudaVariant v;
   v.name = fmt::format("bytes_{}wgmma_{}x{}{}", f.bits == 4 ? "4bit_" : "", t.columns, t.rows, t.split > 1 ? fmt::format("_split{}", t.split) : "");
   v.header = "cuda/byte_wgmma.h";
-  v.call = fmt::format("cd::byte_wgmma<{}, {}, {}, {}, {}>(t, epilogue);", kind_text(f), t.columns, t.rows, stages, t.split);
+  v.call = fmt::format("cd::byte_wgmma<{}, {}, {}, {}, {}>(t, epilogue);", byte_kind_text(f), t.columns, t.rows, stages, t.split);
   v.threads = static_cast<int>(t.columns * 2);
   v.min_blocks = blocks_of(f, t);
   v.shared_bytes = cd::byte_wgmma_shared(f.bits, t.columns, t.rows, stages, counts_of(f, t));
@@ -191,6 +185,13 @@ std::vector<std::pair<WgmmaTile, int64_t>> tiles_by_rows(const CudaByteFacts& f,
 }
 
 }  // namespace
+
+std::string byte_kind_text(const CudaByteFacts& f) {
+  return fmt::format("cd::ByteKind<{}, {}, {}, {}, {}>", f.bits, f.group, table_type(f.scale), table_type(f.zero), f.integers ? "int" : "float");
+}
+
+// 16 bytes of each line for a lane: as many warps as lines are long.
+int64_t byte_row_warps(const CudaByteFacts& f) { return std::clamp<int64_t>((f.k * f.bits / 128 + 31) / 32, 1, kMostWarps); }
 
 std::vector<CudaVariant> cuda_byte_variants(const CudaByteFacts& f, int sm) {
   std::vector<CudaVariant> variants;

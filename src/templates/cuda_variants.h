@@ -106,6 +106,8 @@ std::vector<CudaVariant> cuda_byte_variants(const CudaByteFacts& facts, int sm);
 // As for products: kFewRows; kMmaSync; kWgmmaTile, whose columns are the weight's.
 std::vector<CudaCandidate> cuda_byte_candidates(const CudaByteFacts& facts, int sm, const std::function<int64_t(Expr)>& sizes);
 std::optional<CudaVariant> cuda_byte_variant(const CudaByteFacts& facts, int sm, const CudaWay& way);
+std::string byte_kind_text(const CudaByteFacts& facts);    // cd::ByteKind<...>
+int64_t byte_row_warps(const CudaByteFacts& facts);        // of a block of the kernels for few rows
 
 struct CudaConvFacts {
   DType dtype = DType::f32;  // f32, f64, bf16, f16
