@@ -7,6 +7,7 @@
 import concurrent.futures
 import ctypes
 import dataclasses
+import functools
 import os
 import sys
 import time
@@ -15,6 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cuda_kernels as ck  # noqa: E402
 
 SHARED = 232448
+CUBINS = {}  # of tiles that were compiled beforehand
 TYPES = {"f32": "float", "f16": "cd::f16", "bf16": "cd::bf16", None: "cd::NoTable"}
 
 
@@ -101,10 +103,23 @@ extern "C" __global__ void{cluster} __launch_bounds__({self.columns * 2}, {self.
 """
 
     def compiled(self):
-        return ck.kernel(self.source(), self.columns * 2, self.shared)
+        if self not in CUBINS:
+            compile_all([self])
+        return loaded(self)
 
     def grid(self, m, n):
         return up(m, self.rows) * up(n, self.columns) * self.split
+
+
+def compile_all(tiles):
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for tile, (cubin, _) in zip(tiles, pool.map(lambda t: ck.compile_cubin(t.source(), "sm_90a"), tiles)):
+            CUBINS[tile] = cubin
+
+
+@functools.cache
+def loaded(tile):
+    return ck.Kernel(CUBINS[tile], tile.columns * 2, tile.shared)
 
 
 class Bytes(ctypes.Structure):
@@ -198,11 +213,6 @@ def check(kind):
     return tried, wrong
 
 
-def compile_all(tiles):
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda t: ck.compile_cubin(t.source(), "sm_90a"), tiles))
-
-
 def instances():
     return [Tile(kind, *tile) for kind in KINDS for tile in CHECKED if Tile(kind, *tile).fits(8192)]
 
@@ -212,6 +222,7 @@ def test_results():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
         pytest.skip("needs a Hopper")
+    compile_all(instances())
     results = [check(kind) for kind in KINDS]
     assert sum(tried for tried, _ in results) > 200 and not [w for _, wrong in results for w in wrong]
 
@@ -234,9 +245,7 @@ def bench(seconds):
     begin = time.time()
     for kind in BENCHED:
         todo = {t for n, k in PRODUCTS for m in ROWS for t in candidates(kind, m, n, k)}
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            made = dict(zip(todo, pool.map(lambda t: ck.compile_cubin(t.source(), "sm_90a")[0], todo)))
-        compiled = {t: ck.Kernel(cubin, t.columns * 2, t.shared) for t, cubin in made.items()}
+        compile_all(sorted(todo, key=str))
         print(f"{kind}: {len(todo)} kernels after {time.time() - begin:.0f} s", flush=True)
         for n, k in PRODUCTS:
             copies = up(120 << 20, n * k)
@@ -247,10 +256,10 @@ def bench(seconds):
                 out, times = torch.empty(m, n, dtype=torch.bfloat16, device="cuda"), []
                 for tile in candidates(kind, m, n, k):
                     ts = [problem.params(tile, i) for i in range(len(problem.lines))]
-                    state = [0]
+                    state, kernel = [0], tile.compiled()
 
                     def call():
-                        compiled[tile](tile.grid(m, n), ts[state[0] % len(ts)], Args(None, out.data_ptr(), n))
+                        kernel(tile.grid(m, n), ts[state[0] % len(ts)], Args(None, out.data_ptr(), n))
                         state[0] += 1
                     times.append((ck.microseconds(call, max(5, len(ts)), 3), str(tile)))
                 a, b = torch.randn(m, k, device="cuda", dtype=torch.bfloat16), [torch.randn(n, k, device="cuda", dtype=torch.bfloat16) for _ in problem.lines[: up(copies, 2)]]
@@ -273,6 +282,7 @@ if __name__ == "__main__":
     elif "--bench" in sys.argv:
         bench(float((sys.argv[sys.argv.index("--bench") + 1 :] or ["1e9"])[0]))
     else:
+        compile_all(instances())
         for kind in KINDS:
             tried, wrong = check(kind)
             print(f"{kind}: {tried} tried, {len(wrong)} wrong", *wrong[:6], sep="\n  ", flush=True)
