@@ -3,9 +3,9 @@
 // The weight is wgmma's first operand: a warpgroup has 64 of its columns and all ROWS rows of the tile. So numbers of 4 bits become bytes in the registers
 // that the tensor cores read (a lane's word of a line is its fragment, see bytes.h), a thread needs the scales of two columns alone, and few rows waste little.
 //
-// Sums within a group are exact. One that ends within a step has a fresh accumulator (wgmma that does not add), which becomes floats while the other
-// warpgroups multiply: of groups of 32 and 64 the conversions take as long as the products or longer. Sums of groups are added one after the other; parts of
-// k (SPLIT blocks of a cluster) are whole groups.
+// Sums within a group are exact. One that ends within a step has a fresh accumulator (wgmma that does not add), which becomes floats while the next group is
+// multiplied: of groups of 32 and 64 the conversions take longer than the products. Sums of groups are added one after the other; parts of k (SPLIT blocks of
+// a cluster) are whole groups.
 #ifndef COIL_DEVICE_CUDA_BYTE_WGMMA_H_
 #define COIL_DEVICE_CUDA_BYTE_WGMMA_H_
 
@@ -108,11 +108,11 @@ template <class KIND, int COLUMNS, int ROWS, int STAGES>
 struct ByteProducts : ByteSteps<KIND, COLUMNS, ROWS, STAGES> {
   using Steps = ByteSteps<KIND, COLUMNS, ROWS, STAGES>;
   static constexpr int kGroup = KIND::kGroup, kStep = Steps::kStep, kParts = kStep / 32;
-  static constexpr bool kWithin = kGroup > 0 && kGroup <= kStep;                      // groups end within steps
-  static constexpr int kGroups = kWithin ? kStep / kGroup : 1;                        // in a step
-  static constexpr int kSteps = kGroup > kStep ? kGroup / kStep : 1;                  // of a group
-  static constexpr bool kCounts = KIND::kHasZero;                                     // sums of a's numbers
-  static constexpr int kOwnRows = (ROWS + 127) / 128;                                 // that a thread counts
+  static constexpr bool kWithin = kGroup > 0 && kGroup <= kStep;      // groups end within steps
+  static constexpr int kGroups = kWithin ? kStep / kGroup : 1;        // in a step
+  static constexpr int kSteps = kGroup > kStep ? kGroup / kStep : 1;  // of a group
+  static constexpr bool kCounts = KIND::kHasZero;                     // sums of a's numbers
+  static constexpr int kOwnRows = (ROWS + 127) / 128;                 // that a thread counts
   static_assert(kGroup == 0 || (kWithin ? kStep % kGroup == 0 && kGroup % 32 == 0 : kGroup % kStep == 0));
   using Steps::Steps;
 
@@ -132,12 +132,18 @@ struct ByteProducts : ByteSteps<KIND, COLUMNS, ROWS, STAGES> {
       for (int q = 0; q < kParts; ++q) {
         own[i] = this->count(q, r, own[i]);
         if constexpr (kGroup > 0) {
-          if (kWithin ? (q + 1) * 32 % kGroup == 0 : q == kParts - 1 && ends) to[(kWithin ? (q + 1) * 32 / kGroup - 1 : 0) * ROWS + r] = (float)own[i], own[i] = 0;
+          if (kWithin ? (q + 1) * 32 % kGroup == 0 : q == kParts - 1 && ends)
+            to[(kWithin ? (q + 1) * 32 / kGroup - 1 : 0) * ROWS + r] = (float)own[i], own[i] = 0;
         }
       }
     }
   }
 
+  // A sum of a group as a float, exactly. Converting takes a pipe of its own that is slow: every other sum of a short group, which is less than 2^22, is put
+  // into the mantissa of 1.5 * 2^23 instead.
+  __device__ __forceinline__ static float as_float(i32 sum, bool in_mantissa) {
+    return kGroup <= 128 && in_mantissa ? __int_as_float(sum + 0x4b400000) - 12582912.0f : (float)sum;
+  }
   __device__ __forceinline__ static void add_group(i32 (&sum)[ROWS / 2], float (&value)[ROWS / 2], const float (&scale)[2], const float (&zero)[2],
                                                    [[maybe_unused]] const float* counts) {
     wgmma_hold(sum);
@@ -147,11 +153,24 @@ struct ByteProducts : ByteSteps<KIND, COLUMNS, ROWS, STAGES> {
       if constexpr (kCounts) numbers = *(const float2*)(counts + i * 2 + (int)threadIdx.x % 4 * 2);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        float x = (float)sum[i + e];
+        float x = as_float(sum[i + e], e % 2);
         if constexpr (kCounts) x -= (e % 2 ? numbers.y : numbers.x) * zero[e / 2];
         value[i + e] += x * scale[e / 2];
       }
     }
+  }
+
+  // A group that lies within a step: asks for its products.
+  __device__ __forceinline__ void ask_group(i32 (&sum)[ROWS / 2], u32 (&a)[kGroup / 32 + 1][4], int g) const {
+    constexpr int kOf = kGroup / 32;
+    if constexpr (KIND::kBits == 4) {
+#pragma unroll
+      for (int q = 0; q < kOf; ++q) this->widen(g * kOf + q, a[q]);
+    }
+    wgmma_fence();
+#pragma unroll
+    for (int q = 0; q < kOf; ++q) part(sum, g * kOf + q, a[q], q > 0);
+    wgmma_commit();
   }
 
   // Groups that end. counts: of this warpgroup, two steps.
@@ -176,22 +195,23 @@ struct ByteProducts : ByteSteps<KIND, COLUMNS, ROWS, STAGES> {
         count_step(own_counts, own, ends);
         named_sync<128>(1 + (int)threadIdx.x / 128);
       }
-      if constexpr (kWithin) {
+      if constexpr (kWithin && kGroups > 1) {  // two groups in turn: while one becomes floats, the next is multiplied
+        i32 other[ROWS / 2];
+        u32 a[2][kGroup / 32 + 1][4];
+        ask_group(sum, a[0], 0);
 #pragma unroll
-        for (int g = 0; g < kGroups; ++g) {
-          constexpr int kOf = kGroup / 32;
-          u32 a[kOf][4];
-          if constexpr (KIND::kBits == 4) {
-#pragma unroll
-            for (int q = 0; q < kOf; ++q) this->widen(g * kOf + q, a[q]);
-          }
-          wgmma_fence();
-#pragma unroll
-          for (int q = 0; q < kOf; ++q) part(sum, g * kOf + q, a[q], q > 0);
-          wgmma_commit();
-          wgmma_wait<0>();
-          if (g == kGroups - 1) this->release(this->stage);
+        for (int g = 0; g < kGroups; g += 2) {
+          ask_group(other, a[1], g + 1);
+          wgmma_wait<1>();
           add_group(sum, value, scales.scale[g], scales.zero[g], own_counts + g * ROWS);
+          if (g + 2 < kGroups) {
+            ask_group(sum, a[0], g + 2);
+            wgmma_wait<1>();
+          } else {
+            wgmma_wait<0>();
+            this->release(this->stage);
+          }
+          add_group(other, value, scales.scale[g + 1], scales.zero[g + 1], own_counts + (g + 1) * ROWS);
         }
       } else {
         multiply_step(sum, in_group > 0);

@@ -178,18 +178,18 @@ CD_WGMMA(96, 192, CD_D96, CD_L96, 96, 97, 98)
 CD_WGMMA(128, 256, CD_D128, CD_L128, 128, 129, 130)
 #undef CD_WGMMA
 // Signed bytes, 32 of k in a step, sums in int32: both operands lie along k, or a's are in registers (fragments as mma_bytes has them, bytes.h).
-#define CD_WGMMA(SIZE, N, D, L, O0, O1, O2, O3, O4, O5)                                                                                                   \
-  CD_FN void wgmma_bytes(i32(&d)[SIZE], u64 a, u64 b, int add) {                                                                                         \
-    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #O2 ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" L "}, %" #O0 ", %" #O1 \
-                 ", p;\n\t}"                                                                                                                             \
-                 : D                                                                                                                                     \
-                 : "l"(a), "l"(b), "r"(add));                                                                                                            \
-  }                                                                                                                                                      \
-  CD_FN void wgmma_bytes(i32(&d)[SIZE], const u32(&a)[4], u64 b, int add) {                                                                              \
+#define CD_WGMMA(SIZE, N, D, L, O0, O1, O2, O3, O4, O5)                                                                                                \
+  CD_FN void wgmma_bytes(i32(&d)[SIZE], u64 a, u64 b, int add) {                                                                                       \
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #O2 ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" L "}, %" #O0 ", %" #O1  \
+                 ", p;\n\t}"                                                                                                                           \
+                 : D                                                                                                                                   \
+                 : "l"(a), "l"(b), "r"(add));                                                                                                          \
+  }                                                                                                                                                    \
+  CD_FN void wgmma_bytes(i32(&d)[SIZE], const u32(&a)[4], u64 b, int add) {                                                                            \
     asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #O5 ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" L "}, {%" #O0 ", %" #O1 \
-                 ", %" #O2 ", %" #O3 "}, %" #O4 ", p;\n\t}"                                                                                              \
-                 : D                                                                                                                                     \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                                                                        \
+                 ", %" #O2 ", %" #O3 "}, %" #O4 ", p;\n\t}"                                                                                            \
+                 : D                                                                                                                                   \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                                                                      \
   }
 CD_WGMMA(8, 16, CD_I8(0), CD_L8, 8, 9, 10, 11, 12, 13)
 CD_WGMMA(16, 32, CD_I16(0), CD_L16, 16, 17, 18, 19, 20, 21)

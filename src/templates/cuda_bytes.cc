@@ -98,7 +98,8 @@ bool fits(const CudaByteFacts& f, const WgmmaTile& t) {
 
 // Blocks that share a multiprocessor: one takes 255 registers a thread, two of 128 columns 128.
 int blocks_of(const CudaByteFacts& f, const WgmmaTile& t) {
-  const int64_t most = f.group > 0 && f.zero ? 32 : f.group > 0 || f.bits == 4 ? 64 : 128;
+  const bool in_turn = f.group > 0 && f.group < step_of(f);  // two groups' sums at once
+  const int64_t most = in_turn && f.bits == 4 ? (f.zero ? 16 : 32) : f.group > 0 && f.zero ? 32 : f.group > 0 || f.bits == 4 ? 64 : 128;
   return (t.rows <= most ? 2 : 1) * static_cast<int>(128 / t.columns);
 }
 
@@ -237,7 +238,8 @@ std::vector<CudaCandidate> cuda_byte_candidates(const CudaByteFacts& f, int sm, 
   if (has_wgmma(f, sm) && rows_condition(f)) {
     for (const WgmmaTile& t : wgmma_tiles(f)) {
       const bool idle = t.rows > 16 && t.rows >= 2 * m;  // most of the tile would be
-      if (!idle) out.push_back({{kWgmmaTile, static_cast<int32_t>(t.rows), static_cast<int32_t>(t.columns), static_cast<int32_t>(t.split)}, time_of(f, t, m, sm)});
+      if (!idle)
+        out.push_back({{kWgmmaTile, static_cast<int32_t>(t.rows), static_cast<int32_t>(t.columns), static_cast<int32_t>(t.split)}, time_of(f, t, m, sm)});
     }
   }
   std::stable_sort(out.begin(), out.end(), [](const CudaCandidate& a, const CudaCandidate& b) { return a.cost < b.cost; });

@@ -85,7 +85,7 @@ struct CudaGroupedFacts {
   CudaGemmFacts product;
   bool by_depth = false;
 };
-// wgmma's tiles compile, but have run on no GPU yet, and the emulator has no wgmma: packages take them when that is done (tests/gpu).
+// wgmma's tiles compile, but have run on no GPU yet, and the emulator has wgmma of bytes alone: packages take them when that is done (tests/gpu).
 enum class GroupedTiles : uint8_t { that_have_run, all };
 // In order of preference; never empty. The kernels take the flag and the number of a generated kernel's `a` as well.
 std::vector<CudaVariant> cuda_grouped_variants(const CudaGroupedFacts& facts, int sm, GroupedTiles taken = GroupedTiles::that_have_run);
@@ -106,8 +106,8 @@ std::vector<CudaVariant> cuda_byte_variants(const CudaByteFacts& facts, int sm);
 // As for products: kFewRows; kMmaSync; kWgmmaTile, whose columns are the weight's.
 std::vector<CudaCandidate> cuda_byte_candidates(const CudaByteFacts& facts, int sm, const std::function<int64_t(Expr)>& sizes);
 std::optional<CudaVariant> cuda_byte_variant(const CudaByteFacts& facts, int sm, const CudaWay& way);
-std::string byte_kind_text(const CudaByteFacts& facts);    // cd::ByteKind<...>
-int64_t byte_row_warps(const CudaByteFacts& facts);        // of a block of the kernels for few rows
+std::string byte_kind_text(const CudaByteFacts& facts);  // cd::ByteKind<...>
+int64_t byte_row_warps(const CudaByteFacts& facts);      // of a block of the kernels for few rows
 
 struct CudaConvFacts {
   DType dtype = DType::f32;  // f32, f64, bf16, f16

@@ -243,7 +243,8 @@ TEST_F(CudaCompile, TilesOfBytes) {
         int seen = 0;
         for (const CudaCandidate& c : cuda_byte_candidates(f, 90, [](Expr e) { return e->as_int(); })) {
           const bool large = c.way.rows == (group ? 128 : 192) && c.way.columns == 128;
-          if (c.way.kind == kWgmmaTile && c.way.split == 1 && (large || seen++ % 9 == 0)) requests.push_back(around(*cuda_byte_variant(f, 90, c.way), "CudaBytes", 90));
+          if (c.way.kind == kWgmmaTile && c.way.split == 1 && (large || seen++ % 9 == 0))
+            requests.push_back(around(*cuda_byte_variant(f, 90, c.way), "CudaBytes", 90));
         }
       }
     }

@@ -53,7 +53,7 @@ constexpr size_t kMostCluster = 16;
 constexpr size_t kWarp = 32;
 constexpr size_t kTile = 1024, kOfTiles = 16 << 10;  // where shared memory of so many bytes begins at multiples of kTile, as swizzled tiles ask
 constexpr unsigned kMostYields = 1 << 16;            // rounds of a cluster in which nothing but waiting happens
-constexpr int kRankBits = 28;  // where a shared address has its block's rank + 1, if it is another block's
+constexpr int kRankBits = 28;                        // where a shared address has its block's rank + 1, if it is another block's
 
 struct Fiber {
   State state = State::fresh;

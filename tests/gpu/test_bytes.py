@@ -53,7 +53,8 @@ class Tile:
 
     @property
     def blocks(self):
-        most = 32 if self.kind.group and self.kind.zero else 64 if self.kind.group or self.kind.bits == 4 else 128
+        in_turn = 0 < self.kind.group < self.kind.step
+        most = (16 if self.kind.zero else 32) if in_turn and self.kind.bits == 4 else 32 if self.kind.group and self.kind.zero else 64 if self.kind.group or self.kind.bits == 4 else 128
         return (2 if self.rows <= most else 1) * (128 // self.columns)
 
     @property

@@ -13,7 +13,8 @@ API cuTensorMapEncodeTiled(void* map, int32_t type, uint32_t rank, void* base, c
     if (sizes[i] < 1 || sizes[i] > kMostSize || box[i] < 1 || box[i] > 256 || element_strides[i] != 1) return kInvalid;
   }
   if (box[0] * bytes % 16 != 0 || box[0] * bytes > 128) return kInvalid;
-  const EmulatedTensorMap made = {EmulatedTensorMap::kMagic, static_cast<const unsigned char*>(base), {sizes[0], sizes[1]}, strides[0], {box[0], box[1]}, bytes};
+  const EmulatedTensorMap made = {
+      EmulatedTensorMap::kMagic, static_cast<const unsigned char*>(base), {sizes[0], sizes[1]}, strides[0], {box[0], box[1]}, bytes};
   memcpy(map, &made, sizeof made);
   return kOk;
 }

@@ -48,9 +48,11 @@ TEST_F(CudaBytesTest, EveryProblemHasASoundTable) {
   for (const int sm : {80, 89, 90, 100}) {
     for (const int64_t m : {0, 1, 2, 9, 17, 130, 4096}) {
       for (const int64_t n : {1, 67, 2048, 128256}) {
-        for (const auto& [k, group] : {std::pair<int64_t, int64_t>{7, 0}, {1541, 0}, {1536, 32}, {1536, 48}, {1536, 64}, {2048, 128}, {2048, 256}, {1536, 16}, {1536, 768}}) {
+        for (const auto& [k, group] :
+             {std::pair<int64_t, int64_t>{7, 0}, {1541, 0}, {1536, 32}, {1536, 48}, {1536, 64}, {2048, 128}, {2048, 256}, {1536, 16}, {1536, 768}}) {
           for (const int64_t bits : {4, 8}) {
-            for (const bool zeros : {false, true}) expect_sound(cuda_byte_variants(facts(m, n, k, bits, group, zeros ? std::optional(DType::f16) : std::nullopt), sm), sm);
+            for (const bool zeros : {false, true})
+              expect_sound(cuda_byte_variants(facts(m, n, k, bits, group, zeros ? std::optional(DType::f16) : std::nullopt), sm), sm);
           }
         }
       }

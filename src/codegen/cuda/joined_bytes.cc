@@ -61,9 +61,10 @@ class Writer {
     }
     const auto threads = static_cast<int>(warps() * 32);
     out.text.body += fmt::format("struct @NAME@_args {{\n{}}};\n", members) + functors +
-                     fmt::format("COIL_KERNEL void __launch_bounds__({}) @NAME@(const __grid_constant__ CudaJoinedBytes t, const __grid_constant__ @NAME@_args a) {{\n"
-                                 "  const int block = (int)blockIdx.x;\n{}}}\n",
-                                 threads, calls);
+                     fmt::format(
+                         "COIL_KERNEL void __launch_bounds__({}) @NAME@(const __grid_constant__ CudaJoinedBytes t, const __grid_constant__ @NAME@_args a) {{\n"
+                         "  const int block = (int)blockIdx.x;\n{}}}\n",
+                         threads, calls);
     out.text.headers = {"cuda/base.h", "cuda/params.h", "cuda/byte_rows.h"};
     out.text.threads = threads;
     out.text.grid_x = std::to_string(blocks);
@@ -82,7 +83,9 @@ class Writer {
 
   // Weights are constants, whose first bytes are there before the kernel in front is done, and those of a pair differ in nothing but their numbers.
   bool possible() const {
-    const auto constant = [&](size_t k) { return plan_.buffer(product(k).operands[1].buffer).placement.kind == Placement::Kind::constant && facts(k).b_alignment % 16 == 0; };
+    const auto constant = [&](size_t k) {
+      return plan_.buffer(product(k).operands[1].buffer).placement.kind == Placement::Kind::constant && facts(k).b_alignment % 16 == 0;
+    };
     return std::all_of(sets_.begin(), sets_.end(), [&](const Set& s) {
       if (!constant(s.first)) return false;
       return !s.second || (constant(*s.second) && facts(s.first).n == facts(*s.second).n && kind(s.first) == kind(*s.second));
@@ -125,7 +128,8 @@ class Writer {
     const bool last = i + 1 == sets_.size();
     return fmt::format("  {}cd::byte_rows_of<{}, 1, {}, {}, true>(t.product[{}], t.product[{}], {}, 0, @NAME@_finish{}{{a}});\n",
                        last ? "" : fmt::format("if (block < t.end[{}]) return ", i), kind(sets_[i].first), warps(), sets_[i].second ? 2 : 1, number,
-                       sets_[i].second ? number + 1 : number, before ? fmt::format("(block - t.end[{}]) * {}", i - 1, kColumns) : fmt::format("block * {}", kColumns), i);
+                       sets_[i].second ? number + 1 : number,
+                       before ? fmt::format("(block - t.end[{}]) * {}", i - 1, kColumns) : fmt::format("block * {}", kColumns), i);
   }
 
   const KernelPlan& plan_;

@@ -67,9 +67,9 @@ templates::CudaByteFacts byte_facts(const TemplateUse& use, const Gemm& g) {
 std::string byte_problem(const templates::CudaByteFacts& f) {
   const auto table = [](std::optional<DType> type) { return type ? name(*type) : "none"; };
   return fmt::format("gemm of {}-bit numbers{} [{}, {}, {}], scales {}, zero points {}, a strides [{}] at {}, b at {}", f.bits,
-                     f.integers  ? ", sums as they are"
+                     f.integers    ? ", sums as they are"
                      : f.group > 0 ? fmt::format(" in groups of {}", f.group)
-                                 : "",
+                                   : "",
                      size_text(f.m), f.n, f.k, table(f.scale), table(f.zero), size_texts({f.a_row, f.a_col}), f.a_alignment, f.b_alignment);
 }
 
