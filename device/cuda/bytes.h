@@ -1,4 +1,4 @@
-// What the products of bytes share (CudaBytes): numbers of 8 and 4 bits, sums of their products in int32, and what these stand for.
+// What the products of bytes share (CudaByteProduct): numbers of 8 and 4 bits, sums of their products in int32, and what these stand for.
 //
 // A line of b is a column's numbers along k, whole pieces of 32 of them, zeros behind the last one. 8 bits: byte by byte. 4 bits: of 32 numbers 16 bytes, the
 // low halves the first 16 numbers, the high ones the others, in two's complement: shifted to the upper half of a byte they are 16 times the number, so that a
@@ -50,15 +50,22 @@ struct ByteKind {
   static constexpr bool kHasZero = !kSame<Z, NoTable>, kIntegers = kSame<WIDE, i32>;
   using Sum = WIDE;
 
+  static __device__ __forceinline__ float scale_of(const CudaByteProduct& t, int group, int col) {
+    return table_value<S>(t.scale, group * t.scale_group + col * t.scale_col, 1.0f);
+  }
+  static __device__ __forceinline__ float zero_of(const CudaByteProduct& t, int group, int col) {
+    return table_value<Z>(t.zero, group * t.zero_group + col * t.zero_col, 0.0f);
+  }
+
   // A group's sum of products, and of a's numbers, in column `col`.
-  static __device__ __forceinline__ WIDE value(const CudaBytes& t, int group, int col, i32 sum, [[maybe_unused]] i32 numbers) {
+  static __device__ __forceinline__ WIDE value(const CudaByteProduct& t, int group, int col, i32 sum, [[maybe_unused]] i32 numbers) {
     if constexpr (kBits == 4) sum >>= 4;
     if constexpr (kIntegers) {
       return sum;
     } else {
       float x = (float)sum;
-      if constexpr (kHasZero) x -= (float)numbers * table_value<Z>(t.zero, group * t.zero_group + col * t.zero_col, 0.0f);
-      return x * table_value<S>(t.scale, group * t.scale_group + col * t.scale_col, 1.0f);
+      if constexpr (kHasZero) x -= (float)numbers * zero_of(t, group, col);
+      return x * scale_of(t, group, col);
     }
   }
 };
@@ -73,7 +80,7 @@ CD_FN uint4 row_bytes(const signed char* row, i64 step, int k, int k_end, bool w
   }
   return make_uint4(w[0], w[1], w[2], w[3]);
 }
-CD_FN bool wide_rows(const CudaBytes& t) { return t.a_col == 1 && aligned_to(16, t.a, t.a_row, 0, 1); }
+CD_FN bool wide_rows(const CudaByteProduct& t) { return t.a_col == 1 && aligned_to(16, t.a, t.a_row, 0, 1); }
 
 CD_FN i32 dot_16(uint4 a, uint4 b, i32 sum) { return byte_dot(a.w, b.w, byte_dot(a.z, b.z, byte_dot(a.y, b.y, byte_dot(a.x, b.x, sum)))); }
 CD_FN i32 sum_16(uint4 a, i32 sum) { return dot_16(a, make_uint4(0x01010101u, 0x01010101u, 0x01010101u, 0x01010101u), sum); }

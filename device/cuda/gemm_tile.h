@@ -61,6 +61,14 @@ CD_FN u32 cluster_address(u32 address, u32 rank) {
 CD_FN void cluster_load(float (&r)[4], u32 address) {
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]) : "r"(address) : "memory");
 }
+CD_FN void cluster_load(i32 (&r)[4], u32 address) {
+  asm volatile("ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+CD_FN i32 cluster_load(u32 address) {
+  i32 r;
+  asm volatile("ld.shared::cluster.b32 %0, [%1];" : "=r"(r) : "r"(address) : "memory");
+  return r;
+}
 CD_FN void cluster_load(double (&r)[2], u32 address) {
   asm volatile("ld.shared::cluster.v2.f64 {%0, %1}, [%2];" : "=d"(r[0]), "=d"(r[1]) : "r"(address) : "memory");
 }

@@ -20,6 +20,12 @@ CD_FN uint4 load_stream(const void* p) {
   asm("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
+// 16 bytes as load_stream reads them, in the order of the program's other volatile statements: not behind the wait for the kernel before this one.
+CD_FN uint4 load_early(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  return v;
+}
 // 16 bytes by accesses of B bytes.
 template <int B>
 CD_FN uint4 load_chunk(const void* p) {

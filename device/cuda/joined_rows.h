@@ -12,13 +12,6 @@
 
 namespace cd {
 
-// 16 bytes as load_stream reads them, in the order of the program's other volatile statements: not behind the wait for the kernel before this one.
-CD_FN uint4 load_early(const void* p) {
-  uint4 v;
-  asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-  return v;
-}
-
 // Rows of K elements of a to x, 16 bytes at a time.
 template <class T, int K, int THREADS>
 CD_FN void copy_rows(const CudaJoined& t, T* x) {

@@ -25,7 +25,7 @@ struct CudaGemm {
 
 // As CudaGemm with one batch, of numbers: a i8, b lines of 8-bit or 4-bit numbers along k (bytes.h), `b_line` bytes apart, one a column. Scales and zero points
 // of group g in column j at scale + g*scale_group + j*scale_col; null: 1 and 0.
-struct CudaBytes {
+struct CudaByteProduct {
   long long m, n, k;
   const void* a;
   long long a_row, a_col;
@@ -36,6 +36,16 @@ struct CudaBytes {
   const void* zero;
   long long zero_group, zero_col;
   void* scratch;  // not used
+};
+struct CudaBytes : CudaByteProduct {
+  CudaTensorMap map_a, map_b;  // of variants that ask for them
+};
+
+// Products of bytes of the same row. A set of blocks computes one of them, or two side by side, one behind the other here.
+struct CudaJoinedBytes {
+  long long m;
+  CudaByteProduct product[6];
+  int end[6];  // blocks up to and with each set
 };
 
 // Products of the same rows of a [m, k]: of each set the columns of one weight [n, k], or those of two side by side. A tile has two halves of 8 columns, or

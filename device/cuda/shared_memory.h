@@ -54,6 +54,14 @@ enum : int { kByteLineA = 64 + 16 };
 CD_CONTRACT byte_tiles_shared(long long bits, long long bm, long long bn, long long stages) {
   return larger_bytes(stages * (bm * kByteLineA + bn * (8 * bits + 16)), 4 * bm * bn);
 }
+// Of bytes by wgmma: a step is 128 bytes of each of the weight's lines, and for them as many numbers of each row. Its sums of a's numbers by group, where zero
+// points want them: those of `groups` groups that end within a step, two steps of each warpgroup of 64 columns; or the rows' sums. Behind them two barriers a
+// stage.
+CD_CONTRACT byte_wgmma_stage(long long bits, long long columns, long long rows) { return 128 * (columns + rows * (8 / bits)); }
+CD_CONTRACT byte_wgmma_counts(long long columns, long long rows, long long groups) { return 4 * rows * (groups ? columns / 64 * 2 * groups : 1); }
+CD_CONTRACT byte_wgmma_shared(long long bits, long long columns, long long rows, long long stages, long long counts) {
+  return larger_bytes(stages * byte_wgmma_stage(bits, columns, rows), 4 * columns * rows) + counts + 16 * stages;
+}
 // Columns of b that a block of wgmma's kernels loads: those that are contiguous come 64 at a time.
 CD_CONTRACT wgmma_columns(long long bn, bool b_k) { return b_k ? bn : rounded_bytes(bn, 64); }
 // Two barriers a stage; with rows in classes four.

@@ -95,6 +95,11 @@ CD_FN void wgmma_hold(float (&d)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
+template <int N>
+CD_FN void wgmma_hold(i32 (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+r"(d[i])::"memory");
+}
 // The operands of an instruction by the number of its results a thread; the text of an operand list counts on from there.
 #define CD_D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define CD_D32 CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24)
@@ -104,6 +109,14 @@ CD_FN void wgmma_hold(float (&d)[N]) {
 #define CD_D80 CD_D64, CD_D8(64), CD_D8(72)
 #define CD_D96 CD_D80, CD_D8(80), CD_D8(88)
 #define CD_D128 CD_D96, CD_D8(96), CD_D8(104), CD_D8(112), CD_D8(120)
+#define CD_I8(i) "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3]), "+r"(d[i + 4]), "+r"(d[i + 5]), "+r"(d[i + 6]), "+r"(d[i + 7])
+#define CD_I16(i) CD_I8(i), CD_I8(i + 8)
+#define CD_I32(i) CD_I16(i), CD_I16(i + 16)
+#define CD_I64 CD_I32(0), CD_I32(32)
+#define CD_I96 CD_I64, CD_I32(64)
+#define CD_I128 CD_I96, CD_I32(96)
+#define CD_L8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define CD_L16 CD_L8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define CD_L32                                                           \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
   ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -164,6 +177,35 @@ CD_WGMMA(80, 160, CD_D80, CD_L80, 80, 81, 82)
 CD_WGMMA(96, 192, CD_D96, CD_L96, 96, 97, 98)
 CD_WGMMA(128, 256, CD_D128, CD_L128, 128, 129, 130)
 #undef CD_WGMMA
+// Signed bytes, 32 of k in a step, sums in int32: both operands lie along k, or a's are in registers (fragments as mma_bytes has them, bytes.h).
+#define CD_WGMMA(SIZE, N, D, L, O0, O1, O2, O3, O4, O5)                                                                                                \
+  CD_FN void wgmma_bytes(i32(&d)[SIZE], u64 a, u64 b, int add) {                                                                                       \
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #O2 ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" L "}, %" #O0 ", %" #O1  \
+                 ", p;\n\t}"                                                                                                                           \
+                 : D                                                                                                                                   \
+                 : "l"(a), "l"(b), "r"(add));                                                                                                          \
+  }                                                                                                                                                    \
+  CD_FN void wgmma_bytes(i32(&d)[SIZE], const u32(&a)[4], u64 b, int add) {                                                                            \
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #O5 ", 0;\n\twgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" L "}, {%" #O0 ", %" #O1 \
+                 ", %" #O2 ", %" #O3 "}, %" #O4 ", p;\n\t}"                                                                                            \
+                 : D                                                                                                                                   \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                                                                      \
+  }
+CD_WGMMA(8, 16, CD_I8(0), CD_L8, 8, 9, 10, 11, 12, 13)
+CD_WGMMA(16, 32, CD_I16(0), CD_L16, 16, 17, 18, 19, 20, 21)
+CD_WGMMA(32, 64, CD_I32(0), CD_L32, 32, 33, 34, 35, 36, 37)
+CD_WGMMA(64, 128, CD_I64, CD_L64, 64, 65, 66, 67, 68, 69)
+CD_WGMMA(96, 192, CD_I96, CD_L96, 96, 97, 98, 99, 100, 101)
+CD_WGMMA(128, 256, CD_I128, CD_L128, 128, 129, 130, 131, 132, 133)
+#undef CD_WGMMA
+#undef CD_I8
+#undef CD_I16
+#undef CD_I32
+#undef CD_I64
+#undef CD_I96
+#undef CD_I128
+#undef CD_L8
+#undef CD_L16
 #undef CD_D32
 #undef CD_L32
 #undef CD_D40

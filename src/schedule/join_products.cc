@@ -40,6 +40,16 @@ const TemplateKernel* few_rows_product(const KernelPlan& plan, const Kernel& k) 
   return is_one(a_col) && is_one(b_row) && lines(a_row, rows) && lines(b_col, product(pool, g->n)) ? t : nullptr;
 }
 
+// The same of bytes: rows of int8 and a weight of numbers. Null: it is none.
+const TemplateKernel* few_rows_of_bytes(const KernelPlan& plan, const Kernel& k) {
+  ExprPool& pool = *plan.pool;
+  const auto* t = std::get_if<TemplateKernel>(&k.def);
+  const auto* g = t ? std::get_if<Gemm>(&t->def) : nullptr;
+  if (!g || !(product(pool, g->batch) == pool.index(1)) || plan.buffer(t->operands[0].buffer).info.dtype != DType::i8) return nullptr;
+  const std::optional<int64_t> depth = constant(product(pool, g->k)), columns = constant(product(pool, g->n));
+  return depth && columns && *depth >= 1 && *columns >= 1 && lower_bound(product(pool, g->m)).value_or(0) <= 1 ? t : nullptr;
+}
+
 class Joiner {
  public:
   explicit Joiner(KernelPlan& plan) : plan_(plan) {
@@ -53,7 +63,7 @@ class Joiner {
     for (size_t i = 0; i < plan_.kernels.size(); ++i) {
       if (!product_of(plan_.kernels[i])) continue;
       const size_t last = gather(i);
-      const bool rows = i > 0 && makes_rows(plan_.kernels[i - 1], i, last);
+      const bool rows = i > 0 && few_rows_product(plan_, plan_.kernels[i]) && makes_rows(plan_.kernels[i - 1], i, last);
       if (rows) plan_.kernels[i].joins = true;
       i = last;
     }
@@ -62,7 +72,10 @@ class Joiner {
  private:
   ExprPool& pool() { return *plan_.pool; }
 
-  const TemplateKernel* product_of(const Kernel& k) { return few_rows_product(plan_, k); }
+  const TemplateKernel* product_of(const Kernel& k) {
+    const TemplateKernel* found = few_rows_product(plan_, k);
+    return found ? found : few_rows_of_bytes(plan_, k);
+  }
 
   static bool same_rows(const TemplateKernel& x, const TemplateKernel& y) {
     const auto &a = std::get<Gemm>(x.def), &b = std::get<Gemm>(y.def);
@@ -209,6 +222,8 @@ ReadsResult reads_result(const KernelPlan& plan, const TemplateKernel& later, co
 }
 
 bool is_few_rows_product(const KernelPlan& plan, const Kernel& kernel) { return few_rows_product(plan, kernel) != nullptr; }
+
+bool is_few_rows_of_bytes(const KernelPlan& plan, const Kernel& kernel) { return few_rows_of_bytes(plan, kernel) != nullptr; }
 
 void join_products(KernelPlan& plan) { Joiner(plan).run(); }
 

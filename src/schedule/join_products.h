@@ -15,8 +15,11 @@ inline constexpr int64_t kJoinedDepth = 16384;
 // Whether the kernel is a product of 16-bit numbers that may have few rows, whose operands lie along k in pieces of 16 bytes.
 bool is_few_rows_product(const KernelPlan& plan, const Kernel& kernel);
 
-// Moves products of 16-bit numbers with the same left operand one behind the other, as far as what lies between allows it, and sets Kernel::joins: of all but
-// the first, and of the first too where the kernel before it (a norm) computes their left operand and nobody else reads that.
+// Whether it is one of bytes, rows in int8, that may have a single row.
+bool is_few_rows_of_bytes(const KernelPlan& plan, const Kernel& kernel);
+
+// Moves products of 16-bit numbers or of bytes with the same left operand one behind the other, as far as what lies between allows it, and sets Kernel::joins:
+// of all but the first, and (16-bit numbers) of the first too where the kernel before it (a norm) computes their left operand and nobody else reads that.
 void join_products(KernelPlan& plan);
 
 // What the epilogue of a later product reads of what an earlier one stores.

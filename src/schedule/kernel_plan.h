@@ -220,7 +220,8 @@ inline int64_t winograd_tile(PlanConstant::Packing packing) {
 
 // Of numbers that are kept in half a byte.
 inline bool has_4_bits(PlanConstant::Packing packing) {
-  return packing == PlanConstant::Packing::gemm_b_4bit || packing == PlanConstant::Packing::gemm_b_quads_4bit;
+  using Packing = PlanConstant::Packing;
+  return packing == Packing::gemm_b_4bit || packing == Packing::gemm_b_quads_4bit || packing == Packing::gemm_b_lines_4bit;
 }
 
 // Why two neighbours do not share a kernel.

@@ -8,7 +8,8 @@
 
 namespace coil {
 
-// A constant of the program as a product's packed weight: the buffer [columns / 32][k][32] that lookups read, and its row of the plan's constants.
+// A constant of the program as a product's packed weight: the buffer [columns / 32][k][32], or of lines, that lookups read, and its row of the plan's
+// constants.
 struct PanelTable {
   BufferId buffer;
   PlanConstant row;

@@ -1,10 +1,13 @@
-// Which CUDA kernels serve a product of bytes: device/cuda/byte_rows.h for few rows, byte_tiles.h for many.
+// Which CUDA kernels serve a product of bytes: device/cuda/byte_rows.h for few rows; for many byte_wgmma.h on a Hopper where TMA can read the rows, with tiles
+// by a model of their time, else byte_tiles.h.
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include <fmt/format.h>
 
 #include "device/cuda/shared_memory.h"
+#include "templates/cuda_gemm_times.h"
 #include "templates/cuda_machine.h"
 #include "templates/cuda_variants.h"
 
@@ -26,20 +29,14 @@ std::string table_type(std::optional<DType> type) {
   return *type == DType::f32 ? "float" : *type == DType::f16 ? "cd::f16" : "cd::bf16";
 }
 
-std::string kind_text(const CudaByteFacts& f) {
-  return fmt::format("cd::ByteKind<{}, {}, {}, {}, {}>", f.bits, f.group, table_type(f.scale), table_type(f.zero), f.integers ? "int" : "float");
-}
-
 std::string tiles_text(std::string_view size, int64_t tile) { return fmt::format("(({} + {}) / {})", size, tile - 1, tile); }
 
-// 16 bytes of each line for a lane: as many warps as lines are long.
 CudaVariant few_rows(const CudaByteFacts& f, int64_t most) {
-  const int64_t rows = most > 2 ? kRowsAtOnce : most, pieces = f.k * f.bits / 128;
-  const int64_t warps = std::clamp<int64_t>((pieces + 31) / 32, 1, kMostWarps);
+  const int64_t rows = most > 2 ? kRowsAtOnce : most, warps = byte_row_warps(f);
   CudaVariant v;
   v.name = fmt::format("bytes_{}rows{}", f.bits == 4 ? "4bit_" : "", rows);
   v.header = "cuda/byte_rows.h";
-  v.call = fmt::format("cd::byte_rows<{}, {}, {}>(t, epilogue);", kind_text(f), rows, warps);
+  v.call = fmt::format("cd::byte_rows<{}, {}, {}>(t, epilogue);", byte_kind_text(f), rows, warps);
   v.threads = static_cast<int>(warps * 32);
   v.grid_x = tiles_text("t.n", 8);
   v.grid_y = tiles_text("t.m", rows);
@@ -50,30 +47,214 @@ CudaVariant many_rows(const CudaByteFacts& f, const Tile& t) {
   CudaVariant v;
   v.name = fmt::format("bytes_{}{}x{}", f.bits == 4 ? "4bit_" : "", t.bm, t.bn);
   v.header = "cuda/byte_tiles.h";
-  v.call = fmt::format("cd::byte_tiles<{}, {}, {}, {}, {}, {}>(t, epilogue);", kind_text(f), t.bm, t.bn, t.wm, t.wn, t.stages);
+  v.call = fmt::format("cd::byte_tiles<{}, {}, {}, {}, {}, {}>(t, epilogue);", byte_kind_text(f), t.bm, t.bn, t.wm, t.wn, t.stages);
   v.threads = static_cast<int>(t.bm / t.wm * (t.bn / t.wn) * 32);
   v.shared_bytes = cd::byte_tiles_shared(f.bits, t.bm, t.bn, t.stages);
   v.grid_x = fmt::format("{} * {}", tiles_text("t.m", t.bm), tiles_text("t.n", t.bn));
   return v;
 }
 
+// --- wgmma's tiles
+
+struct WgmmaTile {
+  int64_t columns, rows;  // of the weight, of a
+  int64_t split = 1;      // parts of k: blocks of a cluster
+  bool operator==(const WgmmaTile&) const = default;
+};
+constexpr int64_t kWgmmaRows[] = {16, 32, 64, 128, 192, 256};
+
+int64_t up(int64_t size, int64_t tile) { return (size + tile - 1) / tile; }
+
+// Numbers along k of a step: 128 bytes of a line of the weight. A group ends within one, or is several.
+int64_t step_of(const CudaByteFacts& f) { return 1024 / f.bits; }
+
+// Whether wgmma's kernels can serve the kind, whatever the addresses. Rows of several hundred numbers: below, little is there to be overlapped.
+bool has_wgmma(const CudaByteFacts& f, int sm) {
+  const int64_t step = step_of(f);
+  const bool groups = f.group == 0 || f.group % step == 0 || (f.group % 32 == 0 && step % f.group == 0);
+  return sm == 90 && groups && f.k >= 128;
+}
+
+// What TMA asks of a's rows: null: it can never read them; empty: always.
+std::optional<std::string> rows_condition(const CudaByteFacts& f) {
+  if ((known(f.a_col) && *known(f.a_col) != 1) || (known(f.a_row) && (*known(f.a_row) <= 0 || *known(f.a_row) % 16 != 0))) return std::nullopt;
+  const std::optional<int64_t> remainder = known(simplify_index(floor_mod(f.a_row, f.a_row->pool->index(16)), {}));
+  std::string text;
+  const auto ask = [&](bool asked, std::string_view what) {
+    if (asked) text += fmt::format("{}{}", text.empty() ? "" : " && ", what);
+  };
+  ask(!known(f.a_col), "t.a_col == 1");
+  ask(remainder != 0 || lower_bound(f.a_row).value_or(0) <= 0, "t.a_row > 0 && t.a_row % 16 == 0");
+  ask(f.a_alignment % 16 != 0, "(unsigned long long)t.a % 16 == 0");
+  ask(f.b_alignment % 16 != 0, "(unsigned long long)t.b % 16 == 0");
+  return text;
+}
+
+// Registers: of a thread those of rows / 2 sums, and as many floats where groups end.
+bool fits(const CudaByteFacts& f, const WgmmaTile& t) {
+  const int64_t group_steps = f.group > step_of(f) ? f.group / step_of(f) : 1, parts = up(f.k, step_of(f) * group_steps);
+  return (f.group == 0 || t.rows <= 128) && (f.bits == 8 || t.rows <= 192) && t.split <= parts;
+}
+
+// Blocks that share a multiprocessor: one takes 255 registers a thread, two of 128 columns 128.
+int blocks_of(const CudaByteFacts& f, const WgmmaTile& t) {
+  const bool in_turn = f.group > 0 && f.group < step_of(f);  // two groups' sums at once
+  const int64_t most = in_turn && f.bits == 4 ? (f.zero ? 16 : 32) : f.group > 0 && f.zero ? 32 : f.group > 0 || f.bits == 4 ? 64 : 128;
+  return (t.rows <= most ? 2 : 1) * static_cast<int>(128 / t.columns);
+}
+
+int64_t counts_of(const CudaByteFacts& f, const WgmmaTile& t) {
+  const int64_t groups = f.group == 0 ? 0 : f.group < step_of(f) ? step_of(f) / f.group : 1;
+  return f.zero ? cd::byte_wgmma_counts(t.columns, t.rows, groups) : 0;
+}
+
+int64_t stages_of(const CudaByteFacts& f, const WgmmaTile& t, int sm) {
+  constexpr int64_t kMost = 6, kOfBlock = 1024, kBarriers = 16 * kMost;  // the system has kOfBlock bytes of each block's memory
+  const int64_t room = (cuda_machine(sm).shared_bytes + kOfBlock) / blocks_of(f, t) - kOfBlock - counts_of(f, t) - kBarriers;
+  const int64_t steps = up(up(f.k, step_of(f)), t.split);
+  return std::clamp<int64_t>(std::min<int64_t>(room / cd::byte_wgmma_stage(f.bits, t.columns, t.rows), steps), 2, kMost);
+}
+
+// Nanoseconds on an H200. A step is bound by the tensor cores, by what makes floats of groups' sums, or by what the L2 cache gives.
+double time_of(const CudaByteFacts& f, const WgmmaTile& t, int64_t m, int sm) {
+  constexpr double kGroup = 60, kGroupElement = 0.0125, kZeroElement = 0.009;  // the end of a group, of an element of a tile there
+  constexpr double kStep = 40;                                                 // of 128 numbers along k, at least
+  const WgmmaTimes& w = kWgmmaTimes;
+  const CudaMachine& machine = cuda_machine(sm);
+  const double area = static_cast<double>(t.columns * t.rows);
+  const double blocks = static_cast<double>(up(m, t.rows) * up(f.n, t.columns) * t.split), sms = machine.multiprocessors;
+  const double busy = std::min(blocks, sms), turns = std::ceil(blocks / sms), resident = std::ceil(blocks / (sms * blocks_of(f, t)));
+  const double floats = f.group > 0 ? (kGroup + area * (kGroupElement + (f.zero ? kZeroElement : 0))) * 128 / static_cast<double>(f.group) : 0;
+  const double bytes = 128.0 * static_cast<double>(t.columns) * static_cast<double>(f.bits) / 8 + 128.0 * static_cast<double>(t.rows);
+  const double step = std::max({kStep, area * w.element, floats + area * w.element / 4, bytes * busy / w.from_cache});  // 128 numbers along k
+  const double steps = static_cast<double>(up(up(f.k, step_of(f)), t.split) * step_of(f)) / 128;
+  const double weight = static_cast<double>(f.n * f.k) * static_cast<double>(f.bits) / 8 + static_cast<double>(m * f.k);
+  const double memory = weight / std::min(machine.memory, busy * w.drawn), compute = turns * steps * step;
+  const double parts = t.split > 1 ? w.split + w.split_element * area * std::log2(t.split) : 0;
+  return w.launch + std::max(compute, memory + w.beside_memory * compute) + resident * (w.finish + w.finish_element * area + parts);
+}
+
+std::vector<WgmmaTile> wgmma_tiles(const CudaByteFacts& f) {
+  std::vector<WgmmaTile> tiles;
+  for (const int64_t columns : {int64_t{128}, int64_t{64}}) {
+    for (const int64_t rows : kWgmmaRows) {
+      for (const int64_t split : {1, 2, 4, 8}) {
+        if (fits(f, {columns, rows, split})) tiles.push_back({columns, rows, split});
+      }
+    }
+  }
+  return tiles;
+}
+
+CudaVariant wgmma_variant(const CudaByteFacts& f, const WgmmaTile& t, int sm) {
+  const int64_t stages = stages_of(f, t, sm);
+  const int type = info(DType::i8).shim_number;
+  CudaVariant v;
+  v.name = fmt::format("bytes_{}wgmma_{}x{}{}", f.bits == 4 ? "4bit_" : "", t.columns, t.rows, t.split > 1 ? fmt::format("_split{}", t.split) : "");
+  v.header = "cuda/byte_wgmma.h";
+  v.call = fmt::format("cd::byte_wgmma<{}, {}, {}, {}, {}>(t, epilogue);", byte_kind_text(f), t.columns, t.rows, stages, t.split);
+  v.threads = static_cast<int>(t.columns * 2);
+  v.min_blocks = blocks_of(f, t);
+  v.shared_bytes = cd::byte_wgmma_shared(f.bits, t.columns, t.rows, stages, counts_of(f, t));
+  v.cluster = static_cast<int>(t.split);
+  v.hopper = true;
+  v.grid_x = fmt::format("{} * {} * {}", tiles_text("t.m", t.rows), tiles_text("t.n", t.columns), t.split);
+  const auto map = [&](char x, std::string_view lines, std::string_view length, std::string_view line, int64_t box) {
+    return fmt::format("if (const int32_t failed = cd::cuda_tensor_map(call, &t.map_{0}, {1}, t.{0}, {2}, {3}, {4}, {5}, 128, error)) return failed;", x, type,
+                       lines, length, line, box);
+  };
+  v.setup = "if (t.m > 0 && t.n > 0) { " + map('a', "t.m", "t.k", "t.a_row", t.rows) + " " + map('b', "t.n", "t.b_line", "t.b_line", t.columns) + " }";
+  v.condition = rows_condition(f).value_or("");
+  return v;
+}
+
+// The best tiles for stretches of rows from `least` to `most`, with the last row of each: one is left only for others that gain a good deal.
+std::vector<std::pair<WgmmaTile, int64_t>> tiles_by_rows(const CudaByteFacts& f, int64_t least, int64_t most, int sm) {
+  constexpr double kWorthAnother = 1.1;
+  constexpr size_t kMostKernels = 5;
+  const std::vector<WgmmaTile> all = wgmma_tiles(f);
+  std::vector<std::pair<WgmmaTile, int64_t>> found;
+  for (const int64_t guess : {16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096}) {
+    const int64_t m = std::clamp<int64_t>(guess, least, most);
+    const auto time = [&](const WgmmaTile& t) { return time_of(f, t, m, sm); };
+    const WgmmaTile best = *std::min_element(all.begin(), all.end(), [&](const WgmmaTile& x, const WgmmaTile& y) { return time(x) < time(y); });
+    const bool stays = !found.empty() && (found.size() == kMostKernels || time(found.back().first) <= kWorthAnother * time(best));
+    if (stays) found.back().second = m;
+    else found.emplace_back(best, m);
+  }
+  return found;
+}
+
 }  // namespace
+
+std::string byte_kind_text(const CudaByteFacts& f) {
+  return fmt::format("cd::ByteKind<{}, {}, {}, {}, {}>", f.bits, f.group, table_type(f.scale), table_type(f.zero), f.integers ? "int" : "float");
+}
+
+// 16 bytes of each line for a lane: as many warps as lines are long.
+int64_t byte_row_warps(const CudaByteFacts& f) { return std::clamp<int64_t>((f.k * f.bits / 128 + 31) / 32, 1, kMostWarps); }
 
 std::vector<CudaVariant> cuda_byte_variants(const CudaByteFacts& f, int sm) {
   std::vector<CudaVariant> variants;
   const int64_t least = lower_bound(f.m).value_or(0), most = upper_bound(f.m).value_or(int64_t{1} << 31);
   const auto up_to = [&](int64_t rows, CudaVariant v) {
-    if (most > rows) v.condition = fmt::format("t.m <= {}", rows);
+    if (most > rows) v.condition = fmt::format("{}{}t.m <= {}", v.condition, v.condition.empty() ? "" : " && ", rows);
     variants.push_back(std::move(v));
-    return most <= rows;
+    return most <= rows && (variants.back().condition.empty());
   };
   // A single row has a kernel of its own: it needs a quarter of the registers.
   if (least <= 1 && up_to(1, few_rows(f, 1))) return variants;
   if (least <= kDotRows && up_to(kDotRows, few_rows(f, std::min(most, kDotRows)))) return variants;
+  const std::optional<std::string> by_tma = has_wgmma(f, sm) ? rows_condition(f) : std::nullopt;
+  if (by_tma) {
+    auto stretches = tiles_by_rows(f, std::max(least, kDotRows + 1), most, sm);
+    stretches.back().second = most;
+    for (const auto& [tile, last] : stretches) up_to(last, wgmma_variant(f, tile, sm));
+    if (by_tma->empty()) return variants;
+    variants.push_back(many_rows(f, kLarge));
+    return variants;
+  }
   const int64_t columns = (f.n + kLarge.bn - 1) / kLarge.bn, rows = cuda_machine(sm).multiprocessors / columns * kLarge.bm;
   if (least <= std::max(rows, kSmallTiles) && up_to(std::max(rows, kSmallTiles), many_rows(f, kSmall))) return variants;
   variants.push_back(many_rows(f, kLarge));
   return variants;
+}
+
+// --- by numbers
+
+std::vector<CudaCandidate> cuda_byte_candidates(const CudaByteFacts& f, int sm, const std::function<int64_t(Expr)>& sizes) {
+  constexpr int64_t kMostFewRows = 32;
+  constexpr double kMmaElement = 0.06;  // nanoseconds of an element of mma.sync's tiles and 128 numbers along k
+  const int64_t m = sizes(f.m);
+  std::vector<CudaCandidate> out;
+  if (m < 1 || f.n < 1 || f.k < 1) return out;
+  const double bytes = static_cast<double>(f.n * f.k) * static_cast<double>(f.bits) / 8;
+  if (m <= kMostFewRows) out.push_back({{kFewRows}, 2000 + bytes / 3.9 * static_cast<double>(up(m, kRowsAtOnce)) / 1000});
+  for (const Tile& t : {kSmall, kLarge}) {
+    const double turns = std::ceil(static_cast<double>(up(m, t.bm) * up(f.n, t.bn)) / cuda_machine(sm).multiprocessors);
+    out.push_back({{kMmaSync, static_cast<int32_t>(t.bm), static_cast<int32_t>(t.bn), 1},
+                   2500 + turns * kMmaElement * static_cast<double>(t.bm * t.bn) * static_cast<double>(f.k) / 128});
+  }
+  if (has_wgmma(f, sm) && rows_condition(f)) {
+    for (const WgmmaTile& t : wgmma_tiles(f)) {
+      const bool idle = t.rows > 16 && t.rows >= 2 * m;  // most of the tile would be
+      if (!idle)
+        out.push_back({{kWgmmaTile, static_cast<int32_t>(t.rows), static_cast<int32_t>(t.columns), static_cast<int32_t>(t.split)}, time_of(f, t, m, sm)});
+    }
+  }
+  std::stable_sort(out.begin(), out.end(), [](const CudaCandidate& a, const CudaCandidate& b) { return a.cost < b.cost; });
+  return out;
+}
+
+std::optional<CudaVariant> cuda_byte_variant(const CudaByteFacts& f, int sm, const CudaWay& way) {
+  if (way == CudaWay{kFewRows}) return few_rows(f, std::min(upper_bound(f.m).value_or(kDotRows), kDotRows));
+  for (const Tile& t : {kSmall, kLarge}) {
+    if (way == CudaWay{kMmaSync, static_cast<int32_t>(t.bm), static_cast<int32_t>(t.bn), 1}) return many_rows(f, t);
+  }
+  if (way.kind != kWgmmaTile || !has_wgmma(f, sm) || !rows_condition(f)) return std::nullopt;
+  const std::vector<WgmmaTile> tiles = wgmma_tiles(f);
+  const WgmmaTile tile{way.columns, way.rows, way.split};
+  return std::find(tiles.begin(), tiles.end(), tile) == tiles.end() ? std::nullopt : std::optional(wgmma_variant(f, tile, sm));
 }
 
 }  // namespace coil::templates

@@ -85,7 +85,7 @@ struct CudaGroupedFacts {
   CudaGemmFacts product;
   bool by_depth = false;
 };
-// wgmma's tiles compile, but have run on no GPU yet, and the emulator has no wgmma: packages take them when that is done (tests/gpu).
+// wgmma's tiles compile, but have run on no GPU yet, and the emulator has wgmma of bytes alone: packages take them when that is done (tests/gpu).
 enum class GroupedTiles : uint8_t { that_have_run, all };
 // In order of preference; never empty. The kernels take the flag and the number of a generated kernel's `a` as well.
 std::vector<CudaVariant> cuda_grouped_variants(const CudaGroupedFacts& facts, int sm, GroupedTiles taken = GroupedTiles::that_have_run);
@@ -98,9 +98,16 @@ struct CudaByteFacts {
   int64_t group = 0;                 // rows of k that share a scale and a zero point; 0: all do
   std::optional<DType> scale, zero;  // their types, where there are such tables: f32, f16, bf16
   bool integers = false;             // sums as they are, in int32
+  Expr a_row, a_col;                 // strides of a
+  int64_t a_alignment = 1, b_alignment = 1;
 };
 // In order of preference; never empty.
 std::vector<CudaVariant> cuda_byte_variants(const CudaByteFacts& facts, int sm);
+// As for products: kFewRows; kMmaSync; kWgmmaTile, whose columns are the weight's.
+std::vector<CudaCandidate> cuda_byte_candidates(const CudaByteFacts& facts, int sm, const std::function<int64_t(Expr)>& sizes);
+std::optional<CudaVariant> cuda_byte_variant(const CudaByteFacts& facts, int sm, const CudaWay& way);
+std::string byte_kind_text(const CudaByteFacts& facts);  // cd::ByteKind<...>
+int64_t byte_row_warps(const CudaByteFacts& facts);      // of a block of the kernels for few rows
 
 struct CudaConvFacts {
   DType dtype = DType::f32;  // f32, f64, bf16, f16

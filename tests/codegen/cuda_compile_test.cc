@@ -228,6 +228,32 @@ TEST_F(CudaCompile, TilesOfOddRows) {
   ASSERT_TRUE(built.ok()) << built.error().to_string();
 }
 
+// Products of bytes by wgmma: of each kind the largest tile, and every ninth.
+TEST_F(CudaCompile, TilesOfBytes) {
+  using namespace templates;
+  ExprPool pool;
+  std::vector<toolchain::CudaRequest> requests;
+  for (const int64_t bits : {4, 8}) {
+    for (const int64_t group : {0, 32, 128, 512}) {
+      for (const bool zeros : {false, true}) {
+        CudaByteFacts f;
+        f.m = pool.index(512), f.n = 2048, f.k = 2048, f.bits = bits, f.group = group, f.scale = DType::f16;
+        f.a_row = pool.index(2048), f.a_col = pool.index(1), f.a_alignment = f.b_alignment = 16;
+        if (zeros) f.zero = DType::f32;
+        int seen = 0;
+        for (const CudaCandidate& c : cuda_byte_candidates(f, 90, [](Expr e) { return e->as_int(); })) {
+          const bool large = c.way.rows == (group ? 128 : 192) && c.way.columns == 128;
+          if (c.way.kind == kWgmmaTile && c.way.split == 1 && (large || seen++ % 9 == 0))
+            requests.push_back(around(*cuda_byte_variant(f, 90, c.way), "CudaBytes", 90));
+        }
+      }
+    }
+  }
+  EXPECT_GT(requests.size(), 30u);
+  const auto built = nvrtc_->compile_all(chosen(std::move(requests)), kThreads);
+  ASSERT_TRUE(built.ok()) << built.error().to_string();
+}
+
 // Grouped products: both kinds in both orders of both operands, addresses that TMA can read and others, groups of known, of short and of long sizes. The table
 // is sound: kernels are asked in order, and the last one serves all.
 TEST_F(CudaCompile, GroupedProducts) {

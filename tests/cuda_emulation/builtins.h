@@ -246,6 +246,11 @@ inline void ld_shared_v4_f32(float& x, float& y, float& z, float& w, u32 from) {
   x = v.x, y = v.y, z = v.z, w = v.w;
 }
 inline void ld_shared__cluster_v4_f32(float& x, float& y, float& z, float& w, u32 from) { ld_shared_v4_f32(x, y, z, w, from); }
+inline void ld_shared__cluster_v4_b32(int& x, int& y, int& z, int& w, u32 from) {
+  const int4 v = at<int4>(from);
+  x = v.x, y = v.y, z = v.z, w = v.w;
+}
+inline void ld_shared__cluster_b32(int& x, u32 from) { x = at<int>(from); }
 inline void ld_shared__cluster_v2_f64(double& x, double& y, u32 from) {
   const double2 v = at<double2>(from);
   x = v.x, y = v.y;

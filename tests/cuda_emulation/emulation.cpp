@@ -51,7 +51,9 @@ constexpr size_t kPage = 4096;
 constexpr size_t kMostStatic = 48 << 10, kMostDynamic = 228 << 10, kMostShared = kMostStatic + kMostDynamic;
 constexpr size_t kMostCluster = 16;
 constexpr size_t kWarp = 32;
-constexpr int kRankBits = 28;  // where a shared address has its block's rank + 1, if it is another block's
+constexpr size_t kTile = 1024, kOfTiles = 16 << 10;  // where shared memory of so many bytes begins at multiples of kTile, as swizzled tiles ask
+constexpr unsigned kMostYields = 1 << 16;            // rounds of a cluster in which nothing but waiting happens
+constexpr int kRankBits = 28;                        // where a shared address has its block's rank + 1, if it is another block's
 
 struct Fiber {
   State state = State::fresh;
@@ -128,7 +130,10 @@ void* map(size_t bytes) {
 
 size_t fiber_number(const Fiber* f) { return static_cast<size_t>(f - machine.fibers.data()); }
 uint32_t rank_of(const Fiber* f) { return static_cast<uint32_t>(fiber_number(f) / machine.launch->block[0]); }
-size_t dynamic_bytes() { return (size_t{machine.launch->shared_bytes} + 15) / 16 * 16; }
+size_t dynamic_bytes() {
+  const size_t bytes = machine.launch->shared_bytes, to = bytes >= kOfTiles ? kTile : 16;
+  return (bytes + to - 1) / to * to;
+}
 
 void leave() { emulation_switch(&machine.current->pointer, machine.scheduler); }
 
@@ -207,16 +212,19 @@ void run_cluster(unsigned number) {
     memset(machine.shared[i], 0xFF, machine.static_bytes);  // NaN
     memset(machine.shared[i] + kMostShared - dynamic_bytes(), 0xFF, dynamic_bytes());
   }
+  unsigned yields = 0;
   for (unsigned round = number;; round++) {
-    bool left = false;
+    bool left = false, polls = false;
     const size_t n = machine.fibers.size();
     for (size_t i = 0; i < n; i++) {
       Fiber& f = machine.fibers[round % 2 ? n - 1 - i : i];
       if (f.state == State::fresh || f.state == State::ready) resume(f);
       left |= f.state != State::done;
+      polls |= f.state == State::ready;
     }
     if (!left) return;
-    if (!open_barriers()) fail("a barrier that not all threads reach");
+    yields = polls ? yields + 1 : 0;
+    if ((!open_barriers() && !polls) || yields > kMostYields) fail("a barrier that not all threads reach");
   }
 }
 
@@ -284,6 +292,7 @@ void warp_barrier() {
   machine.current->state = State::at_warp_barrier;
   leave();
 }
+void yield() { leave(); }
 
 // Two slots in turn: who writes one again has passed a barrier after which all have read it.
 void shuffle(void* to, const void* from, size_t bytes, int source) {

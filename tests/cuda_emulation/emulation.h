@@ -34,6 +34,8 @@ uint32_t cluster_rank();
 // Gives the bytes of `from` of lane `source` of this warp. All lanes of the warp take part.
 void shuffle(void* to, const void* from, size_t bytes, int source);
 void warp_barrier();
+// Lets the others run: by who waits for what they write. Not for ever: a launch in which all wait fails.
+void yield();
 unsigned char* dynamic_shared();
 // The block's memory of a static __shared__ variable, which `variable` stands for.
 void* static_shared(const void* variable, size_t bytes);
@@ -44,6 +46,15 @@ void* shared_pointer(uint32_t address);
 [[noreturn]] void fail(const char* what);
 
 }  // namespace emulation
+
+// What the fake driver makes of a tensor map (CudaTensorMap): rows of `sizes[0]` elements, with TMA's 128-byte swizzle.
+struct EmulatedTensorMap {
+  static constexpr uint64_t kMagic = 0x70616d20656c6974;
+  uint64_t magic;
+  const unsigned char* base;
+  uint64_t sizes[2], pitch;  // pitch: bytes from a row to the next
+  uint32_t box[2], element_bytes;
+};
 
 // What a shared object of kernels exports: emulated_kernel(name), null when it has none of that name.
 struct EmulatedKernel {

@@ -109,14 +109,13 @@ def clusters_at_once(function, blocks, grid, threads, shared_bytes):
 
 
 class Kernel:
-    """The kernel named `k` of a source text. The source gives cluster sizes itself (__cluster_dims__)."""
+    """The kernel named `k` of a cubin. Its source gives cluster sizes itself (__cluster_dims__)."""
 
-    def __init__(self, source, threads, shared_bytes=0):
+    def __init__(self, cubin, threads, shared_bytes=0):
         import torch
         torch.cuda.init()
         torch.cuda.current_stream().synchronize()
         torch.empty(1, device="cuda")
-        cubin, self.log = compile_cubin(source, device_arch())
         self.module, self.function = ctypes.c_void_p(), ctypes.c_void_p()
         check(driver().cuModuleLoadData(ctypes.byref(self.module), cubin), "cuModuleLoadData")
         check(driver().cuModuleGetFunction(ctypes.byref(self.function), self.module, b"k"), "cuModuleGetFunction")
@@ -138,7 +137,7 @@ class Kernel:
 
 @functools.cache
 def kernel(source, threads, shared_bytes=0):
-    return Kernel(source, threads, shared_bytes)
+    return Kernel(compile_cubin(source, device_arch())[0], threads, shared_bytes)
 
 
 def _encode(dtype, pointer, sizes, pitches, box):
@@ -146,7 +145,7 @@ def _encode(dtype, pointer, sizes, pitches, box):
     buffer = ctypes.addressof(store)
     buffer += -buffer % 64
     u64, u32, n = ctypes.c_ulonglong, ctypes.c_uint, len(sizes)
-    kind = {"bf16": 9, "f16": 6, "tf32": 11}[dtype]  # CU_TENSOR_MAP_DATA_TYPE_*
+    kind = {"i8": 0, "bf16": 9, "f16": 6, "tf32": 11}[dtype]  # CU_TENSOR_MAP_DATA_TYPE_*
     check(driver().cuTensorMapEncodeTiled(ctypes.c_void_p(buffer), kind, u32(n), ctypes.c_void_p(pointer), (u64 * n)(*sizes), (u64 * (n - 1))(*pitches),
                                           (u32 * n)(*box), (u32 * n)(*[1] * n), 0, 3, 3, 0), "cuTensorMapEncodeTiled")
     ctypes.memmove(out, buffer, 128)
@@ -154,8 +153,8 @@ def _encode(dtype, pointer, sizes, pitches, box):
 
 
 def tensor_map(dtype, pointer, rows, cols, pitch_bytes, box_rows):
-    """128 bytes as cd::cuda_tensor_map (device/cuda_host.h) makes them, of boxes of 128 bytes of columns. dtype: "bf16", "f16" or "tf32"."""
-    return _encode(dtype, pointer, (cols, rows), (pitch_bytes,), (32 if dtype == "tf32" else 64, box_rows))
+    """128 bytes as cd::cuda_tensor_map (device/cuda_host.h) makes them, of boxes of 128 bytes of columns. dtype: "i8", "bf16", "f16" or "tf32"."""
+    return _encode(dtype, pointer, (cols, rows), (pitch_bytes,), ({"i8": 128, "tf32": 32}.get(dtype, 64), box_rows))
 
 
 def rows_map(dtype, pointer, sizes, strides, box_rows):

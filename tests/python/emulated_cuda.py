@@ -24,7 +24,7 @@ LINKER = "ld.lld-19"
 FLAGS = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-march=x86-64-v3", "-ffp-contract=on", "-fno-strict-aliasing", "-fno-math-errno",
          "-w", "-fsanitize=alignment,bounds,signed-integer-overflow", "-fsanitize-trap=all"]
 # Compiled once, ahead of the kernels.
-HEADERS = ["reduce.h", "sort.h", "radix_sort.h", "join_rows.h", "gemm_simt.h", "gemm_mma.h", "gemv.h", "joined_rows.h", "byte_rows.h", "byte_tiles.h", "conv_simt.h", "conv_mma.h", "conv_few.h", "conv_depthwise.h",
+HEADERS = ["reduce.h", "sort.h", "radix_sort.h", "join_rows.h", "gemm_simt.h", "gemm_mma.h", "gemv.h", "joined_rows.h", "byte_rows.h", "byte_tiles.h", "byte_wgmma.h", "conv_simt.h", "conv_mma.h", "conv_few.h", "conv_depthwise.h",
            "conv_depthwise_strip.h", "conv_groups.h", "grouped_gemm.h", "attention_simt.h", "attention_mma.h", "attention_decode.h", "sample.h"]
 ALL = os.environ.get("COIL_EMULATE_ALL", "0") != "0"
 
@@ -87,7 +87,7 @@ def rewrite(text):
     """Device code as C++ of the CPU, line for line."""
     text = re.sub(r"(?<!extern )__shared__ (?:__align__\(\d+\) )?([\w:]+(?:<[^;]*>)?) (\w+)((?:\[[^\]]*\])*);",
                   r"using \2_shared = \1\3; \2_shared& \2 = emulated_shared<\2_shared>([] {});", text)
-    text = re.sub(r"\bcd::\w*wgmma\w*<[^;]*;", 'ptx::not_emulated("wgmma is not emulated");', text)
+    text = re.sub(r"\bcd::(?!byte_)\w*wgmma\w*<[^;]*;", 'ptx::not_emulated("wgmma is not emulated");', text)
     text = re.sub(r"extern __shared__ (?:__align__\(\d+\) )?unsigned char (\w+)\[\];", r"unsigned char* const \1 = emulation::dynamic_shared();", text)
     out, at = "", 0
     while found := re.compile(r"\basm(?: volatile)?\(").search(text, at):
@@ -114,7 +114,10 @@ def make_tools(done, fake):
     for name in ("cuda", "user"):
         (done / name).mkdir(parents=True, exist_ok=True)
     for header in DEVICE.glob("*.h"):
-        (done / "cuda" / header.name).write_text(rewrite(header.read_text()))
+        text = rewrite(header.read_text())
+        if header.name == "byte_wgmma.h":  # of what needs sm_90a the one that is emulated
+            text = text.replace('#include "cuda/wgmma.h"\n', '#include "cuda/wgmma.h"\n#include "hopper.h"\n') + "\n#undef CD_HAS_WGMMA\n"
+        (done / "cuda" / header.name).write_text(text)
     for header in (DEVICE.parent / "user").glob("*.h"):
         shutil.copy(header, done / "user")
     for header in EMULATION.glob("*.h"):  # copies: a precompiled header is of no use once a file that it was made of changes

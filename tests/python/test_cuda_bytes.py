@@ -1,6 +1,7 @@
 """Products of bytes on a GPU, emulated: `--activations int8` and programs that round their rows themselves, beside a reference in float64 and the CPU's package."""
 
 import os
+import re
 
 import numpy as np
 import pytest
@@ -176,6 +177,96 @@ def test_addresses_that_nothing_divides(tmp_path):
     for done, outputs in (program.run(tmp_path / "in.npz"), program.run_shifted(tmp_path / "in.npz", 3)):
         assert done.returncode == 0, done.stderr
         np.testing.assert_array_equal(np.asarray(outputs[0]), module(x).numpy())
+
+
+class Tied(nn.Module):
+    """A table of numbers whose rows are looked up, and which is a product's weight too."""
+
+    def __init__(self, n, k, bits, group=0):
+        super().__init__()
+        torch.manual_seed(6)
+        self.head = QuantisedLinear(k, n, bits=bits, group=group, scale_dtype=torch.float16)
+
+    def rows(self, ids):
+        wide = self.head.numbers[ids].float().unflatten(1, (-1, self.head.group))
+        return (wide * self.head.scale[ids][..., None]).flatten(1)
+
+    def forward(self, ids):
+        x = self.rows(ids)
+        return x, self.head(x * 2 + 1)
+
+    def rounded(self, ids):
+        x = self.rows(ids)
+        return x, self.head.rounded(x * 2 + 1)
+
+
+@pytest.mark.parametrize("k,bits,group", [(256, 4, 0), (256, 4, 32), (250, 4, 0), (250, 8, 0), (256, 8, 64)])
+def test_tied_tables_are_stored_once(k, bits, group, tmp_path):
+    module, n = Tied(4001, k, bits, group), 4001
+    ids = torch.tensor([5, 0, 4000, 17, 2222])
+    with torch.no_grad():
+        program = torch.export.export(module.eval(), (ids,), dynamic_shapes=({0: torch.export.Dim("rows", min=0, max=40)},))
+    torch.export.save(program, tmp_path / "m.pt2")
+    program = emulated_cuda.Emulated(tmp_path / "m.pt2", tmp_path, options=("--activations", "int8"))
+    assert program.compiled.returncode == 0, program.compiled.stderr
+    scales = n * (6 * k // group if group else 4)  # of 4 bytes for the lookup, and 2 for the product
+    assert program.package.stat().st_size < n * -(-k // 32) * 32 * bits / 8 + scales + 200_000
+    for rows in (ids, ids[:1], torch.arange(20) * 200 + 1):
+        np.savez(tmp_path / "in.npz", in_0=rows.numpy())
+        done, outputs = program.run(tmp_path / "in.npz")
+        assert done.returncode == 0, done.stderr
+        found, wanted = widened(outputs), module.rounded(rows)
+        assert torch.equal(found[0].float(), wanted[0])
+        assert_near(found[1:], wanted[1:], 2e-3)
+
+
+class Layer(nn.Module):
+    """What a decoder's layer has: q, k and v with something between them, and gate and up, of which one's epilogue reads the other's result."""
+
+    def __init__(self, k, bits, group, zeros=False):
+        super().__init__()
+        torch.manual_seed(4)
+        kind = dict(bits=bits, group=group, zeros=zeros, scale_dtype=torch.float16)
+        self.attended = nn.ModuleList([QuantisedLinear(k, n, bias=n == 24, **kind) for n in (40, 24, 7)])
+        self.gate, self.up, self.down = QuantisedLinear(k, 100, **kind), QuantisedLinear(k, 100, **kind), QuantisedLinear(100, 9, bits=bits)
+
+    def forward(self, x):
+        hidden = nn.functional.silu(self.gate(x)) * self.up(x)
+        return *[part(x) * (i + 1) + x[:, :1] for i, part in enumerate(self.attended)], hidden, self.down(hidden)
+
+    def rounded(self, x):
+        hidden = nn.functional.silu(self.gate.rounded(x)) * self.up.rounded(x)
+        return *[part.rounded(x) * (i + 1) + x[:, :1] for i, part in enumerate(self.attended)], hidden, self.down.rounded(hidden.float())
+
+
+@pytest.mark.parametrize("rows", [None, 1], ids=["any_rows", "one_row"])
+@pytest.mark.parametrize("bits,group,zeros", [(8, 0, False), (8, 32, True), (4, 32, False), (4, 0, True), (4, 48, False)])
+def test_products_of_one_row_share_a_launch(bits, group, zeros, rows, tmp_path):
+    module = Layer(96, bits, group, zeros)
+    if rows is None:
+        model = export(module, torch.randn(5, 96), tmp_path / "m.pt2")
+    else:
+        model = tmp_path / "m.pt2"
+        torch.export.save(torch.export.export(module.eval(), (torch.randn(rows, 96),)), model)
+    program = emulated_cuda.Emulated(model, tmp_path, options=("--activations", "int8"))
+    assert program.compiled.returncode == 0, program.compiled.stderr
+    # All five products of x, with a pair among them; down has the same kernel for itself.
+    assert sum("_and_4_rows" in name for name in program.names) == 1 and sum(name.split("_")[-2] == "rows" for name in program.names) == 2, program.names
+    source, _ = emulated_cuda.kernels_of(program.package)
+    assert len(re.findall(r"cd::byte_rows_of<[^;]*, 2, true>\(t", source)) == 1
+    for count in (1, 2, 30) if rows is None else (1,):
+        x = torch.randn(count, 96)
+        found, wanted = run(program, x), module.rounded(x)
+        assert_near(found[:4], wanted[:4], 3e-6)
+        assert_near(found[4:], wanted[4:], 1e-2)
+
+
+def test_hidden_products_of_a_row_run_alone(tmp_path):
+    """--without joins: each by itself."""
+    model = export(Layer(96, 8, 0), torch.randn(5, 96), tmp_path / "m.pt2")
+    program = emulated_cuda.Emulated(model, tmp_path, options=("--activations", "int8", "--without", "joins"))
+    assert program.compiled.returncode == 0, program.compiled.stderr
+    assert not any("_and_" in name for name in program.names), program.names
 
 
 @pytest.mark.parametrize("sm", [80, 90, 100, 120])

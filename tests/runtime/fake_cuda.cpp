@@ -539,3 +539,4 @@ API cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
 }
 
 #include "fake_cuda_graph.h"
+#include "fake_cuda_maps.h"

@@ -62,9 +62,10 @@ struct CudaLaunch {
 
 // Products of the same rows as one launch (joined_products.h), for each architecture; else their kernels run one after the other.
 struct CudaTogether {
-  size_t kernels = 0;                     // of the plan, from this one on
-  std::vector<CudaLaunch> launches;       // `setup` defines and fills `t`, which the condition is about
-  bool few_rows = false, always = false;  // see JoinedProducts; always: the kernels have no launches of their own
+  size_t kernels = 0;                // of the plan, from this one on
+  std::vector<CudaLaunch> launches;  // `setup` defines and fills `t`, which the condition is about
+  int64_t rows = 0;                  // see JoinedProducts
+  bool always = false;               // the kernels have no launches of their own
 };
 
 // A kernel of the plan: its launches are alternatives, the first whose condition holds (and whose function the device has) runs.

@@ -37,7 +37,7 @@ class Writer {
     JoinedProducts out;
     out.params = params_text();
     out.condition = condition_;
-    out.few_rows = wherever_ && shape_.rows >= kJoinedRows;
+    out.rows = wherever_ ? std::min(shape_.rows, kJoinedRows) : 0;
     out.always = wherever_ && lower_bound(facts_.m).value_or(0) >= 1 && upper_bound(facts_.m).value_or(kJoinedRows + 1) <= shape_.rows;
     std::string members, finish;
     if (rows) add_part(*rows, "rows", rows_kernel_, out, members);
@@ -176,9 +176,12 @@ class Writer {
 }  // namespace
 
 bool joins_itself(const KernelPlan& plan, const Kernel& kernel) {
-  return is_few_rows_product(plan, kernel) && plan.buffer(std::get<TemplateKernel>(kernel.def).operands[1].buffer).placement.kind == Placement::Kind::constant;
+  return (is_few_rows_product(plan, kernel) || is_few_rows_of_bytes(plan, kernel)) &&
+         plan.buffer(std::get<TemplateKernel>(kernel.def).operands[1].buffer).placement.kind == Placement::Kind::constant;
 }
 
-std::optional<JoinedProducts> joined_products(const KernelPlan& plan, size_t first, size_t count, int sm) { return Writer(plan, first, count, sm).run(); }
+std::optional<JoinedProducts> joined_products(const KernelPlan& plan, size_t first, size_t count, int sm) {
+  return is_few_rows_of_bytes(plan, plan.kernels[first]) ? joined_bytes(plan, first, count) : Writer(plan, first, count, sm).run();
+}
 
 }  // namespace coil::cuda

@@ -15,15 +15,18 @@ struct JoinedProducts {
   std::vector<CudaArgs> args;  // members of the kernel's arguments
   std::string params;          // see CudaTogether
   std::string condition;
-  bool few_rows = false;  // serves all calls of 1 to kJoinedRows rows
-  bool always = false;    // all calls of the program are such
+  int64_t rows = 0;     // serves all calls of 1 to so many rows, 0: not for certain
+  bool always = false;  // all calls of the program are such
 };
 
 // Whether a kernel is such a product by itself (schedule/join_products.h), of constants: its weights' first bytes are asked for before the kernel in front is
-// done.
+// done. Of bytes: of a single row.
 bool joins_itself(const KernelPlan& plan, const Kernel& kernel);
 
 // `first`: the number of the first of these kernels in the plan. Null: they have no kernel in common.
 std::optional<JoinedProducts> joined_products(const KernelPlan& plan, size_t first, size_t count, int sm);
+
+// What serves products of bytes (joined_bytes.cc).
+std::optional<JoinedProducts> joined_bytes(const KernelPlan& plan, size_t first, size_t count);
 
 }  // namespace coil::cuda

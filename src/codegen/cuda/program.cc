@@ -50,7 +50,7 @@ KernelText commit_text(const KernelPlan& plan, std::span<const CopyKernel* const
 namespace {
 
 constexpr int64_t kMostArgsBytes = 4000;  // kernels take 4 KiB of parameters on every architecture
-constexpr int64_t kJoinedParams = 512;    // CudaJoined (device/cuda/params.h)
+constexpr int64_t kJoinedParams = 768;    // CudaJoined, CudaJoinedBytes (device/cuda/params.h)
 
 class ProgramWriter {
  public:
@@ -64,7 +64,7 @@ class ProgramWriter {
       call.checks_index = checks_index(k);
       if (settings_.joins && !k.joins) {
         call.together = together(k);
-        few_rows_joined_ = call.together && call.together->few_rows;
+        rows_joined_ = call.together ? call.together->rows : 0;
         if (call.together && call.together->always) {
           joined_until_ = program_.calls.size() + call.together->kernels;
           program_.calls.push_back(std::move(call));
@@ -117,7 +117,7 @@ class ProgramWriter {
   // A launch for the kernel and those that join it, if there are any, where there are few rows.
   std::optional<CudaTogether> together(const Kernel& first) {
     const size_t begin = static_cast<size_t>(&first - plan_.kernels.data());
-    CudaTogether all{1, {}, true, true};
+    CudaTogether all{1, {}, kJoinedRows, true};
     while (begin + all.kernels < plan_.kernels.size() && plan_.kernels[begin + all.kernels].joins) ++all.kernels;
     if (all.kernels < 2 && !joins_itself(plan_, first)) return std::nullopt;
     for (size_t k = begin; k < begin + all.kernels; ++k) {
@@ -136,7 +136,7 @@ class ProgramWriter {
       l.args = std::move(joined->args);
       l.condition = std::move(joined->condition);
       l.setup = std::move(joined->params);
-      all.few_rows = all.few_rows && joined->few_rows;
+      all.rows = std::min(all.rows, joined->rows);
       all.always = all.always && joined->always;
       all.launches.push_back(std::move(l));
     }
@@ -305,8 +305,8 @@ class ProgramWriter {
   // something is left to them.
   std::vector<templates::CudaVariant> variants(const Kernel& k, const TemplateKernel& t, int sm) const {
     std::vector<templates::CudaVariant> own = template_variants(plan_, t, sm, settings_.libraries);
-    if (few_rows_joined_ && own.size() > 1)
-      std::erase_if(own, [](const templates::CudaVariant& v) { return v.condition == fmt::format("t.m <= {}", kJoinedRows); });
+    if (rows_joined_ > 0 && own.size() > 1)
+      std::erase_if(own, [&](const templates::CudaVariant& v) { return v.condition == fmt::format("t.m <= {}", rows_joined_); });
     if (sm != settings_.tuned_sm) return own;
     std::vector<templates::CudaVariant> out;
     const auto add = [&](templates::CudaVariant v, const std::string& condition) {
@@ -394,8 +394,8 @@ class ProgramWriter {
   std::map<std::string, int> known_;
   FunctionNames names_;
   std::map<std::pair<const UserKernel*, const UserImage*>, int> known_images_;
-  size_t joined_until_ = 0;       // kernels before this one are in a launch that is written
-  bool few_rows_joined_ = false;  // the launch that the kernel shares serves all calls of so few rows
+  size_t joined_until_ = 0;  // kernels before this one are in a launch that is written
+  int64_t rows_joined_ = 0;  // the launch that the kernel shares serves all calls of 1 to so many rows
 };
 
 }  // namespace

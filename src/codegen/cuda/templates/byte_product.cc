@@ -1,6 +1,8 @@
 // Products of bytes: of rows in int8 with a constant weight of 8-bit or 4-bit numbers.
 #include <fmt/format.h>
 
+#include "codegen/index_text.h"
+
 #include "codegen/cuda/templates/gemm.h"
 #include "schedule/schedule.h"
 #include "templates/packing.h"
@@ -54,19 +56,30 @@ templates::CudaByteFacts byte_facts(const TemplateUse& use, const Gemm& g) {
   f.group = g.quantised && g.quantised->group < f.k ? g.quantised->group : 0;
   f.scale = type(tables.scale), f.zero = type(tables.zero);
   f.integers = !g.quantised;
+  const int m0 = static_cast<int>(g.batch.size()), k0 = m0 + static_cast<int>(g.m.size() + g.n.size());
+  const auto row = merged_stride(use.kernel.operands[0].offset, m0, g.m), col = merged_stride(use.kernel.operands[0].offset, k0, g.k);
+  CHECK(row && col, "rows of bytes that do not merge");
+  f.a_row = *row, f.a_col = *col;
+  f.a_alignment = alignment_of(use.plan, use.kernel.operands[0]), f.b_alignment = alignment_of(use.plan, use.kernel.operands[1]);
   return f;
+}
+
+std::string byte_problem(const templates::CudaByteFacts& f) {
+  const auto table = [](std::optional<DType> type) { return type ? name(*type) : "none"; };
+  return fmt::format("gemm of {}-bit numbers{} [{}, {}, {}], scales {}, zero points {}, a strides [{}] at {}, b at {}", f.bits,
+                     f.integers    ? ", sums as they are"
+                     : f.group > 0 ? fmt::format(" in groups of {}", f.group)
+                                   : "",
+                     size_text(f.m), f.n, f.k, table(f.scale), table(f.zero), size_texts({f.a_row, f.a_col}), f.a_alignment, f.b_alignment);
 }
 
 void byte_params(Params& p, const TemplateUse& use, const Gemm& g) {
   const templates::CudaByteFacts f = byte_facts(use, g);
   const Tables tables = tables_of(use, g);
-  const int m0 = static_cast<int>(g.batch.size()), k0 = m0 + static_cast<int>(g.m.size() + g.n.size());
-  const auto row = merged_stride(use.kernel.operands[0].offset, m0, g.m), col = merged_stride(use.kernel.operands[0].offset, k0, g.k);
-  CHECK(row && col, "rows of bytes that do not merge");
   p.set("m", f.m), p.set("n", fmt::to_string(f.n)), p.set("k", fmt::to_string(f.k));
   p.operand("a", use.kernel.operands[0]);
   // The stride of a single row moves nothing: such that it does not spoil the alignment.
-  p.set("a_row", f.m == use.pool().index(1) ? use.pool().index(0) : *row), p.set("a_col", *col);
+  p.set("a_row", f.m == use.pool().index(1) ? use.pool().index(0) : f.a_row), p.set("a_col", f.a_col);
   p.operand("b", use.kernel.operands[1]);
   p.set("b_line", fmt::to_string(templates::line_bytes(f.k, f.bits)));
   for (const auto& [name, table] : {std::pair("scale", &tables.scale), std::pair("zero", &tables.zero)}) {

@@ -78,8 +78,9 @@ void product_params(Params& p, const TemplateUse& use, const CudaGemmFacts& f) {
   p.set("split", std::string("1"));
 }
 
-// Of bytes there is nothing to choose.
-std::string problem(const TemplateUse& use, const Gemm& def) { return is_of_bytes(use) ? "" : product_problem(gemm_facts(use.plan, use.kernel, def)); }
+std::string problem(const TemplateUse& use, const Gemm& def) {
+  return is_of_bytes(use) ? byte_problem(byte_facts(use, def)) : product_problem(gemm_facts(use.plan, use.kernel, def));
+}
 
 Expr key(const TemplateUse& use, const Gemm& def) { return product(use.pool(), def.batch) * product(use.pool(), def.m); }
 
@@ -89,12 +90,12 @@ std::vector<CudaVariant> variants(const TemplateUse& use, const Gemm& def, int s
 }
 
 std::optional<CudaVariant> variant(const TemplateUse& use, const Gemm& def, int sm, const CudaWay& way) {
-  if (is_of_bytes(use)) return std::nullopt;
+  if (is_of_bytes(use)) return templates::cuda_byte_variant(byte_facts(use, def), sm, way);
   return product_variant(gemm_facts(use.plan, use.kernel, def), sm, way);
 }
 
 std::vector<CudaCandidate> ranked(const TemplateUse& use, const Gemm& def, int sm, const SizeOf& sizes) {
-  if (is_of_bytes(use)) return {};
+  if (is_of_bytes(use)) return templates::cuda_byte_candidates(byte_facts(use, def), sm, sizes);
   return templates::cuda_gemm_candidates(gemm_facts(use.plan, use.kernel, def), sm, sizes);
 }
 

@@ -35,7 +35,7 @@ std::string size_texts(const std::vector<Expr>& sizes) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-void Params::set(const std::string& field, const std::string& value) { text += fmt::format("    t.{} = {};\n", field, value); }
+void Params::set(const std::string& field, const std::string& value) { text += fmt::format("    {}.{} = {};\n", place_, field, value); }
 
 void Params::set(const std::string& field, Expr value) { set(field, host_index(value)); }
 

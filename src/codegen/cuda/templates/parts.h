@@ -41,10 +41,10 @@ int64_t alignment_of(const KernelPlan& plan, const PlanOperand& operand);
 // "s0, 4, s0*64": sizes in the text of a problem.
 std::string size_texts(const std::vector<Expr>& sizes);
 
-// Host statements that fill in the struct `t`.
+// Host statements that fill in the struct `t`, or a part of one.
 class Params {
  public:
-  Params(const TemplateUse& use, const AddressOf& address) : use_(use), address_(address) {}
+  Params(const TemplateUse& use, const AddressOf& address, std::string place = "t") : use_(use), address_(address), place_(std::move(place)) {}
 
   void set(const std::string& field, const std::string& value);
   void set(const std::string& field, Expr value);
@@ -57,6 +57,7 @@ class Params {
  private:
   TemplateUse use_;
   const AddressOf& address_;
+  std::string place_;
 };
 
 // --- of products, which 1x1 convolutions are too

@@ -1,0 +1,129 @@
+"""Every tile of the products of bytes by wgmma (device/cuda/byte_wgmma.h), emulated and by itself, beside numbers in float64: the same instances as
+tests/gpu/test_bytes.py has on a GPU."""
+
+import ctypes
+import re
+import sys
+
+import numpy as np
+import pytest
+
+import emulated_cuda
+import harness
+
+sys.path.insert(0, str(harness.REPO / "tests/gpu"))
+from test_bytes import Args, Bytes, Kind, Tile, up  # noqa: E402
+
+MAGIC = 0x70616D20656C6974
+NUMPY = {"f32": np.float32, "f16": np.float16}
+
+
+class Launch(ctypes.Structure):
+    """emulation::Launch (tests/cuda_emulation/emulation.h)."""
+    _fields_ = [("name", ctypes.c_char_p), ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3), ("shared_bytes", ctypes.c_uint32), ("cluster", ctypes.c_uint32),
+                ("params", ctypes.POINTER(ctypes.c_void_p)), ("thread", ctypes.c_void_p), ("early", ctypes.c_bool)]
+
+
+class Kernel(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("num_params", ctypes.c_int32), ("param_bytes", ctypes.c_void_p), ("run", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(Launch)))]
+
+
+class Map(ctypes.Structure):
+    """EmulatedTensorMap."""
+    _fields_ = [("magic", ctypes.c_uint64), ("base", ctypes.c_uint64), ("sizes", ctypes.c_uint64 * 2), ("pitch", ctypes.c_uint64), ("box", ctypes.c_uint32 * 2), ("bytes", ctypes.c_uint32)]
+
+
+def aligned(shape, dtype):
+    """Zeros at an address that TMA takes."""
+    bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.zeros(bytes + 64, np.uint8)
+    begin = -memory.ctypes.data % 64
+    return memory[begin : begin + bytes].view(dtype).reshape(shape)
+
+
+class Problem:
+    def __init__(self, kind, m, n, k):
+        random = np.random.default_rng(m + n + k)
+        self.kind, self.m, self.n, self.k = kind, m, n, k
+        self.rows = aligned((m, up(k, 16) * 16), np.int8)
+        self.rows[:, :k] = random.integers(-128, 128, (m, k))
+        self.weight = random.integers(*((-8, 8) if kind.bits == 4 else (-128, 128)), (n, k))
+        groups = k // kind.group if kind.group else 1
+        self.scale = (random.random((n, groups)) + 0.5).astype(NUMPY[kind.scale])
+        self.zero = random.standard_normal((n, groups)).astype(NUMPY[kind.zero]) if kind.zero else None
+        wide = np.zeros((n, up(k, 32) * 32), np.int8)
+        wide[:, :k] = self.weight
+        if kind.bits == 4:
+            halves = wide.reshape(n, -1, 2, 16)
+            wide = (halves[:, :, 0] & 15 | halves[:, :, 1] << 4).reshape(n, -1)
+        self.lines = aligned(wide.shape, np.int8)
+        self.lines[:] = wide
+
+    def wanted(self):
+        weight = self.weight.reshape(self.n, self.scale.shape[1], -1).astype(np.float64)
+        if self.zero is not None:
+            weight = weight - self.zero.astype(np.float64)[..., None]
+        return self.rows[:, : self.k].astype(np.float64) @ (weight * self.scale.astype(np.float64)[..., None]).reshape(self.n, -1).T
+
+    def params(self, tile):
+        t = Bytes(m=self.m, n=self.n, k=self.k, a=self.rows.ctypes.data, a_row=self.rows.shape[1], a_col=1, b=self.lines.ctypes.data, b_line=self.lines.shape[1],
+                  scale=self.scale.ctypes.data, scale_group=1, scale_col=self.scale.shape[1])
+        if self.zero is not None:
+            t.zero, t.zero_group, t.zero_col = self.zero.ctypes.data, 1, self.zero.shape[1]
+        for name, (x, lines, length, box) in {"map_a": (self.rows, self.m, self.k, tile.rows), "map_b": (self.lines, self.n, self.lines.shape[1], tile.columns)}.items():
+            made = Map(MAGIC, x.ctypes.data, (length, lines), x.shape[1], (128, box), 1)
+            ctypes.memmove(ctypes.addressof(getattr(t, name)), ctypes.addressof(made), ctypes.sizeof(made))
+        return t
+
+
+def build(tiles, library):
+    """The kernels of all tiles, k0, k1, ..."""
+    text = '#include "cuda/byte_wgmma.h"\n'
+    for i, tile in enumerate(tiles):
+        source = re.sub(r"#include .*\n|extern \"C\" | __cluster_dims__\([^)]*\)", "", tile.source())
+        text += f"namespace t{i} {{\n{source.replace(') k(', f') k{i}(')}}}\nusing t{i}::k{i};\n"
+    emulated_cuda.build_kernels(emulated_cuda.rewrite(text), [f"k{i}" for i in range(len(tiles))], library, "-O1")
+    loaded = ctypes.CDLL(str(library))
+    loaded.emulated_kernel.restype = ctypes.POINTER(Kernel)
+    return [loaded.emulated_kernel(f"k{i}".encode()).contents for i in range(len(tiles))]
+
+
+def run(kernel, tile, problem):
+    out = np.full((problem.m, problem.n), np.nan, np.float32)
+    params = aligned(512, np.uint8)  # which the host's struct, of ctypes, is no multiple of 64 for
+    t, args = problem.params(tile), Args(out.ctypes.data, None, problem.n)
+    ctypes.memmove(params.ctypes.data, ctypes.addressof(t), ctypes.sizeof(t))
+    pointers = (ctypes.c_void_p * 2)(params.ctypes.data, ctypes.addressof(args))
+    launch = Launch(b"tile", (tile.grid(problem.m, problem.n), 1, 1), (tile.columns * 2, 1, 1), tile.shared, tile.split, pointers, None, True)
+    assert kernel.run(ctypes.byref(launch)) == 0
+    return out
+
+
+# k, and tiles: of all of both sizes, stages that are used again, and parts of k, of which one has nothing to do.
+KINDS = {
+    "8 bits": (Kind(8), [192, 1541], [(128, 16, 1), (64, 32, 2), (128, 64, 4), (64, 192, 8), (128, 256, 1)]),
+    "8 bits, zero points": (Kind(8, zero="f32"), [1100], [(64, 16, 4), (128, 128, 2), (128, 256, 1)]),
+    "8 bits by 32": (Kind(8, 32, "f16"), [1120], [(64, 16, 1), (128, 128, 4)]),
+    "8 bits by 128, zero points": (Kind(8, 128, "f16", "f32"), [1152], [(128, 32, 2), (64, 128, 1)]),
+    "8 bits by 512, zero points": (Kind(8, 512, zero="f32"), [1536], [(128, 64, 2), (64, 16, 1)]),
+    "4 bits": (Kind(4), [2100], [(64, 16, 2), (128, 128, 1), (128, 192, 8)]),
+    "4 bits, zero points": (Kind(4, zero="f16"), [1300], [(64, 64, 2)]),
+    "4 bits by 32, zero points": (Kind(4, 32, "f16", "f16"), [1376], [(128, 16, 1), (64, 128, 4)]),
+    "4 bits by 64": (Kind(4, 64), [1344], [(128, 64, 1)]),
+    "4 bits by 256": (Kind(4, 256, "f16"), [1280], [(64, 32, 2)]),
+    "4 bits by 512": (Kind(4, 512, "f16"), [1536], [(128, 32, 2)]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tiles(kind, tmp_path):
+    """Rows and columns that fill no tile."""
+    what, depths, tiles = KINDS[kind]
+    tiles = [Tile(what, *tile) for tile in tiles]
+    for tile, kernel in zip(tiles, build(tiles, tmp_path / "tiles.so"), strict=True):
+        for k in depths:
+            for m, n in ((tile.rows + 3, tile.columns + 11), (5, 24)):
+                problem = Problem(what, m, n, k)
+                found, wanted = run(kernel, tile, problem).astype(np.float64), problem.wanted()
+                error = np.abs(found - wanted).max(1) / np.abs(wanted).max(1)
+                assert error.max() <= 3e-6, (str(tile), m, n, k, error)
