@@ -179,7 +179,7 @@ CD_FN void attention_mma(const CudaAttention& t) {
       float sum = total[i][h];
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
-      const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+      const float inverse = attention_inverse(t, sum);
       const u32 to = s_q + ((warp * 16 * MT + i * 16 + h * 8 + lane / 4) * PITCH + lane % 4 * 2) * 2;
 #pragma unroll
       for (int j = 0; j < D / 8; j++) shared_store_4(to + j * 16, pack2<T>(o[i][j][2 * h] * inverse, o[i][j][2 * h + 1] * inverse));

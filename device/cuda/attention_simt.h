@@ -145,7 +145,7 @@ CD_FN void attention_simt(const CudaAttention& t) {
     float sum = total[i];
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 4);
-    const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+    const float inverse = attention_inverse(t, sum);
     const int at_row = q0 + row + 8 * i;
     if (at_row >= q_len) continue;
     float* out = (float*)t.o + batch * t.o_batch + head * t.o_head + at_row * t.o_row;

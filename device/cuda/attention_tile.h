@@ -23,16 +23,27 @@ CD_FN float attention_addend(const M* at) {
   else if constexpr (kSame<M, bool>) return *(const u8*)at != 0 ? 1.0f : 0.0f;
   else return (float)load1(at);
 }
+// In base 2, and finite where it was: what is as low as numbers go hides no key from a query that sees no higher one.
+CD_FN float attention_in_base_2(float addend) {
+  const float more = addend * kLog2e, lowest = -0x1.fffffep127f;
+  return more < lowest && addend >= lowest ? lowest : more;
+}
 template <class M>
 CD_FN float attention_masked_by(float score, float addend) {
   if constexpr (kSame<M, NoMask>) return score;
   else if constexpr (kSame<M, bool>) return addend != 0 ? score : -inf32();
-  else return fmaf(addend, kLog2e, score);
+  else return score + attention_in_base_2(addend);
 }
 template <class M>
 CD_FN float attention_masked(float score, const M* at) {
   if constexpr (kSame<M, NoMask>) return score;
   else return attention_masked_by<M>(score, attention_addend(at));
+}
+
+// What sums of exponentials divide; nothing was seen where they are 0. Without any keys a product of nothing is 0 whatever it is asked for.
+CD_FN float attention_inverse(const CudaAttention& t, float sum) {
+  if (sum != 0.0f) return 1.0f / sum;
+  return t.nan_rows && t.kv_len > 0 ? nan32() : 0.0f;
 }
 
 // scale in units of log 2, never 0, so that times it minus infinity stays what it is.

@@ -178,7 +178,7 @@ CD_FN void attention_store(const CudaAttention& t, float (&o)[D / 2], const floa
     float sum = total[h];
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);
-    const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+    const float inverse = attention_inverse(t, sum);
     const int row = warp * 16 + lane / 4 + 8 * h;
 #pragma unroll
     for (int j = 0; j < D / 8; j++) {

@@ -74,7 +74,7 @@ class Decoder(nn.Module):
     def step(self, ids, positions):
         x = self.embedding(ids)
         cos, sin = self.cos[positions], self.sin[positions]
-        mask = torch.arange(self.cos.shape[0]) <= positions[:, None]
+        mask = torch.arange(self.cos.shape[0], device=positions.device) <= positions[:, None]
         for layer in self.layers:
             x = layer(x, cos, sin, positions, mask)
         return self.norm(x[:, -1]) @ self.embedding.weight.t()

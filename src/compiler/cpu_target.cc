@@ -17,7 +17,6 @@ class CpuTarget final : public Target {
             .library = true,
             .quantised_products = true,
             .int8_activations = options.int8_activations,
-            .nan_rows = true,
             .split_columns = true,
             .int4_block = options.int4_block};
   }

@@ -32,7 +32,6 @@ class CudaTarget final : public Target {
             .quantised_products = true,
             .signed_rows_only = true,
             .int8_activations = options.int8_activations,
-            .nan_rows = false,
             .split_columns = false,
             .int4_block = options.int4_block};
   }

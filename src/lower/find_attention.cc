@@ -15,8 +15,7 @@ constexpr int64_t kMaxTemplateDim = 256;  // device/kernels.h, CoilAttention
 
 class Finder {
  public:
-  Finder(LoopProgram& program, bool nan_rows)
-      : program_(program), pool_(*program.pool), masks_(program, [this](BufferId id) { return stored(id); }), nan_rows_(nan_rows) {
+  explicit Finder(LoopProgram& program) : program_(program), pool_(*program.pool), masks_(program, [this](BufferId id) { return stored(id); }) {
     for (size_t l = 0; l < program.loops.size(); ++l) {
       for (BufferId id : program.loops[l].outputs) definition_[id] = l;
       for (BufferId id : reads(program, program.loops[l])) readers_[id].insert(l);
@@ -307,11 +306,9 @@ class Finder {
     if (!source || (empty && !is_empty_row(empty, source, body))) return std::nullopt;
     std::optional<Scores> scores = scores_of(source);
     if (!scores || !is_four_dimensional(scores->product) || !fits(*scores->product, *values, program_.loops[l].outputs[0])) return std::nullopt;
-    // A plain softmax gives NaN for rows without anything, which only a mask can bring about; not every target's template does.
-    const bool nan_rows = !empty && scores->mask;
-    if ((nan_rows && !nan_rows_) || !is_private(l)) return std::nullopt;
+    if (!is_private(l)) return std::nullopt;
     Attention found = assembled(*scores, *values, program_.loops[l].outputs[0]);
-    found.masked_rows_zero = !nan_rows;
+    found.masked_rows_zero = empty || !scores->mask;  // a plain softmax gives NaN for rows without anything, which only a mask can bring about
     return found;
   }
 
@@ -351,14 +348,13 @@ class Finder {
   std::set<size_t> absorbed_;       // such loops
   std::vector<Expr> point_sizes_;   // of the scores under consideration
   AttentionMasks masks_;
-  bool nan_rows_;
   std::vector<Loop> new_loops_;
 };
 
 }  // namespace
 
-LoopProgram find_attention(LoopProgram program, bool nan_rows) {
-  Finder(program, nan_rows).run();
+LoopProgram find_attention(LoopProgram program) {
+  Finder(program).run();
   return program;
 }
 

@@ -5,10 +5,9 @@
 
 namespace coil {
 
-// product -> [scale] -> [+ masks] -> softmax -> [rows without anything to attend to become 0] -> product, in four dimensions and
-// used nowhere else, becomes the attention template: the score matrix is never stored. nan_rows: also a softmax with a mask whose rows without anything
-// are NaN. Leaves dead loops behind.
-LoopProgram find_attention(LoopProgram program, bool nan_rows = false);
+// product -> [scale] -> [+ masks, or scores replaced by -inf] -> softmax, in any precision -> [rows without anything to attend to become 0] -> product, in
+// four dimensions and used nowhere else, becomes the attention template: the score matrix is never stored. Leaves dead loops behind.
+LoopProgram find_attention(LoopProgram program);
 
 // Whether the condition says: column (variable 3) <= row (variable 2).
 bool is_causal(Expr condition);

@@ -24,7 +24,6 @@ struct LowerOptions {
   bool quantised_products = false;  // products of quantised matrices as such (find_quantised.h); the target's templates know them
   bool signed_rows_only = false;    // ... but only of rows in int8 with matrices, neither convolutions nor floats beside a quantised weight
   bool int8_activations = false;    // ... and floats beside quantised weights are quantised too
-  bool nan_rows = false;            // the target's attention gives NaN for rows that see nothing where asked to, as a plain softmax does
   bool split_columns = false;       // demanded_ranges.h: a product whose readers want different rows of different columns becomes two
   Int4Block int4_block;             // of packed weights
 };

@@ -13,7 +13,7 @@ namespace {
 bool has_quantised_products(const LowerOptions& target) { return target.quantised_products; }
 
 constexpr LoopPass kPasses[] = {
-    {"find_attention", nullptr, [](LoopProgram p, const LowerOptions& t) -> Result<LoopProgram> { return find_attention(std::move(p), t.nan_rows); }, true},
+    {"find_attention", nullptr, [](LoopProgram p, const LowerOptions&) -> Result<LoopProgram> { return find_attention(std::move(p)); }, true},
     // Weights that were packed in another way become what the next pass knows.
     {"fold_bytes", has_quantised_products, [](LoopProgram p, const LowerOptions&) { return fold_constants(std::move(p), Fold::bytes); }, false},
     {"find_quantised", has_quantised_products,

@@ -128,7 +128,7 @@ TEST_P(ForeignText, DoesNotChangeTheObjects) {
     if (!g.cuda_host.empty()) requests.push_back(host_request(this_machine(), g.cuda_host));
     for (const std::string& kernel : g.kernels) {
       std::string headers = "#include \"kernel_args.h\"\n";
-      for (const char* h : {"simd.h", "math_all.h", "sort.h", "user/kernel.h"}) headers += fmt::format("#include \"{}\"\n", h);
+      for (const char* h : {"simd.h", "math_all.h", "sort.h", "user/index.h", "user/kernel.h"}) headers += fmt::format("#include \"{}\"\n", h);
       requests.push_back({.name = "kernel.cc", .source = headers + kernel, .opt_level = 1});
     }
     return toolchain::compile_all(requests, 2);

@@ -151,7 +151,7 @@ inline bool fits_cuda(const LoopProgram& program) {
 // As the targets of src/compiler do it, but without them: a fuzzer is linked without the compiler (LLVM).
 inline Result<KernelPlan> plan_of(const Graph& graph, bool cuda) {
   const LowerOptions lowering = {
-      .regions = !cuda, .library = !cuda, .quantised_products = true, .signed_rows_only = cuda, .nan_rows = !cuda, .split_columns = !cuda, .int4_block = {}};
+      .regions = !cuda, .library = !cuda, .quantised_products = true, .signed_rows_only = cuda, .split_columns = !cuda, .int4_block = {}};
   TRY(LoopProgram lowered, lower(graph, lowering));
   TRY(const LoopProgram loops, run_loop_passes(std::move(lowered), {lowering, {}, {}}));
   if (cuda && !fits_cuda(loops)) return Error{ErrorCode::unsupported_feature, "not for CUDA", "", ""};

@@ -33,7 +33,7 @@ struct Way {
 
 // As the targets of src/compiler lower and schedule.
 std::vector<Way> ways() {
-  const LowerOptions cpu = {.library = true, .quantised_products = true, .nan_rows = true, .split_columns = true, .int4_block = {}};
+  const LowerOptions cpu = {.library = true, .quantised_products = true, .split_columns = true, .int4_block = {}};
   const LowerOptions cuda = {.regions = false, .library = false, .atomics = true, .any_order = true, .int4_block = {}};
   TargetTraits small_caches = cpu::traits();
   small_caches.kept_bytes = 1;

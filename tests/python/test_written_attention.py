@@ -1,10 +1,12 @@
 """Attention that programs write by hand becomes the template, whatever precision its softmax has and however its mask is written."""
 
 import attention_forms
+import emulated_cuda
 import pytest
 import torch
 
 import coil
+from test_cuda_sorts import check
 
 BOUNDS = {torch.float32: 3e-6, torch.bfloat16: 3e-2, torch.float16: 4e-3}
 
@@ -93,3 +95,21 @@ def test_packages_of_dynamic_rows(rows, tmp_path):
     arguments[3].diagonal().abs_()  # each row sees itself
     for got, want in zip(coil.load(tmp_path / "m.coil.pt2")(*arguments), Model()(*(x.double() for x in arguments))):
         torch.testing.assert_close(got.double(), want, atol=3e-2, rtol=3e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("rows", [1, 70])
+def test_on_a_gpu(rows, dtype, tmp_path):
+    """Emulated: kernels for few queries and for many, and rows that see nothing, or nothing but the lowest of numbers."""
+    names = ["softmax_in_float32", "bias_in_float32", "filled_with_infinity", "filled_with_the_lowest", "chosen_by_where", "shown_by_where", "filled_and_biased"]
+
+    def forms(q, k, v, mask):
+        q, k, v = [x.to(dtype) for x in (q, k, v)]
+        return tuple(attention_forms.FORMS[name](q * (1 + i / 8), k, v, mask).float() for i, name in enumerate(names))  # no two have the same scores
+
+    _, k, v, mask = operands(torch.float32, 70)
+    q, mask = torch.randn(2, 4, rows, 32), mask[:rows].clone()
+    mask[0] = -1.0
+    package = check(forms, [(q, k, v, mask), (q, k, v, mask.abs() * torch.randn_like(mask).sign())], tmp_path, tolerance=1e-5 if dtype == torch.float32 else 2e-2)
+    text = emulated_cuda.kernels_of(package.package)[0]
+    assert "attention_" in text and "softmax_max" not in text
