@@ -63,7 +63,8 @@ class Variant:
         else:
             rows, warps, cluster = self.config
             threads, lanes = warps * 32, min(d * size // 16, 32)
-            shared = (warps * 32 // lanes + 1) * rows * (d + 2) * 4
+            sent = math.ceil(rows * d / (threads * cluster)) * threads
+            shared = (threads // lanes * rows * (d + 3) + cluster * (sent + 3 * rows)) * 4  # attention_decode_shared
             call = f"cd::attention_decode<{NAMES[dtype]}, {m}, {flag}, {d}, {rows}, {warps}, {cluster}>(t);"
         if self.kind == "decode":
             blocks = t.batch * t.kv_heads * math.ceil(t.heads // t.kv_heads * t.q_len / rows) * cluster
