@@ -138,7 +138,7 @@ TEST(Scratch, Formulas) {
   gemm.k = 257;
   EXPECT_EQ(coil_gemm_scratch_bytes(&gemm, 4), 4 * COIL_GEMM_WORKER_BYTES);
   gemm.batch = 3, gemm.n = 33, gemm.b_copied = 1, gemm.dtype = COIL_BFLOAT16;
-  EXPECT_EQ(coil_gemm_scratch_bytes(&gemm, 4), 4 * COIL_GEMM_WORKER_BYTES + 3 * 2 * 257 * COIL_PANEL * 2);
+  EXPECT_EQ(coil_gemm_scratch_bytes(&gemm, 4), 4 * COIL_GEMM_WORKER_BYTES + 3 * 2 * 288 * COIL_PANEL * 2);  // 257 in whole pieces of 32
   gemm.k = 128, gemm.dtype = COIL_FLOAT64, gemm.b_copied = 0;
   EXPECT_EQ(coil_gemm_scratch_bytes(&gemm, 4), 0);
   gemm.k = 129;
