@@ -282,7 +282,7 @@ CD_FN void attention_decode(const CudaAttention& t) {
     for (int j = 0; j < SPLIT; j++) value = fmaf(shares[r * SPLIT + j], received[j * kSent + n * THREADS + threadIdx.x], value);
     if (at >= rows || column >= call.v_dim) continue;
     const int head = kv_head * group + at / q_len, position = at % q_len;
-    store1((T*)t.o + batch * t.o_batch + head * t.o_head + position * t.o_row + column, totals[r] == 0.0f ? attention_inverse(t, 0.0f) : value / totals[r]);
+    store1((T*)t.o + batch * t.o_batch + head * t.o_head + position * t.o_row + column, totals[r] == 0.0f ? attention_of_nothing(t) : value / totals[r]);
   }
 }
 

@@ -40,11 +40,10 @@ CD_FN float attention_masked(float score, const M* at) {
   else return attention_masked_by<M>(score, attention_addend(at));
 }
 
-// What sums of exponentials divide; nothing was seen where they are 0. Without any keys a product of nothing is 0 whatever it is asked for.
-CD_FN float attention_inverse(const CudaAttention& t, float sum) {
-  if (sum != 0.0f) return 1.0f / sum;
-  return t.nan_rows && t.kv_len > 0 ? nan32() : 0.0f;
-}
+// What a row gives that sees no key. Without any keys a product of nothing is 0 whatever is asked for.
+CD_FN float attention_of_nothing(const CudaAttention& t) { return t.nan_rows && t.kv_len > 0 ? nan32() : 0.0f; }
+// What a row's sums are multiplied by, of the sum of its exponentials.
+CD_FN float attention_inverse(const CudaAttention& t, float sum) { return sum == 0.0f ? attention_of_nothing(t) : 1.0f / sum; }
 
 // scale in units of log 2, never 0, so that times it minus infinity stays what it is.
 CD_FN float attention_scale(const CudaAttention& t) {

@@ -113,10 +113,10 @@ struct ByKeys {
     for (int64_t j = 0; j < keys; j++, to += in_vectors(a.v_dim)) copy_row(v + j * v_row, a.v_dim, to);
   }
 
-  void compute_scores(const Task& t, const Panel& p, int64_t key, int64_t keys) const {
+  void multiply_keys(const Task& t, const Panel& p, int64_t keys) const {
     float* scores = t.buffers->scores;
-    if constexpr (unit == Unit::tiles) tile_scores(t.keys.k, t.keys.k_row, keys, a.dim, p.q, p.cols, scores);
-    for (int64_t j = 0, rows; unit != Unit::tiles && j < keys; j += rows) {
+    if constexpr (unit == Unit::tiles) return tile_scores(t.keys.k, t.keys.k_row, keys, a.dim, p.q, p.cols, scores);
+    for (int64_t j = 0, rows; j < keys; j += rows) {
       rows = rows_of_tile(keys - j);
       const T* k = t.keys.k + j * t.keys.k_row;
       if constexpr (kInPairs) {
@@ -128,6 +128,11 @@ struct ByKeys {
         tile_product(a.dim, k, t.keys.k_row * 4, p.q, kPanel, COIL_FLOAT32, rows, p.cols, scores + j * kPanel, false, nullptr, 0);
       }
     }
+  }
+
+  void compute_scores(const Task& t, const Panel& p, int64_t key, int64_t keys) const {
+    float* scores = t.buffers->scores;
+    multiply_keys(t, p, keys);
     if (kInPairs && a.mask) {
       for (int64_t i = 0; i < keys * kPanel; i += kLanes) store(scores + i, load(scores + i) * Vec(a.scale * kLog2e));
     }

@@ -87,11 +87,12 @@ class Finder {
     return body;
   }
 
+  static Expr without_cast(Expr e) { return e->is_op(ScalarOp::cast) ? e->args[0] : e; }
+
   // What weights are stored of. Those that were rounded behind a softmax in float32 (autocast; softmax(dtype=float32).to(...)) are those before.
   Expr weights_body(BufferId id) {
-    Expr body = id.valid() ? elementwise(id) : Expr();
-    if (body && body->is_op(ScalarOp::cast)) body = body->args[0];
-    const BufferId wide = plain_load(body, 4);
+    const Expr body = id.valid() ? elementwise(id) : Expr();
+    const BufferId wide = body ? plain_load(without_cast(body), 4) : BufferId();
     return wide.valid() && program_.buffer(wide).dtype == DType::f32 ? elementwise(wide) : body;
   }
 
@@ -184,9 +185,8 @@ class Finder {
     if (!is_lowest(e->args[low])) return std::nullopt;
     std::optional<Scores> s = scores_of(e->args[3 - low]);
     if (!s) return std::nullopt;
-    const DType type = s->mask ? s->mask->dtype : DType::f32;
-    const Expr hides = pool_.select(masks_.condition(e->args[0], low == 2), pool_.constant(0, type), pool_.constant(e->args[low]->as_double(), type));
-    s->mask = s->mask ? pool_.op(ScalarOp::add, {s->mask, hides}) : hides;
+    const Expr before = s->mask ? s->mask : pool_.constant(0, DType::f32);
+    s->mask = pool_.select(masks_.condition(e->args[0], low == 2), before, pool_.constant(e->args[low]->as_double(), before->dtype));
     return s;
   }
 
@@ -238,7 +238,7 @@ class Finder {
       scale *= source->args[constant]->as_double();
       source = source->args[1 - constant];
     }
-    if (source->is_op(ScalarOp::cast)) source = source->args[0];
+    source = without_cast(source);
     if (source->kind != ExprKind::load || program_.buffer(BufferId(source->id)).dtype != narrow) return std::nullopt;
     Operand inner{BufferId(source->id), {}};
     for (Expr c : source->args) inner.coordinates.push_back(substitute_vars(c, o.coordinates));
@@ -253,8 +253,8 @@ class Finder {
     const Pointwise* def = std::get_if<Pointwise>(&reader.def);
     if (!def || reader.outputs.size() != 1) return std::nullopt;
     const BufferInfo& out = program_.buffer(reader.outputs[0]);
-    Expr body = def->body->is_op(ScalarOp::cast) ? def->body->args[0] : def->body;
-    if (byte_size(out.dtype) != 2 || !is_float(out.dtype) || out.sizes != program_.buffer(result).sizes || plain_load(body, 4) != result) return std::nullopt;
+    if (byte_size(out.dtype) != 2 || !is_float(out.dtype) || out.sizes != program_.buffer(result).sizes) return std::nullopt;
+    if (plain_load(without_cast(def->body), 4) != result) return std::nullopt;
     return *it->second.begin();
   }
 

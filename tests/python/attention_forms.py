@@ -66,6 +66,14 @@ def filled_and_biased(q, k, v, m):
 
 
 @form
+def filled_twice(q, k, v, m):
+    """Numbers as low as there are add up to -inf: what is filled is replaced."""
+    lowest = torch.finfo(torch.float16 if q.dtype == torch.float16 else torch.bfloat16).min
+    w = products(q, k) + torch.where(m < -1, lowest, 0.0).to(q.dtype)
+    return w.masked_fill(m < -0.5, lowest).masked_fill(m < 0, lowest).softmax(-1) @ v
+
+
+@form
 def lower_triangle(q, k, v, m):
     n = q.shape[-2]
     return products(q, k).masked_fill(torch.tril(torch.ones(n, n, device=q.device)) == 0, float("-inf")).softmax(-1) @ v
