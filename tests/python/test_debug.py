@@ -88,7 +88,7 @@ def test_template_kernels_have_programs_too(made, tmp_path):
 
 def test_makefiles_compile_as_the_program_was(tmp_path):
     """The options of `coil debug`, whatever the path is called; the command is coil's, or the Python package's where there is none."""
-    folder = tmp_path / "o'dd $HOME #1"
+    folder = tmp_path / "o'dd $HOME #1\nboom: \\x\r\")"
     folder.mkdir()
     program, inputs = planted.export(folder)["gelu"]
     (function, options), *_ = planted.planted(program, folder, lambda text: "// edited\n" + text)

@@ -1,9 +1,12 @@
 #include "make_words.h"
 
-#include <array>
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <filesystem>
 #include <string_view>
+
+#include <fmt/format.h>
 
 namespace coil::tool {
 namespace {
@@ -32,15 +35,22 @@ class Words {
   std::string text_;
 };
 
+// A line's end would end the rule, whatever quotes it stands in.
+bool is_control(char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; }
 bool is_plain(char c) { return std::isalnum(static_cast<unsigned char>(c)) || std::string_view("-_./=:,+@").find(c) != std::string_view::npos; }
 
 }  // namespace
 
 std::string make_word(const std::string& text) {
   if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) return text;
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? "'\\''" : c == '$' ? "$$" : c == '#' ? "\\#" : std::string(1, c);
-  return out + "'";
+  const bool escaped = std::any_of(text.begin(), text.end(), is_control);
+  std::string out = escaped ? "\"$$(printf %b '" : "'";
+  for (const char c : text) {
+    if (is_control(c)) out += fmt::format("\\0{:03o}", static_cast<unsigned char>(c));
+    else if (escaped && c == '\\') out += "\\\\";
+    else out += c == '\'' ? "'\\''" : c == '$' ? "$$" : c == '#' ? "\\#" : std::string(1, c);
+  }
+  return out + (escaped ? "')\"" : "'");
 }
 
 std::string make_options(const CompileArguments& a, bool whole) {
