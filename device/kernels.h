@@ -161,7 +161,8 @@ typedef struct CoilConv2d {
 /* softmax(q k^T * scale + mask) v without the score matrix. All tensors [batch][heads][length][dim], dim stride 1 for q, k,
  * v, o. 1 <= dim, v_dim <= 256. heads % kv_heads == 0 (grouped-query). mask: null, or bool (true = attend) or additive of
  * mask_dtype, broadcast by zero strides. causal: row i sees columns <= i (PyTorch's is_causal: top-left aligned); it may be
- * combined with a mask. A fully masked row gives zeros when `masked_rows_zero` (PyTorch >= 2.5), else NaN. o has the dtype of q.
+ * combined with a mask. What is false or at most highest_fill (NaN: nothing is) takes the place of the score, even of NaN, as masked_fill does;
+ * other numbers are added. A fully masked row gives zeros when `masked_rows_zero` (PyTorch >= 2.5), else NaN. o has the dtype of q.
  * The first `past` of the kv_len rows of keys and values may lie elsewhere (a cache that a call reads): they are k_past's and v_past's, and k
  * and v begin with the row behind them. keep_k_past, keep_v_past: these rows are copied in front of k and v, in steps of k_row and v_row. */
 typedef struct CoilAttention {
@@ -185,6 +186,7 @@ typedef struct CoilAttention {
   int32_t masked_rows_zero;
   int32_t dtype; /* of q, k, v, o */
   float scale;
+  float highest_fill;
   void* o;
   int64_t o_batch, o_head, o_row;
   void* scratch;

@@ -6,6 +6,7 @@ LIBRARY is built by build.sh. Times are lower quartiles, the best of the turns; 
 other, with a pause for the other's threads to go to sleep. Weights are packed before the timing on both sides (PyTorch: mkldnn-prepacked linear and convolution). With --threads 1 processor time is taken, which busy neighbours do not stretch."""
 import argparse
 import ctypes as C
+import math
 import os
 import time
 
@@ -38,9 +39,10 @@ class Conv2d(C.Structure):
 
 class Attention(C.Structure):
     _fields_ = fields([("i", "batch heads kv_heads q_len kv_len dim v_dim"), ("p", "q"), ("i", "q_batch q_head q_row"),
-                       ("p", "k"), ("i", "k_batch k_head k_row"), ("p", "v"), ("i", "v_batch v_head v_row"),
-                       ("p", "mask"), ("i", "mask_batch mask_head mask_row mask_col"),
-                       ("s", "mask_dtype causal masked_rows_zero dtype"), ("f", "scale"), ("p", "o"),
+                       ("p", "k"), ("i", "k_batch k_head k_row"), ("p", "v"), ("i", "v_batch v_head v_row past"),
+                       ("p", "k_past"), ("i", "k_past_batch k_past_head k_past_row"), ("p", "v_past"), ("i", "v_past_batch v_past_head v_past_row"),
+                       ("s", "keep_k_past keep_v_past"), ("p", "mask"), ("i", "mask_batch mask_head mask_row mask_col"),
+                       ("s", "mask_dtype causal masked_rows_zero dtype"), ("f", "scale highest_fill"), ("p", "o"),
                        ("i", "o_batch o_head o_row"), ("p", "scratch"), ("s", "block_tiles block_panels")])
 
 
@@ -168,7 +170,7 @@ class Bench:
         v = torch.randn(batch, kv_len, kv_heads, dim).to(dtype).transpose(1, 2)
         o = torch.empty(batch, q_len, heads, dim, dtype=dtype).transpose(1, 2)
         g = Attention(batch=batch, heads=heads, kv_heads=kv_heads, q_len=q_len, kv_len=kv_len, dim=dim, v_dim=dim, causal=causal,
-                      masked_rows_zero=1, dtype=DTYPES[dtype], scale=dim ** -0.5)
+                      masked_rows_zero=1, dtype=DTYPES[dtype], scale=dim ** -0.5, highest_fill=math.nan)
         for letter, tensor in zip("qkvo", (q, k, v, o)):
             setattr(g, letter, tensor.data_ptr())
             for part, stride in zip(("batch", "head", "row"), tensor.stride()):

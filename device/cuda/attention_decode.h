@@ -90,7 +90,8 @@ struct AttentionTurn {
   }
 
   // Row number r, of which keys up to `seen` are seen.
-  __device__ __forceinline__ void add(int r, AttentionRow<C, V>& row, const float (&q)[C][V], int first, int seen) const {
+  template <class Call>
+  __device__ __forceinline__ void add(const Call& t, int r, AttentionRow<C, V>& row, const float (&q)[C][V], int first, int seen) const {
     const int team = threadIdx.x / LANES;
     float s[AHEAD], m = row.highest;
 #pragma unroll
@@ -105,7 +106,7 @@ struct AttentionTurn {
       }
 #pragma unroll
       for (int step = LANES / 2; step > 0; step /= 2) s[a] += __shfl_xor_sync(~0u, s[a], step);
-      if constexpr (!kSame<M, NoMask>) s[a] = attention_masked_by<M>(s[a], mask[r][a]);
+      if constexpr (!kSame<M, NoMask>) s[a] = attention_masked_by<M>(s[a], mask[r][a], t.highest_fill);
       if (first + a * TEAMS + team >= seen) s[a] = -inf32();
       m = fmaxf(m, s[a]);
     }
@@ -139,6 +140,7 @@ struct AttentionKeys {
   const T *k, *v;
   const M* mask[ROWS];
   i64 k_row, v_row, mask_col;
+  float highest_fill;
   int dim, v_dim;
   bool k_vectors, v_vectors;
 };
@@ -197,7 +199,7 @@ CD_FN void attention_decode(const CudaAttention& t) {
   const int lane = threadIdx.x % LANES, team = threadIdx.x / LANES;
   AttentionKeys<T, M, ROWS> call;
   call.k = (const T*)t.k + batch * t.k_batch + kv_head * t.k_head, call.v = (const T*)t.v + batch * t.v_batch + kv_head * t.v_head;
-  call.k_row = t.k_row, call.v_row = t.v_row, call.mask_col = t.mask_col, call.dim = (int)t.dim, call.v_dim = (int)t.v_dim;
+  call.k_row = t.k_row, call.v_row = t.v_row, call.mask_col = t.mask_col, call.highest_fill = t.highest_fill, call.dim = (int)t.dim, call.v_dim = (int)t.v_dim;
   call.k_vectors = call.dim % V == 0 && attention_alignment<T>(t.k, t.k_batch, t.k_head, t.k_row) == 16;
   call.v_vectors = call.v_dim % V == 0 && attention_alignment<T>(t.v, t.v_batch, t.v_head, t.v_row) == 16;
   const bool q_vectors = call.dim % V == 0 && attention_alignment<T>(t.q, t.q_batch, t.q_head, t.q_row) == 16;
@@ -234,7 +236,7 @@ CD_FN void attention_decode(const CudaAttention& t) {
     const auto now = turn;
     if (first + TEAMS * AHEAD < end) turn.fetch(call, first + TEAMS * AHEAD, end);
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) now.add(r, row[r], q[r], first, seen[r]);
+    for (int r = 0; r < ROWS; r++) now.add(call, r, row[r], q[r], first, seen[r]);
   }
 #pragma unroll
   for (int r = 0; r < ROWS; r++) {

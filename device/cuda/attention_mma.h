@@ -114,7 +114,7 @@ CD_FN void attention_mma(const CudaAttention& t) {
 #pragma unroll
             for (int e = 0; e < 2; e++) {
               float& x = s[i][j][2 * h + e];
-              x = j * 8 + e < seen ? attention_masked(ADDS ? x * scale : x, at + e * t.mask_col) : -inf32();
+              x = j * 8 + e < seen ? attention_masked(ADDS ? x * scale : x, at + e * t.mask_col, t.highest_fill) : -inf32();
             }
           }
         }

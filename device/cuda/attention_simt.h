@@ -97,7 +97,7 @@ CD_FN void attention_simt(const CudaAttention& t) {
       float m = highest[i];
 #pragma unroll
       for (int j = 0; j < TN; j++, at += 4 * t.mask_col) {
-        s[i][j] = 4 * j < seen ? attention_masked(s[i][j] * scale, at) : -inf32();
+        s[i][j] = 4 * j < seen ? attention_masked(s[i][j] * scale, at, t.highest_fill) : -inf32();
         m = fmaxf(m, s[i][j]);
       }
       m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));

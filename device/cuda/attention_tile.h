@@ -23,21 +23,19 @@ CD_FN float attention_addend(const M* at) {
   else if constexpr (kSame<M, bool>) return *(const u8*)at != 0 ? 1.0f : 0.0f;
   else return (float)load1(at);
 }
-// In base 2, and finite where it was: what is as low as numbers go hides no key from a query that sees no higher one.
-CD_FN float attention_in_base_2(float addend) {
-  const float more = addend * kLog2e, lowest = -0x1.fffffep127f;
-  return more < lowest && addend >= lowest ? lowest : more;
-}
+// A mask's number of at most this stands for what is hidden. It stays as it is in base 2: what is as low as numbers go hides no key from a query that
+// sees no higher one, so it must stay finite.
+constexpr float kHidden = -1e30f;
 template <class M>
-CD_FN float attention_masked_by(float score, float addend) {
+CD_FN float attention_masked_by(float score, float addend, float highest_fill) {
   if constexpr (kSame<M, NoMask>) return score;
   else if constexpr (kSame<M, bool>) return addend != 0 ? score : -inf32();
-  else return score + attention_in_base_2(addend);
+  else return fmaf(addend, addend <= kHidden ? 1.0f : kLog2e, addend <= highest_fill ? 0.0f : score);
 }
 template <class M>
-CD_FN float attention_masked(float score, const M* at) {
+CD_FN float attention_masked(float score, const M* at, float highest_fill) {
   if constexpr (kSame<M, NoMask>) return score;
-  else return attention_masked_by<M>(score, attention_addend(at));
+  else return attention_masked_by<M>(score, attention_addend(at), highest_fill);
 }
 
 // What a row gives that sees no key. Without any keys a product of nothing is 0 whatever is asked for.

@@ -116,7 +116,7 @@ struct WgmmaSoftmax {
         if constexpr (kSame<M, bool>) {
           x = sees && values[i] ? x : -inf32();
         } else if constexpr (kAdds) {
-          x = sees ? fmaf((float)values[i], kLog2e, x * scale) : -inf32();
+          x = sees ? attention_masked_by<M>(x * scale, (float)values[i], t.highest_fill) : -inf32();
         } else {
           x = sees ? x : -inf32();
         }

@@ -95,7 +95,7 @@ struct CudaAttention {
   void* o;
   long long o_batch, o_head, o_row;
   void* scratch;
-  float scale;
+  float scale, highest_fill;
   int nan_rows;                       // queries that see no key give NaN, not 0
   CudaTensorMap map_q, map_k, map_v;  // of variants that ask for them
 };

@@ -130,15 +130,16 @@ struct Attention {
     }
   }
 
-  // Of a panel's scores: adds the mask, and -inf where a row does not see a key.
+  // Of a panel's scores: applies the mask, and -inf where a row does not see a key.
   void hide(const Rows& rows, int64_t key, int64_t cols, float* scores) const {
     alignas(64) float mask[kPanel] = {};
+    const Vec fill = Vec(a.highest_fill);
     for (int64_t r = 0; r < rows.count; r++, scores += kRowStride) {
       const int64_t seen = min64(cols, visible(rows, r) - key);
       if (a.mask && seen > 0) load_mask(rows, r, key, seen, mask);
       for (int64_t i = 0; i < kPanel; i += kLanes) {
         Vec score = load(scores + i);
-        if (a.mask) score += load(mask + i);
+        if (a.mask) score = masked(score, load(mask + i), fill);
         if (seen < i + kLanes) score = lanes_from(i) < static_cast<int32_t>(seen) ? score : Vec(-__builtin_inff());
         store(scores + i, score);
       }

@@ -152,11 +152,12 @@ struct ByKeys {
   template <class M, class AsAdded>
   COIL_INLINE_MEMBER void add_mask(const Task& t, const Panel& p, const M* mask, int64_t keys, AsAdded as_added) const {
     float* scores = t.buffers->scores;
+    const Vec fill = in_base_2(Vec(a.highest_fill));
     if (one_mask_row) {
       for (int64_t j = 0; j < keys; j++, scores += kPanel) {
         const Vec more = as_added(Vec(load_one(mask + j * a.mask_col)));
         if (more[0] == 0) continue;
-        for (int64_t i = 0; i < kPanel; i += kLanes) store(scores + i, load(scores + i) + more);
+        for (int64_t i = 0; i < kPanel; i += kLanes) store(scores + i, masked(load(scores + i), more, fill));
       }
       return;
     }
@@ -168,7 +169,7 @@ struct ByKeys {
     if (turned == t.buffers->mask) copy_transposed(mask, a.mask_row, a.mask_col, p.cols, keys, t.buffers->mask, kPanel);
     for (int64_t j = 0; j < keys; j++, scores += kPanel, turned += stride) {
 #pragma unroll
-      for (int64_t i = 0; i < kPanel; i += kLanes) store(scores + i, load(scores + i) + as_added(load(turned + i)));
+      for (int64_t i = 0; i < kPanel; i += kLanes) store(scores + i, masked(load(scores + i), as_added(load(turned + i)), fill));
     }
   }
 
@@ -332,7 +333,7 @@ struct ByKeys {
     for (int64_t j = 0; j < keys; j += kLanes) {
       const int64_t n = min64(kLanes, keys - j);
       Vec score = load(s + j) * Vec(a.scale * kLog2e);
-      if (a.mask) score += mask_of(t, query, j, n);
+      if (a.mask) score = masked(score, mask_of(t, query, j, n), in_base_2(Vec(a.highest_fill)));
       if (n < kLanes) score = lanes_from(0) < static_cast<int32_t>(n) ? score : Vec(-__builtin_inff());
       store(s + j, score);
       high = larger(score, high);

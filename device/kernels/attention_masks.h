@@ -56,6 +56,9 @@ COIL_INLINE Vec in_base_2(Vec m) {
 }
 COIL_INLINE Vec unless_seen(Vec seen) { return seen == 0.0f ? Vec(-__builtin_inff()) : Vec(0.0f); }
 
+// `fill`: the highest number of a mask that takes a score's place, in the unit of the mask's.
+COIL_INLINE Vec masked(Vec score, Vec mask, Vec fill) { return mask <= fill ? mask : score + mask; }
+
 // first, first + 1, ...
 COIL_INLINE VecI32 lanes_from(int64_t first) {
 #ifdef __AVX512F__

@@ -199,6 +199,21 @@ void redirect_reads(Loop& loop, const LoopProgram& program, BufferId from, Buffe
   }
 }
 
+void redirect_reads(Loop& loop, const LoopProgram& program, BufferId from, BufferId to,
+                    const std::function<std::vector<Expr>(const std::vector<Expr>&)>& moved) {
+  const auto is_read = [from](Expr e) { return e->kind == ExprKind::load && BufferId(e->id) == from; };
+  each_body(program, loop, [&](Expr& body, const std::vector<Expr>& domain) {
+    if (!any_of(body, is_read)) return;
+    body = rewrite(body, [&](Expr e) { return is_read(e) ? e->pool->load(to, program.buffer(to).dtype, moved(e->args)) : Expr(); });
+    body = simplify_body(body, domain);
+  });
+  for (const TemplateParts::Read& read : parts_of(loop.def).operands) {
+    if (!(read.operand->buffer == from)) continue;
+    *read.operand = {to, moved(read.operand->coordinates)};
+    for (Expr& c : read.operand->coordinates) c = simplify_index(c, VarRanges{read.domain});
+  }
+}
+
 void move_reads(const LoopProgram& program, Loop& loop, const NarrowedBuffers& narrowed) {
   const auto ranges_of = [&](BufferId id) { return narrowed[static_cast<size_t>(id.index)]; };
   const bool changed = std::any_of(loop.outputs.begin(), loop.outputs.end(), [&](BufferId id) { return ranges_of(id) != nullptr; });

@@ -8,9 +8,8 @@
 namespace coil {
 namespace {
 
-constexpr double kLowest = -1e30;  // float32's steps are 7e22 there: no score is as large
-
-bool is_choice(Expr e) { return e->is_op(ScalarOp::select) && is_number(e->args[1], 0) && is_minus_infinity(e->args[2]); }
+// Between 0 and a number that hides.
+bool is_choice(Expr e) { return e->is_op(ScalarOp::select) && is_number(e->args[1], 0) && e->args[2]->is_constant() && is_lowest(e->args[2]->as_double()); }
 
 bool is_on_positions(Expr e) { return e->kind == ExprKind::op && e->args.size() == 2 && e->args[0]->dtype == DType::index; }
 
@@ -18,7 +17,7 @@ bool is_on_positions(Expr e) { return e->kind == ExprKind::op && e->args.size() 
 
 bool is_number(Expr e, double v) { return e && e->is_constant() && is_float(e->dtype) && e->as_double() == v; }
 bool is_minus_infinity(Expr e) { return e && e->is_constant() && is_float(e->dtype) && e->as_double() < 0 && e->as_double() * 0 != 0; }
-bool is_lowest(Expr e) { return e && e->is_constant() && is_float(e->dtype) && e->as_double() <= kLowest; }
+bool is_lowest(double number) { return number <= -1e9; }
 
 // What elementwise loops compute, down to what they read.
 Expr AttentionMasks::expanded(Expr e) const {
@@ -83,18 +82,16 @@ bool AttentionMasks::is_readable(const Attention& a, Expr mask) const {
 }
 
 void AttentionMasks::set(Attention& a, Expr mask, std::vector<Loop>& loops) const {
-  if (BufferId id(mask->kind == ExprKind::load ? mask->id : -1); id.valid()) {
-    // A stored choice between 0 and -inf: its condition is the mask. Or 0, where a condition on positions always holds.
-    const Expr body = stored_(id);
-    if (body && (is_choice(body) || is_number(body, 0))) mask = substitute_vars(body, mask->args);
-  }
-  if (is_number(mask, 0)) return;
-  if (is_choice(mask)) {
-    if (is_causal(mask->args[0])) {
+  const Expr stored = mask->kind == ExprKind::load ? stored_(BufferId(mask->id)) : Expr();
+  const Expr value = stored ? substitute_vars(stored, mask->args) : mask;
+  if (is_number(value, 0)) return;  // a condition on positions always holds
+  if (is_choice(value)) {
+    const Expr seen = value->args[0];
+    if (is_causal(seen)) {  // every row sees the first key, beside which the number weighs nothing
       a.causal = true;
       return;
     }
-    if (mask->args[0]->kind == ExprKind::load) mask = mask->args[0];
+    if (seen->kind == ExprKind::load && is_minus_infinity(value->args[2])) mask = seen;
   }
   if (is_readable(a, mask)) {
     a.mask = Operand{BufferId(mask->id), mask->args};

@@ -9,8 +9,8 @@ namespace coil {
 
 bool is_number(Expr e, double v);
 bool is_minus_infinity(Expr e);
-// -inf, or so low a number that adding a score to it gives the number itself: in the place of a score it says the same as added to one.
-bool is_lowest(Expr e);
+// So low a number that adding what masks hold beside it gives the number itself (float32's steps are 64 there).
+bool is_lowest(double number);
 
 class AttentionMasks {
  public:

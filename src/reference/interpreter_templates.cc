@@ -246,7 +246,10 @@ Status Interpreter::run_template(const Loop& loop, const Attention& def) {
       e = (e + error_of_scores * size) * std::fabs(def.scale) + 2 * u * std::fabs(s);
       if (def.mask) {
         const auto at = static_cast<size_t>(row * K + j);
-        s = !boolean ? s + mask.f[at] : mask.f[at] != 0 ? s : none;
+        const double more = !boolean ? mask.f[at] : mask.f[at] != 0 ? 0 : none;
+        const bool fills = more <= def.highest_fill.value_or(NAN);
+        s = fills ? more : s + more;
+        if (fills) e = 0;
         if (!boolean) e += error(mask, at) + (std::isfinite(s) ? 2 * u * std::fabs(s) : 0);
       }
       if (def.causal && j > i) s = none;

@@ -23,7 +23,7 @@ class CudaAttention(ctypes.Structure):
                 [f for a in "qkv" for f in [(a, ctypes.c_void_p)] + [(f"{a}_{n}", ctypes.c_longlong) for n in "batch head row".split()]] +
                 [("mask", ctypes.c_void_p)] + [(f"mask_{n}", ctypes.c_longlong) for n in "batch head row col".split()] +
                 [("o", ctypes.c_void_p)] + [(f"o_{n}", ctypes.c_longlong) for n in "batch head row".split()] +
-                [("scratch", ctypes.c_void_p), ("scale", ctypes.c_float), ("nan_rows", ctypes.c_int), ("padding", ctypes.c_longlong * 2)] +
+                [("scratch", ctypes.c_void_p), ("scale", ctypes.c_float), ("highest_fill", ctypes.c_float), ("nan_rows", ctypes.c_int), ("padding", ctypes.c_int * 3)] +
                 [(f"map_{x}", ctypes.c_ulonglong * 16) for x in "qkv"])
 
 
@@ -80,7 +80,7 @@ def describe(q, k, v, mask, o, scale):
     strides = lambda x: (x.data_ptr(), *x.stride()[:3])
     m = (0, 0, 0, 0, 0) if mask is None else (mask.data_ptr(), *mask.stride())
     return CudaAttention(*q.shape[:2], k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3], *strides(q), *strides(k), *strides(v), *m, *strides(o),
-                         None, scale, 0)
+                         None, scale, math.nan, 0)
 
 
 def guarded(shape, dtype, layout, offset=0):

@@ -22,6 +22,8 @@ struct AttentionCase {
   int32_t block_tiles = 0, block_panels = 0;
   bool last_row_differs = false;  // of copied rows
   float lowest = -INFINITY;       // what an additive mask has there
+  float highest_fill = NAN;
+  bool hidden_nan = false;  // a key is NaN that the mask hides
 };
 
 std::string describe(const AttentionCase& c, int dtype) {
@@ -58,11 +60,14 @@ void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
   for (Operand* x : {&q, &k, &v}) x->data.fill(random);
   for (int64_t i = 0; i < q.data.count(); i++) q.data.set(i, 4 * q.data.get(i));  // scores of some spread
   if (c.poison != 0) q.data.set(0, c.poison);
+  if (c.hidden_nan) {
+    for (int64_t d = 0; d < c.dim; d++) k.data.set(3 * k.row + d, NAN);
+  }
   CoilAttention args = {};
   args.batch = c.batch, args.heads = c.heads, args.kv_heads = c.kv_heads, args.q_len = c.q_len, args.kv_len = c.kv_len;
   args.dim = c.dim, args.v_dim = c.v_dim, args.dtype = dtype, args.causal = c.causal, args.masked_rows_zero = masked_rows_zero;
   args.block_tiles = c.block_tiles, args.block_panels = c.block_panels;
-  args.scale = 1.0f / std::sqrt(static_cast<float>(c.dim));
+  args.scale = 1.0f / std::sqrt(static_cast<float>(c.dim)), args.highest_fill = c.highest_fill;
   args.q = q.data.data(), args.q_batch = q.batch, args.q_head = q.head, args.q_row = q.row;
   args.k = k.data.data(), args.k_batch = k.batch, args.k_head = k.head, args.k_row = k.row;
   args.v = v.data.data(), args.v_batch = v.batch, args.v_head = v.head, args.v_row = v.row;
@@ -88,6 +93,9 @@ void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
     for (int64_t i = 0; i < c.batch * c.q_len * c.kv_len; i++) mask.set(i, mask.get(i / (c.q_len * c.kv_len) * (c.q_len * c.kv_len) + i % c.kv_len));
     if (c.last_row_differs) mask.set(c.q_len * c.kv_len - 1, args.mask_dtype == COIL_BOOL ? 1 - mask.get(c.kv_len - 1) : 0.25f);
   }
+  for (int64_t h = 0; c.hidden_nan && h < c.heads; h++) {
+    for (int64_t i = 0; i < c.q_len; i++) mask.set(h * args.mask_head + i * args.mask_row + 3 * args.mask_col, args.mask_dtype == COIL_BOOL ? 0 : c.lowest);
+  }
   if (c.mask != Mask::none) args.mask = mask.data();
   Operand shape(dtype, c, c.heads, c.q_len, c.v_dim);
   args.o_batch = shape.batch, args.o_head = shape.head, args.o_row = shape.row;
@@ -104,7 +112,8 @@ void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
           for (int64_t d = 0; d < c.dim; d++) p[j] += static_cast<double>(q.at(b, h, i, d)) * args.scale * k.at(b, kvh, j, d);
           if (args.mask) {
             const float m = mask.get(b * args.mask_batch + h * args.mask_head + i * args.mask_row + j * args.mask_col);
-            p[j] += args.mask_dtype == COIL_BOOL ? (m != 0 ? 0 : -INFINITY) : m;
+            const double more = args.mask_dtype == COIL_BOOL ? (m != 0 ? 0 : -INFINITY) : m;
+            p[j] = more <= c.highest_fill ? more : p[j] + more;
           }
           if (c.causal && j > i) p[j] = -INFINITY;
           nan |= std::isnan(p[j]);
@@ -194,6 +203,22 @@ TEST(Attention, LowestMasks) {
     for (double masked_out : {0.3, 1.0}) {
       c.masked_out = masked_out;
       check(c, COIL_FLOAT32);
+    }
+  }
+}
+
+// Numbers that take the scores' place: what is hidden may be NaN, and rows of nothing else see all keys alike.
+TEST(Attention, Fills) {
+  for (Mask mask : {Mask::boolean, Mask::additive, Mask::row_broadcast, Mask::additive_row_broadcast, Mask::turned, Mask::heads_innermost}) {
+    for (float fill : {-INFINITY, std::numeric_limits<float>::lowest(), -0x1p30f, -0x1p14f, -3.0f}) {
+      for (int64_t q_len : {1, 3, 64}) {
+        AttentionCase c = {1, 2, 2, q_len, 40, 16, 16, mask};
+        c.lowest = c.highest_fill = fill, c.hidden_nan = true;
+        for (double masked_out : {0.3, 1.0}) {
+          c.masked_out = masked_out;
+          for (int dtype : kDtypes) check(c, dtype);
+        }
+      }
     }
   }
 }
@@ -297,7 +322,7 @@ TEST(Attention, Exponential) {
       float o = -1;
       CoilAttention args = {};
       args.batch = args.heads = args.kv_heads = args.q_len = args.dim = args.v_dim = 1, args.kv_len = 2;
-      args.q = &q, args.k = k, args.v = v, args.o = &o, args.k_row = args.v_row = 1, args.scale = 1, args.dtype = COIL_FLOAT32;
+      args.q = &q, args.k = k, args.v = v, args.o = &o, args.k_row = args.v_row = 1, args.scale = 1, args.highest_fill = NAN, args.dtype = COIL_FLOAT32;
       args.scratch = scratch.data();
       isa.attention(&args, host.get());
       const double want = std::exp(-static_cast<double>(x)) / (1 + std::exp(-static_cast<double>(x)));

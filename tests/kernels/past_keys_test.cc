@@ -73,7 +73,7 @@ void check(const PastCase& c, int dtype) {
   args.k = k.whole.data(), args.k_batch = k.batch, args.k_head = k.head, args.k_row = k.row;
   args.v = v.whole.data(), args.v_batch = v.batch, args.v_head = v.head, args.v_row = v.row;
   if (c.masked) args.mask = mask.data(), args.mask_col = 1, args.mask_dtype = COIL_BOOL;
-  args.causal = c.causal, args.masked_rows_zero = 1, args.dtype = dtype, args.scale = 0.5f;
+  args.causal = c.causal, args.masked_rows_zero = 1, args.dtype = dtype, args.scale = 0.5f, args.highest_fill = NAN;
   args.o_batch = c.heads * c.q_len * c.v_dim, args.o_head = c.q_len * c.v_dim, args.o_row = c.v_dim;
   for (const IsaKernels& isa : runnable_kernels()) {
     SCOPED_TRACE(isa.name);

@@ -28,11 +28,17 @@ std::string problem(const LoopProgram& program, const Loop& loop, const Attentio
   return program.buffer(loop.outputs[0]).sizes.size() == 4 ? "" : "is an attention of a wrong rank";
 }
 
+std::string highest_fill_text(const Attention& def) {
+  if (!def.highest_fill) return "__builtin_nanf(\"\")";
+  return std::isinf(*def.highest_fill) ? "-__builtin_inff()" : fmt::format("(float){:.17g}", *def.highest_fill);
+}
+
 std::string text(const LoopText& words, const Attention& def) {
-  return fmt::format("batch {} heads {} kv_heads {} queries {} keys {} dim {} v_dim {} scale {}{}{}: q {} k {} v {}{}", words.text(def.batch),
+  return fmt::format("batch {} heads {} kv_heads {} queries {} keys {} dim {} v_dim {} scale {}{}{}{}: q {} k {} v {}{}", words.text(def.batch),
                      words.text(def.heads), words.text(def.kv_heads), words.text(def.q_len), words.text(def.kv_len), words.text(def.dim), words.text(def.v_dim),
-                     def.scale, def.causal ? " causal" : "", def.masked_rows_zero ? "" : " masked rows NaN", words.operand(def.q), words.operand(def.k),
-                     words.operand(def.v), def.mask ? " mask " + words.operand(*def.mask) : "");
+                     def.scale, def.causal ? " causal" : "", def.masked_rows_zero ? "" : " masked rows NaN",
+                     def.highest_fill ? fmt::format(" fills to {}", *def.highest_fill) : "", words.operand(def.q), words.operand(def.k), words.operand(def.v),
+                     def.mask ? " mask " + words.operand(*def.mask) : "");
 }
 
 void read(LoopReader& words, Attention& def) {
@@ -46,6 +52,7 @@ void read(LoopReader& words, Attention& def) {
   def.scale = words.real();
   def.causal = words.accept("causal");
   def.masked_rows_zero = !words.accept("masked rows NaN");
+  if (words.accept("fills to")) def.highest_fill = words.real();
   for (const auto& [word, operand] : {std::pair(": q", &def.q), std::pair("k", &def.k), std::pair("v", &def.v)}) {
     words.expect(word);
     *operand = words.operand();
@@ -139,7 +146,8 @@ Status Interpreter::run_template(const Loop& loop, const Attention& def) {
       s *= def.scale;
       if (def.mask) {
         const float m = mask[static_cast<size_t>(row * K + j)];
-        s = !boolean ? s + m : m != 0 ? s : none;
+        const double more = boolean ? (m != 0 ? 0 : none) : m;
+        s = more <= def.highest_fill.value_or(NAN) ? more : s + more;
       }
       if (def.causal && j > i) s = none;
       scores[static_cast<size_t>(j)] = s;

@@ -127,6 +127,7 @@ class FieldsWriter {
     add("masked_rows_zero", a.masked_rows_zero);
     add("dtype", dtype(t.operands[0].buffer));
     call_.fields.push_back({.name = "scale", .value = fmt::format("(float){:.17g}", a.scale), .number = true, .place = {}});
+    if (a.mask) call_.fields.push_back({.name = "highest_fill", .value = highest_fill_text(a), .number = true, .place = {}});
     pointer("o", t.result);
     const char* strides[] = {"o_batch", "o_head", "o_row"};
     for (int v = 0; v < 3; ++v) add(strides[v], as_affine(t.result_offset, v)->coefficient);

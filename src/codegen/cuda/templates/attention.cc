@@ -76,6 +76,7 @@ void fill_params(Params& p, const TemplateUse& use, const Attention& a) {
   p.set("o_batch", coefficient(k.result_offset, 0)), p.set("o_head", coefficient(k.result_offset, 1)), p.set("o_row", coefficient(k.result_offset, 2));
   p.set("scale", fmt::format("(float){:.17g}", a.scale));
   p.set("nan_rows", std::string(a.masked_rows_zero ? "0" : "1"));
+  p.set("highest_fill", highest_fill_text(a));
 }
 
 KernelHint hint(const TemplateUse&, const Attention&) { return {}; }
