@@ -1,5 +1,5 @@
-"""torch.compile of programs that go on with as many rows as data decides, with Dynamo's capture of such sizes: what PyTorch's own backend compiles, coil's does,
-and asks no question about a size that has no answer yet."""
+"""torch.compile of programs that go on with as many rows as data decides, with Dynamo's capture of such sizes: coil compiles what PyTorch's own backends do, and
+asks no question about a size that has no answer yet."""
 
 import copy
 
