@@ -126,6 +126,17 @@ class Model:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(self._run, args, kwargs)
 
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError("a coil.Model is open code, of which there is no deep copy: coil.load(path) opens what model.save(path) wrote once more")
+
+    def __getstate__(self) -> Any:
+        raise TypeError("a coil.Model is open code and is not pickled: send the package that model.save(path) writes, and open it by coil.load(path)")
+
+    def __copy__(self) -> "Model":
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
     def _call(self, run: Any, args: tuple, kwargs: dict) -> Any:
         flat = args if self._plain and not kwargs else self._flatten(args, kwargs)
         if self._whole:

@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 
+# Where the calls are that torch.export leaves in a program of torch.func's transforms (vmap): they change what the operators between them mean.
+_TRANSFORMS = "torch._functorch.predispatch"
+
 
 class TextProgram:
     """A program by its JSON (models/model.json of a .pt2) and the tensors that this names, on the CPU."""
@@ -31,6 +34,8 @@ def exported_source(program: Any) -> Any:
     """What `_compiler.compile_programs` takes for an ExportedProgram or a TextProgram: (JSON, weights), or the bytes of torch.export.save; and what keeps it alive."""
     if isinstance(program, TextProgram):
         return (program.text, {name: weight_row(tensor) for name, tensor in program.tensors.items()}), program
+    if any(getattr(node.target, "__module__", None) == _TRANSFORMS for node in program.graph.nodes if node.op == "call_function"):
+        program = program.run_decompositions({})
     tensors = {**program.constants, **program.state_dict}
     if not all(_plain(t) for t in tensors.values()):  # objects, tensor subclasses: PyTorch's own form says what they are
         file = io.BytesIO()

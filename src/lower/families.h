@@ -20,6 +20,7 @@ void add_reinterpret(Table& table);
 void add_segment_reduce(Table& table);
 void add_windows(Table& table);
 void add_packed_products(Table& table);
+void add_detection(Table& table);
 // aten.slice between positions from data, whose result's size the node binds (data_sizes.cc).
 View slice_at_data(Op& op);
 void add_complex_measures(Table& table);  // rows of complex_table(), as the next

@@ -57,10 +57,15 @@ Expr columns_of(Op& op, const Writes& w, const SliceWrites& slices) {
   return count(op.pool, others);
 }
 
+// Each element can look at a few writes along the dimension. A routine goes to the elements that are written alone: it takes less time where these are few too.
 bool many_elements(Op& op, const Writes& w, bool atomically) {
-  const int64_t few = op.session.options.library ? 8 : 64;  // writes along the dimension, which each element can look at
-  return std::holds_alternative<ElementWrites>(w.way) && const_int(w.domain[0]).value_or(few + 1) > few &&
-         many_rows(op, count(op.pool, w.sizes), op.pool.index(1), w.domain[0], atomically);
+  const auto* elements = std::get_if<ElementWrites>(&w.way);
+  if (!elements) return false;
+  const bool library = op.session.options.library;
+  const int64_t few = library ? 8 : 64;
+  const std::optional<int64_t> writes = const_int(w.domain[0]), length = const_int(w.sizes[elements->dim]);
+  const bool far_apart = library && writes && length && *writes > 1 && *length / 16 >= *writes;
+  return (writes.value_or(few + 1) > few || far_apart) && many_rows(op, count(op.pool, w.sizes), op.pool.index(1), w.domain[0], atomically);
 }
 
 }  // namespace

@@ -132,7 +132,9 @@ void lower_node(Session& session, Scope& scope, const Node& node) {
   const std::optional<Lowering> found = node.user ? Lowering(lower_user_kernel) : row_of(scope.graph, node);
   if (!found) {
     fail(ErrorCode::unsupported_op, fmt::format("coil has no code for the operator {}{}", node.target, numbers_of(scope.graph, node)),
-         node.target.starts_with("aten.") || node.target.starts_with("prims.")
+         node.target.starts_with("torch._functorch.")
+             ? "torch.func's transforms (vmap) left it in the program: call program.run_decompositions({}) before torch.export.save, which writes them out"
+         : node.target.starts_with("aten.") || node.target.starts_with("prims.")
              ? "run `coil check` for all such operators; program.run_decompositions() may replace it"
              : "if it is a kernel of your own, give its registration with --kernels, or its file with --triton; `coil check` names all such operators");
   }

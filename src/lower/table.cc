@@ -71,6 +71,7 @@ Table make_table() {
                    add_linalg,
                    add_quantization,
                    add_packed_products,
+                   add_detection,
                    add_reinterpret}) {
     add(t);
   }

@@ -1,5 +1,8 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 #include <unordered_set>
 
 #include "graph/rewrite.h"
@@ -278,6 +281,7 @@ class Simplifier {
     ValueId v = first(node);
     std::string_view name = aten_name(node);
     if (name == "native_dropout" && v.valid() && !drops(node) && same_type(node, v) && use_count(node.outputs[1]) == 0) return replace(node, v);
+    if (v.valid() && values_alone(node, v)) return true;
     if (!is_list_op(node) || !v.valid() || !one_after_the_other(node)) return false;
     int64_t rank = static_cast<int64_t>(graph_.value(v).tensor().sizes.size());
     std::optional<int64_t> dim = int_arg(node, "dim");
@@ -303,6 +307,28 @@ class Simplifier {
       }
     }
     return true;
+  }
+
+  // Singular values and eigenvalues whose vectors nobody reads: PyTorch traces `svdvals` and `eigvalsh` with vectors, which take most of the time.
+  bool values_alone(const Node& node, ValueId matrix) {
+    static constexpr std::tuple<std::string_view, size_t, std::string_view, std::string_view> kSpectra[] = {{"_linalg_svd", 1, "A", "linalg_svdvals"},
+                                                                                                            {"linalg_svd", 1, "A", "linalg_svdvals"},
+                                                                                                            {"_linalg_eigh", 0, "self", "linalg_eigvalsh"},
+                                                                                                            {"linalg_eigh", 0, "self", "linalg_eigvalsh"},
+                                                                                                            {"linalg_eig", 0, "self", "linalg_eigvals"}};
+    for (const auto& [name, values, argument, alone] : kSpectra) {
+      if (aten_name(node) != name) continue;
+      for (size_t i = 0; i < node.outputs.size(); ++i) {
+        if (i != values && use_count(node.outputs[i]) > 0) return false;
+      }
+      Args args{{std::string(argument), matrix}};
+      if (const Argument* triangle = node.find("UPLO")) args.emplace_back("UPLO", *triangle);
+      Node only = node;
+      only.outputs = {node.outputs[values]};
+      become(only, fmt::format("aten.{}.default", alone), std::move(args));
+      return true;
+    }
+    return false;
   }
 
   int use_count(ValueId v) {

@@ -1,6 +1,8 @@
 """`import coil`: programs compiled and packages run from Python, with torch tensors, NumPy arrays and DLPack."""
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -452,3 +454,27 @@ def test_sizes_from_data():
             assert a.shape == b.shape and a.stride() == b.stride() and torch.equal(a, b)
     values, positions, _ = compiled(np.array([0, 5, -1], np.float32))
     assert isinstance(values, np.ndarray) and values.tolist() == [10] and positions.tolist() == [[1], [2]]
+
+
+def test_vmap_inside(tmp_path):
+    """torch.export leaves the bounds of vmap in the program; a file of it is refused with what to do."""
+    class Batched(torch.nn.Module):
+        def forward(self, w, x):
+            return torch.vmap(lambda a: (x @ a).sin())(w), torch.vmap(torch.vmap(torch.dot, (None, 0)), (0, None))(x, x)
+
+    args = (torch.randn(3, 4, 5), torch.randn(2, 4))
+    program = torch.export.export(Batched(), args)
+    for got, expected in zip(coil.compile(program)(*args), Batched()(*args), strict=True):
+        torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-4)
+    if any("predispatch" in str(node.target) for node in program.graph.nodes):
+        torch.export.save(program, tmp_path / "batched.pt2")
+        with pytest.raises(coil.UnsupportedError, match="run_decompositions"):
+            coil.compile(tmp_path / "batched.pt2")
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, pickle.dumps])
+def test_a_model_is_saved_instead_of_copied(how, compiled, linear):
+    with pytest.raises(TypeError, match=r"model\.save\(path\)"):
+        how(compiled)
+    x = torch.randn(3, 16)
+    torch.testing.assert_close(copy.copy(compiled)(x), linear(x), atol=1e-5, rtol=1e-5)

@@ -14,6 +14,7 @@ from typing import Any, Callable, Collection, Sequence
 
 import torch
 from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
 
 from ._control import is_control
 from ._decompositions import draws
@@ -66,7 +67,8 @@ def _comes_otherwise(node: Node, given: Any) -> bool:
 
 
 def same_strides(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return all(size < 2 or x == y for size, x, y in zip(a.shape, a.stride(), b.stride()))
+    """Without a question about sizes that only data decides: these have no answer while a graph is compiled."""
+    return all(statically_known_true(x == y) or guard_or_false(size < 2) for size, x, y in zip(a.shape, a.stride(), b.stride()))
 
 
 def _is_of_images(node: Node) -> bool:

@@ -146,7 +146,7 @@ def _without_dropout(graph: Graph, node: Node, of_pytorch: bool) -> None:
     if attention_kernel(node) == "backward":
         if of_pytorch:
             return
-        dense = [item if not isinstance(item, torch.Tensor) or item.is_contiguous() or torch._prims_common.is_non_overlapping_and_dense_or_false(item)
+        dense = [item if not isinstance(item, torch.Tensor) or torch._prims_common.is_non_overlapping_and_dense_or_false(item)
                  else torch.empty_like(item, memory_format=torch.contiguous_format) for item in value]
         node.meta["val"] = tuple(dense)
         for user in node.users:

@@ -78,7 +78,7 @@ def _empty_like(graph: Graph, before: Node, value: torch.Tensor, sizes: dict[sym
     """A tensor with the sizes and strides of `value`, made of what is known from the inputs; None when they are not."""
     options = {"dtype": value.dtype, "device": value.device}
     fixed = all(isinstance(n, int) for n in (*value.shape, *value.stride()))
-    if not fixed and not value.is_contiguous():
+    if not fixed and not torch._prims_common.is_contiguous_or_false(value):  # of sizes that only data decides it cannot be asked
         return None
     with graph.inserting_before(before):
         if fixed:

@@ -1,0 +1,185 @@
+// Operators of torchvision that models for detection end in: regions of images, convolutions whose taps move, suppression of boxes that overlap.
+#include <fmt/format.h>
+
+#include "lower/families.h"
+#include "lower/grid_sampling.h"
+#include "lower/size_checks.h"
+
+namespace coil::lowering {
+namespace {
+
+// A sample up to a pixel outside of an image counts. Behind its last pixel the outer one goes on, or there are zeros: torchvision has a sampler of each kind.
+enum class Border { repeated, zeros };
+
+// The file says of which rank tensors are.
+void check_ranks(const Op& op, std::initializer_list<std::pair<const char*, size_t>> ranks, size_t result) {
+  for (const auto& [name, rank] : ranks) {
+    if (op.tensor(name).rank() != rank) sizes::refuse(op, fmt::format("'{}' is of rank {}, not {}", name, op.tensor(name).rank(), rank));
+  }
+  if (op.out().sizes.size() != result) sizes::refuse(op, fmt::format("the result is of rank {}, not {}", op.out().sizes.size(), result));
+}
+
+// The image's value between the four pixels around (row, column), positions in pixels; `place` gives the index in `x` of a whole one.
+Expr between_pixels(Op& op, const Math& m, const View& x, Expr row, Expr column, Border border, const std::function<std::vector<Expr>(Expr, Expr)>& place) {
+  ExprPool& p = op.pool;
+  const bool repeated = border == Border::repeated;
+  const Expr sizes[2] = {x.sizes[2], x.sizes[3]};
+  Expr at[2] = {row, column}, low[2], share[2], counts = p.boolean(true);
+  for (size_t i = 0; i < 2; ++i) {
+    const Expr size = m.size(sizes[i]), last = m.sub(size, m.c(1));
+    counts = both(counts, both(p.op(repeated ? ScalarOp::ge : ScalarOp::gt, {at[i], m.c(-1)}), p.op(repeated ? ScalarOp::le : ScalarOp::lt, {at[i], size})));
+    if (repeated) at[i] = p.op(ScalarOp::minimum, {p.op(ScalarOp::maximum, {at[i], m.c(0)}), last});
+    low[i] = m.f(ScalarOp::floor, at[i]);
+    share[i] = m.sub(at[i], low[i]);
+  }
+  const auto inside = [&](Expr v, size_t i) { return both(p.op(ScalarOp::ge, {v, m.c(0)}), p.op(ScalarOp::lt, {v, m.size(sizes[i])})); };
+  Expr total;
+  for (size_t corner = 0; corner < 4; ++corner) {
+    Expr whole[2], weight;
+    for (size_t i = 0; i < 2; ++i) {
+      const bool high = corner >> (1 - i) & 1;
+      whole[i] = high ? m.add(low[i], m.c(1)) : low[i];
+      const Expr part = high ? share[i] : m.sub(m.c(1), share[i]);
+      weight = weight ? m.mul(weight, part) : part;
+    }
+    const auto index = [&](size_t i) { return p.checked_index(p.cast(whole[i], DType::i64), sizes[i]); };
+    const Expr value = as(op.rec.at(x, place(index(0), index(1))), m.type);
+    // Beyond the last pixel of a border that goes on, the share is 0.
+    const Expr term = m.mul(masked(both(counts, both(inside(whole[0], 0), inside(whole[1], 1))), value, m.c(0)), weight);
+    total = total ? m.add(total, term) : term;
+  }
+  return masked(counts, total, m.c(0));
+}
+
+// torchvision.roi_align: the mean of samples in each of a region's bins.
+Views roi_align(Op& op) {
+  check_ranks(op, {{"input", 4}, {"rois", 2}}, 4);
+  const View x = op.tensor("input"), rois = op.tensor("rois");
+  const int64_t samples = op.integer("sampling_ratio");
+  if (samples <= 0) {
+    fail(ErrorCode::unsupported_feature, "roi_align whose number of samples follows from the size of each region (sampling_ratio <= 0)",
+         "give a sampling_ratio, for example 2");
+  }
+  if (samples > 1024) fail(ErrorCode::unsupported_feature, fmt::format("roi_align with {} samples each way in a bin", samples));
+  const TensorType& out = op.out();
+  const Math m{op.pool, accumulate_type(out.dtype)};
+  const double scale = op.number("spatial_scale");
+  const bool aligned = op.flag("aligned");
+  const auto number = [&](Expr region, int64_t i) { return as(op.rec.at(rois, std::vector<Expr>{region, op.pool.index(i)}), m.type); };
+  // Of one direction (0: rows): where sample s of bin b lies.
+  const auto position = [&](Expr region, Expr bin, Expr sample, size_t i) {
+    const auto edge = [&](int64_t column) { return m.sub(m.mul(number(region, column), m.c(scale)), m.c(aligned ? 0.5 : 0)); };
+    const Expr first = edge(i == 0 ? 2 : 1);
+    Expr length = m.sub(edge(i == 0 ? 4 : 3), first);
+    if (!aligned) length = op.pool.op(ScalarOp::maximum, {length, m.c(1)});
+    const Expr width = m.div(length, m.size(out.sizes[2 + i]));
+    return m.add(m.add(first, m.mul(m.size(bin), width)), m.div(m.mul(m.add(m.size(sample), m.c(0.5)), width), m.c(static_cast<double>(samples))));
+  };
+  const View sums =
+      op.rec.reduce(op.name + ".sum", ReduceOp::sum, m.type, out.sizes, {op.pool.index(samples), op.pool.index(samples)}, [&](Coordinates c, Coordinates s) {
+        const Expr image = op.pool.checked_index(op.pool.cast(number(c[0], 0), DType::i64), x.sizes[0]);
+        const Expr row = position(c[0], c[2], s[0], 0), column = position(c[0], c[3], s[1], 1);
+        return between_pixels(op, m, x, row, column, Border::repeated, [&](Expr y, Expr z) { return std::vector<Expr>{image, c[1], y, z}; });
+      });
+  const double share = 1.0 / static_cast<double>(samples * samples);
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) { return as(m.mul(op.rec.at(sums, c), m.c(share)), out.dtype); })};
+}
+
+// What the arguments of a convolution whose taps move say.
+struct MovedTaps {
+  View x, weight, offset, mask;
+  int64_t groups, offset_groups, stride[2], pad[2], dilation[2];
+  bool masks;
+  Expr rows, columns;  // of the weight
+};
+
+MovedTaps moved_taps(Op& op) {
+  check_ranks(op, {{"input", 4}, {"weight", 4}, {"offset", 4}, {"bias", 1}}, 4);
+  if (op.flag("use_mask")) check_ranks(op, {{"mask", 4}}, 4);
+  MovedTaps t{op.tensor("input"),
+              op.tensor("weight"),
+              op.tensor("offset"),
+              op.tensor("mask"),
+              op.integer("groups"),
+              op.integer("offset_groups"),
+              {op.integer("stride_h"), op.integer("stride_w")},
+              {op.integer("pad_h"), op.integer("pad_w")},
+              {op.integer("dilation_h"), op.integer("dilation_w")},
+              op.flag("use_mask"),
+              {},
+              {}};
+  t.rows = t.weight.sizes[2];
+  t.columns = t.weight.sizes[3];
+  const Expr channels = t.x.sizes[1];
+  const bool whole = channels->is_constant() && t.weight.sizes[0]->is_constant() && t.groups > 0 && t.offset_groups > 0 && channels->as_int() % t.groups == 0 &&
+                     channels->as_int() % t.offset_groups == 0 && t.weight.sizes[0]->as_int() % t.groups == 0;
+  if (!whole) fail(ErrorCode::bad_program, op.node.target + ": the channels cannot be divided into the groups");
+  return t;
+}
+
+// The taps' values as the columns of a product: [image, group, channel of the group, row and column of the weight, row and column of the result].
+View moved_columns(Op& op, const Math& m, const MovedTaps& t) {
+  ExprPool& p = op.pool;
+  const TensorType& out = op.out();
+  const int64_t channels = t.x.sizes[1]->as_int(), per_group = channels / t.groups, per_offset = channels / t.offset_groups;
+  const Expr taps = t.rows * t.columns;
+  const Sizes sizes{t.x.sizes[0], p.index(t.groups), p.index(per_group), t.rows, t.columns, out.sizes[2], out.sizes[3]};
+  return op.rec.pointwise(op.name + ".columns", out.dtype, sizes, [&](Coordinates c) {
+    const Expr channel = c[1] * p.index(per_group) + c[2], tap = c[3] * t.columns + c[4], group = floor_div(channel, p.index(per_offset));
+    const auto position = [&](size_t i) {
+      const Expr number = (group * taps + tap) * p.index(2) + p.index(static_cast<int64_t>(i));
+      const Expr still = c[5 + i] * p.index(t.stride[i]) + c[3 + i] * p.index(t.dilation[i]) - p.index(t.pad[i]);
+      return m.add(m.size(still), as(op.rec.at(t.offset, std::vector<Expr>{c[0], number, c[5], c[6]}), m.type));
+    };
+    Expr value = between_pixels(op, m, t.x, position(0), position(1), Border::zeros, [&](Expr y, Expr z) { return std::vector<Expr>{c[0], channel, y, z}; });
+    if (t.masks) value = m.mul(value, as(op.rec.at(t.mask, std::vector<Expr>{c[0], group * taps + tap, c[5], c[6]}), m.type));
+    return as(value, out.dtype);
+  });
+}
+
+Views deform_conv2d(Op& op) {
+  const MovedTaps t = moved_taps(op);
+  ExprPool& p = op.pool;
+  const TensorType& out = op.out();
+  const Math m{p, accumulate_type(out.dtype)};
+  const View bias = op.tensor("bias"), columns = moved_columns(op, m, t);
+  const Expr groups = p.index(t.groups), terms = t.weight.sizes[1] * t.rows * t.columns, filters = p.index(t.weight.sizes[0]->as_int() / t.groups);
+  const Expr pixels = out.sizes[2] * out.sizes[3];
+  const View flat = reshaped(op, columns, {t.x.sizes[0], groups, terms, pixels});
+  const View weight = broadcast(op, reshaped(op, t.weight, {p.index(1), groups, filters, terms}), {t.x.sizes[0], groups, filters, terms});
+  const View sums = reshaped(op, matrix_product(op, op.name, m.type, weight, flat, 2), out.sizes);
+  return {op.rec.pointwise(op.name + ".bias", out.dtype, out.sizes,
+                           [&](Coordinates c) { return as(m.add(as(op.rec.at(sums, c), m.type), as(op.rec.at(bias, c.subspan(1, 1)), m.type)), out.dtype); })};
+}
+
+// torchvision.nms: boxes by falling scores, without those that overlap an earlier one too much. One after the other, so a routine does it.
+Views nms(Op& op) {
+  check_ranks(op, {{"dets", 2}, {"scores", 1}}, 1);
+  const View boxes = op.tensor("dets"), scores = op.tensor("scores");
+  const DType type = boxes.dtype == DType::f64 ? DType::f64 : DType::f32;
+  const Expr n = scores.sizes.at(0);
+  Library call;
+  call.routine = "box_suppression";
+  call.subject = op.name;
+  call.dtype = type;
+  call.sizes = {n};
+  // Four numbers for each score, whatever sizes the file tells: the routine reads so many.
+  const View corners = op.rec.pointwise(op.name + ".boxes", type, {n, op.pool.index(4)}, [&](Coordinates c) { return as(op.rec.at(boxes, c), type); });
+  const View threshold{DType::f64, {op.pool.index(1)}, op.pool.constant(op.number("iou_threshold"), DType::f64)};
+  const Views found =
+      op.rec.library(op.name, std::move(call), {corners, converted(op, scores, type), threshold}, {{DType::i64, {n}}, {DType::i64, {op.pool.index(1)}}});
+  const TensorType& out = op.out();
+  bind_size(op, out.sizes.at(0), op.rec.at(found[1], std::vector<Expr>{op.pool.index(0)}), n);
+  return {op.rec.pointwise(op.name + ".kept", DType::i64, out.sizes,
+                           [&](Coordinates c) { return op.rec.at(found[0], std::vector<Expr>{op.pool.checked_index(op.pool.cast(c[0], DType::i64), n)}); })};
+}
+
+}  // namespace
+
+void add_detection(Table& table) {
+  table["torchvision.roi_align.default"] = roi_align;
+  table["torchvision.deform_conv2d.default"] = deform_conv2d;
+  table["torchvision.nms.default"] = nms;
+}
+
+}  // namespace coil::lowering

@@ -1,0 +1,105 @@
+"""What torchvision's models for detection end in, as packages, beside torchvision: regions of images, convolutions whose taps move, suppression of boxes."""
+
+import pytest
+import torch
+import torchvision
+
+import harness  # noqa: F401: finds the package
+import coil
+
+ops = torchvision.ops
+
+
+class Function(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args):
+        return self.function(*args)
+
+
+def compiled(function, *args, dynamic=None):
+    shapes = None if dynamic is None else (tuple(dynamic),)
+    return coil.compile(Function(function), args=args, dynamic_shapes=shapes)
+
+
+def boxes_of(n, size, dtype=torch.float32, seed=0):
+    source = torch.Generator().manual_seed(seed)
+    first = torch.rand(n, 2, generator=source) * size
+    return torch.cat([first, first + torch.rand(n, 2, generator=source) * size / 2], 1).to(dtype)
+
+
+REGIONS = torch.tensor([[0, 1, 2, 9, 11], [1, 3, 3, 16, 18.5], [0, 0, 0, 19, 19], [1, -6, -3, 5, 4], [0, 15, 15, 40, 30], [1, 7, 7, 7, 7]])
+
+
+@pytest.mark.parametrize("samples, size, aligned", [(2, (3, 3), True), (3, (7, 2), False)])
+def test_regions(samples, size, aligned):
+    x = torch.randn(2, 4, 10, 9)
+    n = torch.export.Dim("n", min=1, max=50)
+    model = compiled(lambda x, r: ops.roi_align(x, r, size, 0.5, samples, aligned), x, REGIONS, dynamic=(None, {0: n}))
+    for regions in (REGIONS, REGIONS[:1], REGIONS.repeat(5, 1)):
+        torch.testing.assert_close(model(x, regions), ops.roi_align(x, regions, size, 0.5, samples, aligned), atol=1e-5, rtol=1e-4)
+
+
+def test_regions_of_no_image_are_refused():
+    x = torch.randn(2, 4, 10, 9)
+    model = compiled(lambda x, r: ops.roi_align(x, r, 2, 1.0, 2), x, REGIONS)
+    wrong = REGIONS.clone()
+    wrong[2, 0] = 2
+    with pytest.raises(coil.Error, match="COIL-E210"):
+        model(x, wrong)
+
+
+def test_samples_that_data_counts_are_refused():
+    with pytest.raises(coil.Error, match="sampling_ratio"):
+        compiled(lambda x, r: ops.roi_align(x, r, 2), torch.randn(2, 4, 10, 9), REGIONS)
+
+
+@pytest.mark.parametrize("groups, offset_groups, masks, dtype", [(1, 1, True, torch.float32), (2, 1, False, torch.float64), (2, 4, True, torch.float32)])
+def test_moved_taps(groups, offset_groups, masks, dtype):
+    x, weight, bias = torch.randn(2, 4, 9, 8, dtype=dtype), torch.randn(6, 4 // groups, 3, 2, dtype=dtype), torch.randn(6, dtype=dtype)
+    how = dict(stride=(2, 1), padding=(1, 2), dilation=(1, 2))
+    rows, columns = (9 + 2 - 3) // 2 + 1, 8 + 4 - 3 + 1
+    offset = torch.randn(2, offset_groups * 12, rows, columns, dtype=dtype) * 2
+    mask = torch.rand(2, offset_groups * 6, rows, columns, dtype=dtype) if masks else None
+
+    def function(x, offset, weight, bias, *mask):
+        return ops.deform_conv2d(x, offset, weight, bias, mask=mask[0] if mask else None, **how)
+
+    args = (x, offset, weight, bias, *([mask] if masks else []))
+    torch.testing.assert_close(compiled(function, *args)(*args), function(*args), atol=1e-5, rtol=1e-4)
+
+
+def test_suppression():
+    n = torch.export.Dim("n", min=2, max=500)
+    model = compiled(lambda b, s: (lambda kept: (kept, b[kept]))(ops.nms(b, s, 0.3)), boxes_of(9, 20), torch.rand(9), dynamic=({0: n}, {0: n}))
+    numbers = lambda *args: model(*args)[0]
+    for count in (9, 15, 200):
+        boxes, scores = boxes_of(count, 20, seed=count), torch.rand(count).mul(8).round()  # equal ones keep their order
+        wanted = ops.nms(boxes, scores, 0.3)
+        assert torch.equal(numbers(boxes, scores), wanted) and torch.equal(model(boxes, scores)[1], boxes[wanted])
+    with pytest.raises(coil.Error, match="COIL-E211"):  # torchvision exports that at least two boxes stay
+        model(boxes_of(1, 5).repeat(2, 1), torch.rand(2))
+    boxes, scores = boxes_of(6, 5), torch.tensor([0.1, float("nan"), 0.5, float("inf"), float("nan"), -1])
+    assert torch.equal(numbers(boxes, scores), ops.nms(boxes, scores, 0.3))
+
+
+def test_suppression_class_by_class():
+    """As torchvision's and Ultralytics' post-processing calls it: boxes of other classes are moved away; the best few of what stays."""
+    def function(boxes, scores, classes):
+        moved = boxes + (classes * 100).unsqueeze(1).to(boxes)
+        kept = ops.nms(moved, scores, 0.5)
+        return kept, scores[kept] * 2
+
+    args = boxes_of(60, 10), torch.rand(60), torch.randint(0, 4, (60,))
+    for found, wanted in zip(compiled(function, *args)(*args), function(*args)):
+        torch.testing.assert_close(found, wanted)
+
+
+def test_through_torch_compile(fresh_compiles):
+    x = torch.randn(2, 4, 10, 9, requires_grad=True)
+    call = torch.compile(lambda x: ops.roi_align(x.relu(), REGIONS, 3, 0.5, 2) * 2, backend="coil", fullgraph=True)
+    found, wanted = call(x), ops.roi_align(x.relu(), REGIONS, 3, 0.5, 2) * 2
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(torch.autograd.grad(found.sum(), x), torch.autograd.grad(wanted.sum(), x), atol=1e-5, rtol=1e-4)
