@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import coil
-from profiled import DYNAMIC, compiled, events, layers  # noqa: F401 (layers is a fixture)
+from profiled import Layers, compiled, events, layers  # noqa: F401 (layers is a fixture)
 
 
 class Counter(torch.nn.Module):
