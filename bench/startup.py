@@ -86,6 +86,77 @@ def call_cost(program, package, calls, *sizes):
     return json.loads(done.stdout)
 
 
+class Rows:
+    """What was measured, printed as it comes."""
+
+    def __init__(self):
+        self.rows = []
+
+    def add(self, what, value, goal=""):
+        self.rows.append({"what": what, "value": value, "goal": goal})
+        print(f"{what:60} {text(value):40} {goal}", flush=True)
+
+    def markdown(self):
+        lines = ["| what | measured | goal |", "|---|---|---|", *(f"| {r['what']} | {text(r['value'])} | {r['goal']} |" for r in self.rows)]
+        return "\n".join(lines) + "\n"
+
+
+def compile_all(rows, models, runs, folder):
+    """Compiles each program `runs` times; its package."""
+    packages, compile_times = {}, {}
+    goals = {"multiply": "under 0.1 s", "resnet18": "under 3 s", "minilm": "under 3 s"}
+    for model, path in models.items():
+        packages[model] = folder / f"{model}.coil.pt2"
+        command = (COIL, "compile", path, "-o", packages[model])
+        seen = [(quick(*command), timed(*command)[1]) for _ in range(runs)]
+        compile_times[model] = statistics.median(built(*command) for _ in range(runs)) if "encoder" in model else 0
+        if model != "plus_one":
+            rows.add(f"compile {model}, whole process", spread([t for t, _ in seen], "s"), goals.get(model, ""))
+            rows.add(f"compile {model}, peak memory", spread([m for _, m in seen], "MB"))
+    if {"encoder_1", "encoder_12"} <= models.keys():
+        rows.add("encoder of 12 layers / of 1 layer, generating and compiling code", f"{compile_times['encoder_12'] / compile_times['encoder_1']:.2f}", "at most 2")
+    return packages
+
+
+def loads_and_calls(rows, packages, program, runs, folder):
+    import numpy as np
+
+    loads = [call_cost(program, packages["multiply"], 1000) for _ in range(runs)]
+    rows.add("load the multiply's package, C API", spread([r["load_ms"] for r in loads], "ms"), "under 1 ms")
+    np.savez(folder / "in.npz", in_0=np.ones(10, np.float32), in_1=np.ones(10, np.float32))
+    times = [quick(COIL, "run", packages["multiply"], "--input", folder / "in.npz", "--output", folder / "out.npz") for _ in range(runs)]
+    rows.add("load and run the multiply's package, command line", spread(times, "ms", 1e3), "under 5 ms")
+    ids = np.ones((1, 128), np.int64)
+    np.savez(folder / "in.npz", in_0=ids, in_1=ids)
+    if "minilm" in packages:
+        times = [quick(COIL, "run", packages["minilm"], "--input", folder / "in.npz", "--output", folder / "out.npz") for _ in range(runs)]
+        rows.add("MiniLM, process start to first output [1, 128]", spread(times, "s"), "under 0.3 s")
+    costs = [call_cost(program, packages["plus_one"], 200_000) for _ in range(runs)]
+    rows.add("x + 1 on 10 floats, a call with all checks", spread([r["call_us"] for r in costs], "us"), "under 1 us")
+    rows.add("heap allocations in 200,000 such calls", max(r["allocations"] for r in costs), "0")
+
+
+def memory(rows, packages, program):
+    sizes = {"digits": (64,), "resnet18": (4,), "minilm": (8, 128), "encoder_12": (2, 128)}
+    for model, shape in sizes.items():
+        if model not in packages:
+            continue
+        cost = call_cost(program, packages[model], 3, *shape)
+        formula = cost["arena_bytes"] + cost["output_bytes"]
+        rows.add(f"{model} {list(shape)}: arena + outputs by the formula", f"{formula / 2**20:.3f} MB")
+        for what, key, goal in (("taken from the heap", "heap_bytes", "within 2 %"), ("resident memory gained, threads included", "anonymous_bytes", "")):
+            rows.add(f"{model} {list(shape)}: {what}", f"{cost[key] / 2**20:.3f} MB ({cost[key] / max(formula, 1):.3f} of the formula)", goal)
+        rows.add(f"{model} {list(shape)}: heap allocations in 3 steady calls", cost["allocations"], "0")
+
+
+def file_sizes(rows, packages, models):
+    for model, package in packages.items():
+        rows.add(f"package of {model}", f"{package.stat().st_size / 1000:.1f} KB (exported program {models[model].stat().st_size / 1000:.1f} KB)",
+                 "under 40 KB" if model == "multiply" else "")
+    rows.add("libcoil_runtime.so", f"{(BUILD / 'libcoil_runtime.so').stat().st_size / 1e6:.2f} MB", "under 4 MB")
+    rows.add("coil", f"{COIL.stat().st_size / 1e6:.1f} MB")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=7)
@@ -93,69 +164,24 @@ def main():
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--markdown", type=pathlib.Path)
     options = parser.parse_args()
-    import numpy as np
     import torch
 
-    rows = []
-
-    def add(what, value, goal=""):
-        rows.append({"what": what, "value": value, "goal": goal})
-        print(f"{what:60} {text(value):40} {goal}", flush=True)
-
+    rows = Rows()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         multiply = small_program(folder, "multiply", lambda x, y: x * y, torch.rand(10), torch.rand(10))
         plus_one = small_program(folder, "plus_one", lambda x: x + 1, torch.rand(10))
         models = {n: multiply if n == "multiply" else zoo.make(n) / f"{n}.aten.pt2" for n in options.models} | {"multiply": multiply, "plus_one": plus_one}
-        packages, compile_times = {}, {}
-        goals = {"multiply": "under 0.1 s", "resnet18": "under 3 s", "minilm": "under 3 s"}
-        for model, path in models.items():
-            packages[model] = folder / f"{model}.coil.pt2"
-            command = (COIL, "compile", path, "-o", packages[model])
-            runs = [(quick(*command), timed(*command)[1]) for _ in range(options.runs)]
-            compile_times[model] = statistics.median(built(*command) for _ in range(options.runs)) if "encoder" in model else 0
-            if model != "plus_one":
-                add(f"compile {model}, whole process", spread([t for t, _ in runs], "s"), goals.get(model, ""))
-                add(f"compile {model}, peak memory", spread([m for _, m in runs], "MB"))
-        if {"encoder_1", "encoder_12"} <= models.keys():
-            add("encoder of 12 layers / of 1 layer, generating and compiling code", f"{compile_times['encoder_12'] / compile_times['encoder_1']:.2f}", "at most 2")
-
+        packages = compile_all(rows, models, options.runs, folder)
         program = folder / "call_cost"
         subprocess.run(["gcc", "-std=gnu11", "-O2", f"-I{REPO / 'include'}", REPO / "bench/call_cost.c", f"-L{BUILD}", "-lcoil_runtime", "-o", program], check=True)
-        loads = [call_cost(program, packages["multiply"], 1000) for _ in range(options.runs)]
-        add("load the multiply's package, C API", spread([r["load_ms"] for r in loads], "ms"), "under 1 ms")
-        np.savez(folder / "in.npz", in_0=np.ones(10, np.float32), in_1=np.ones(10, np.float32))
-        runs = [quick(COIL, "run", packages["multiply"], "--input", folder / "in.npz", "--output", folder / "out.npz") for _ in range(options.runs)]
-        add("load and run the multiply's package, command line", spread(runs, "ms", 1e3), "under 5 ms")
-        ids = np.ones((1, 128), np.int64)
-        np.savez(folder / "in.npz", in_0=ids, in_1=ids)
-        if "minilm" in packages:
-            runs = [quick(COIL, "run", packages["minilm"], "--input", folder / "in.npz", "--output", folder / "out.npz") for _ in range(options.runs)]
-            add("MiniLM, process start to first output [1, 128]", spread(runs, "s"), "under 0.3 s")
-        costs = [call_cost(program, packages["plus_one"], 200_000) for _ in range(options.runs)]
-        add("x + 1 on 10 floats, a call with all checks", spread([r["call_us"] for r in costs], "us"), "under 1 us")
-        add("heap allocations in 200,000 such calls", max(r["allocations"] for r in costs), "0")
-
-        sizes = {"digits": (64,), "resnet18": (4,), "minilm": (8, 128), "encoder_12": (2, 128)}
-        for model, shape in sizes.items():
-            if model not in packages:
-                continue
-            cost = call_cost(program, packages[model], 3, *shape)
-            formula = cost["arena_bytes"] + cost["output_bytes"]
-            add(f"{model} {list(shape)}: arena + outputs by the formula", f"{formula / 2**20:.3f} MB")
-            for what, key, goal in (("taken from the heap", "heap_bytes", "within 2 %"), ("resident memory gained, threads included", "anonymous_bytes", "")):
-                add(f"{model} {list(shape)}: {what}", f"{cost[key] / 2**20:.3f} MB ({cost[key] / max(formula, 1):.3f} of the formula)", goal)
-            add(f"{model} {list(shape)}: heap allocations in 3 steady calls", cost["allocations"], "0")
-
-        for model, package in packages.items():
-            add(f"package of {model}", f"{package.stat().st_size / 1000:.1f} KB (exported program {models[model].stat().st_size / 1000:.1f} KB)", "under 40 KB" if model == "multiply" else "")
-        add("libcoil_runtime.so", f"{(BUILD / 'libcoil_runtime.so').stat().st_size / 1e6:.2f} MB", "under 4 MB")
-        add("coil", f"{COIL.stat().st_size / 1e6:.1f} MB")
+        loads_and_calls(rows, packages, program, options.runs, folder)
+        memory(rows, packages, program)
+        file_sizes(rows, packages, models)
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
+        options.json.write_text(json.dumps(rows.rows, indent=1))
     if options.markdown:
-        lines = ["| what | measured | goal |", "|---|---|---|", *(f"| {r['what']} | {text(r['value'])} | {r['goal']} |" for r in rows)]
-        options.markdown.write_text("\n".join(lines) + "\n")
+        options.markdown.write_text(rows.markdown())
 
 
 if __name__ == "__main__":

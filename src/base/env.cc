@@ -26,8 +26,8 @@ constexpr EnvVar kEnvVars[] = {
     {"COIL_CUPTI", "libcupti.so.13 or .12",
      "NVIDIA's tracing library, for the times of kernels in profiles; a missing file: none, the times are those between events."},
     {"COIL_DEBUG", "0",
-     "1 stages and times, 2 kernels, 3 decisions with reasons, 4 generated code, 5 IR between passes, 6 every rewrite; 5@NAME keeps what "
-     "belongs to the pass or kernel NAME."},
+     "1 stages and times, 2 kernels, 3 decisions with reasons, 4 generated code, 5 IR between passes; 5@NAME keeps what belongs to "
+     "the pass or kernel NAME."},
     {"COIL_DEBUG_INFO", "unset",
      "Folder for the generated texts of what is compiled; its code has line tables that lead debuggers and profilers there (as --debug-info)."},
     {"COIL_DUMP", "unset", "Folder that receives numbered files of every stage of a compilation."},

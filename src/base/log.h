@@ -4,21 +4,21 @@
 
 #include <fmt/format.h>
 
-#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/result.h"
 
 namespace coil {
 
 // The levels of COIL_DEBUG.
-enum class LogLevel { off = 0, stages = 1, kernels = 2, decisions = 3, code = 4, ir = 5, rewrites = 6 };
+enum class LogLevel { off = 0, stages = 1, kernels = 2, decisions = 3, code = 4, ir = 5 };
 
 class Log {
  public:
-  Log() = default;                          // silent
-  Log(LogLevel level, std::string filter);  // writes to stderr
+  Log() = default;                                                                        // silent
+  Log(LogLevel level, std::string filter) : level_(level), filter_(std::move(filter)) {}  // writes to stderr
   // From COIL_DEBUG; bad_option when it is malformed.
   static Result<Log> from_env();
 
@@ -30,11 +30,9 @@ class Log {
   }
 
  private:
-  struct Sink;
   void put(LogLevel level, std::string_view name, const std::string& text) const;
   LogLevel level_ = LogLevel::off;
   std::string filter_;
-  std::shared_ptr<Sink> sink_;
 };
 
 }  // namespace coil

@@ -272,51 +272,20 @@ static std::vector<size_t> last_of_launches(const cuda::CudaProgram& program) {
   return last;
 }
 
-Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const toolchain::Nvrtc& nvrtc, CudaHooks hooks, const Dump& dump,
-                                  const StageDone& done) {
-  const CompileOptions& options = job.options;
-  TargetContents t = contents_of(cuda_target(), job.architectures);
-  t.needs = {"libcuda.so.1"};
-  t.plan = std::move(plan.plan);
-  TRY_STATUS(check_images(t.plan, cuda_architectures(job.architectures)));
-  plan.settings.joins = !hooks.any();  // who looks at each kernel has each run by itself
-  cuda::CudaProgram program = cuda::generate_kernels(t.plan, plan.settings);
-  if (!hooks.any()) cuda::add_token_choice(t.plan, plan.settings, program);
-  if (hooks.program) *hooks.program = program;
-  TRY(t.replaced, replace_kernels(program, t.plan, options.replace_kernels));
-  mark_edited(program, options.replace_kernels, t);
-  TRY_STATUS(check_counts(cuda::grid_limits(t.plan, program)));
+// The names of the kernels' functions, and what the program calls of other libraries.
+static void name_functions(const cuda::CudaProgram& program, TargetContents& t) {
   t.num_functions = program.functions.size();
   for (const std::string& library : program.libraries) t.uses.push_back(library == "libcudnn" ? "libcudnn.so.9" : "libcublasLt.so.13");
   for (const cuda::CudaCall& c : program.calls) {
     const std::vector<cuda::CudaLaunch>& launches = c.launches.empty() && c.together ? c.together->launches : c.launches;
     t.functions.push_back(c.joined ? t.functions.back() : launches.empty() ? "" : program.functions[static_cast<size_t>(launches[0].function)].name);
   }
-  if (hooks.launched_with) *hooks.launched_with = last_of_launches(program);
-  t.graphs = options.graphs && !t.plan.kernels.empty() && !hooks.any();
-  if (plan.settings.tuned_sm && !hooks.any()) t.tuned_isa = fmt::format("sm_{}", plan.settings.tuned_sm);
-  t.constants_hash = constants_identity(t.plan);
-  done("generate");
+}
 
-  Compilation compilation = compilation_of(program, job.architectures, options.replace_kernels);
-  t.sources = std::move(compilation.sources);
-  for (const GeneratedSource& s : t.sources) dump.text(s.name, [&] { return s.text; }, LogLevel::code);
-  const DebugInfo debug(options.debug_folder, t.sources);
-  TRY_STATUS(debug.write(t.sources));
-  if (debug.wanted()) {
-    for (toolchain::CudaRequest& r : compilation.requests) r.source = debug.placed({r.name, r.source}), r.lines = true;
-  }
-  TRY(const std::vector<toolchain::Bytes> cubins, compile_all(compilation, options, nvrtc));
-
-  const HostMachine& machine = this_machine();  // of the program that launches the kernels
-  cuda::HostOptions host;
-  host.in_spec = job.graph.in_spec;
-  host.out_spec = job.graph.out_spec;
-  host.graphs = t.graphs;
-  host.timed = std::move(hooks.timed);
-  host.watched = hooks.launched_with != nullptr;
-  host.constants_hash = t.constants_hash;
-  host.architectures = fmt::format("{}", fmt::join(t.architectures, ", "));
+// The shared object: the program that launches the kernels, their images and the device library.
+static Status link_host(const cuda::CudaProgram& program, const Compilation& compilation, std::span<const toolchain::Bytes> cubins, cuda::HostOptions host,
+                        const Dump& dump, TargetContents& t) {
+  const HostMachine& machine = this_machine();
   std::vector<std::vector<uint8_t>> objects;
   for (size_t i = 0; i < cubins.size(); ++i) {
     const std::string symbol = fmt::format("coil_image_{}", i);
@@ -336,6 +305,49 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   if (!host.timed.empty()) exports.push_back(COIL_TUNING_SYMBOL);
   if (host.watched) exports.push_back(COIL_WATCH_SYMBOL);
   TRY(t.code, link_model(machine, std::move(inputs), exports));
+  return ok_status();
+}
+
+Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const toolchain::Nvrtc& nvrtc, CudaHooks hooks, const Dump& dump,
+                                  const StageDone& done) {
+  const CompileOptions& options = job.options;
+  TargetContents t = contents_of(cuda_target(), job.architectures);
+  t.needs = {"libcuda.so.1"};
+  t.plan = std::move(plan.plan);
+  TRY_STATUS(check_images(t.plan, cuda_architectures(job.architectures)));
+  plan.settings.joins = !hooks.any();  // who looks at each kernel has each run by itself
+  cuda::CudaProgram program = cuda::generate_kernels(t.plan, plan.settings);
+  if (!hooks.any()) cuda::add_token_choice(t.plan, plan.settings, program);
+  if (hooks.program) *hooks.program = program;
+  TRY(t.replaced, replace_kernels(program, t.plan, options.replace_kernels));
+  mark_edited(program, options.replace_kernels, t);
+  TRY_STATUS(check_counts(cuda::grid_limits(t.plan, program)));
+  name_functions(program, t);
+  if (hooks.launched_with) *hooks.launched_with = last_of_launches(program);
+  t.graphs = options.graphs && !t.plan.kernels.empty() && !hooks.any();
+  if (plan.settings.tuned_sm && !hooks.any()) t.tuned_isa = fmt::format("sm_{}", plan.settings.tuned_sm);
+  t.constants_hash = constants_identity(t.plan);
+  done("generate");
+
+  Compilation compilation = compilation_of(program, job.architectures, options.replace_kernels);
+  t.sources = std::move(compilation.sources);
+  for (const GeneratedSource& s : t.sources) dump.text(s.name, [&] { return s.text; }, LogLevel::code);
+  const DebugInfo debug(options.debug_folder, t.sources);
+  TRY_STATUS(debug.write(t.sources));
+  if (debug.wanted()) {
+    for (toolchain::CudaRequest& r : compilation.requests) r.source = debug.placed({r.name, r.source}), r.lines = true;
+  }
+  TRY(const std::vector<toolchain::Bytes> cubins, compile_all(compilation, options, nvrtc));
+
+  cuda::HostOptions host;
+  host.in_spec = job.graph.in_spec;
+  host.out_spec = job.graph.out_spec;
+  host.graphs = t.graphs;
+  host.timed = std::move(hooks.timed);
+  host.watched = hooks.launched_with != nullptr;
+  host.constants_hash = t.constants_hash;
+  host.architectures = fmt::format("{}", fmt::join(t.architectures, ", "));
+  TRY_STATUS(link_host(program, compilation, cubins, std::move(host), dump, t));
   add_sources(options.replace_kernels, t);
   done("build");
   return t;

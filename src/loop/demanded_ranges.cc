@@ -193,16 +193,21 @@ class DemandedRanges {
     return n;
   }
 
-  // A product, or the formula of one that its kernel takes in.
-  bool is_product(size_t number) const {
+  // A template whose kernel takes formulas in and can compute those columns alone.
+  bool computes_columns(const Loop& loop, const DimRange& columns) const {
+    if (!takes_epilogue(loop.def) || loop.outputs.size() != 1) return false;
+    return narrowable(program_, loop, sizes_of(loop.outputs[0]).size() - 1, columns) == columns;
+  }
+
+  // Such a template, or the formula of one that its kernel takes in.
+  bool splits_at(size_t number, const DimRange& columns) const {
     const Loop& loop = program_.loops[number];
     if (!program_.buffer(loop.outputs[0]).strides.empty()) return false;
-    if (const auto* g = std::get_if<Gemm>(&loop.def)) return !g->quantised && g->n.size() == 1;
+    if (is_template(loop.def)) return computes_columns(loop, columns);
     if (!std::holds_alternative<Pointwise>(loop.def) || checked_dims(program_, loop)) return false;
     for (BufferId id : reads(program_, loop)) {
       const size_t maker = static_cast<size_t>(id.index) < producer_.size() ? producer_[static_cast<size_t>(id.index)] : number;
-      const auto* g = maker < number ? std::get_if<Gemm>(&program_.loops[maker].def) : nullptr;
-      if (g && !g->quantised && sizes_of(id) == sizes_of(loop.outputs[0])) return true;
+      if (maker < number && sizes_of(id) == sizes_of(loop.outputs[0]) && computes_columns(program_.loops[maker], columns)) return true;
     }
     return false;
   }
@@ -214,7 +219,7 @@ class DemandedRanges {
     const std::optional<Ranges> few = few_rows(wanted, sizes_of(whole_id));
     if (!few) return;
     find_readers();
-    if (!is_product(number)) return;
+    if (!splits_at(number, few->back())) return;
     Loop part = program_.loops[number];
     give_new_results(part, ".rows");
     const BufferId part_id = part.outputs[0];

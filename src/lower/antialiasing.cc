@@ -23,50 +23,55 @@ Val cubic_filter(Val t) {
   return select(x < 1.0, near, select(x < 2.0, far, 0.0));
 }
 
+// Axis i of the image (0: lines).
+Axis axis_of(Op& op, const View& x, size_t i, bool cubic) {
+  const Argument* factors = op.node.find("scale_factors");
+  const auto* list = factors ? std::get_if<std::vector<double>>(factors) : nullptr;
+  Axis axis;
+  axis.in = x.sizes.at(2 + i);
+  axis.out = op.out().sizes.at(2 + i);
+  const std::optional<int64_t> n = const_int(axis.in), m = const_int(axis.out);
+  if (!n || !m) fail(ErrorCode::unsupported_feature, op.node.target + " of an image of dynamic size");
+  const char* arg = i == 0 ? "scales_h" : "scales_w";
+  axis.step = static_cast<double>(*n) / static_cast<double>(*m);
+  if (op.flag("align_corners")) axis.step = *m > 1 ? static_cast<double>(*n - 1) / static_cast<double>(*m - 1) : 0;
+  else if (list && list->size() == 2) axis.step = 1 / (*list)[i];
+  else if (op.has(arg)) axis.step = 1 / op.number(arg);
+  axis.support = (cubic ? 2 : 1) * std::max(axis.step, 1.0);
+  axis.taps = static_cast<int64_t>(std::ceil(axis.support)) * 2 + 1;
+  return axis;
+}
+
+// The filter of an axis, the same for all lines: where it begins, and its weights, which add up to 1.
+struct Filter {
+  View first, weights;
+};
+
+// The weights read where the filter begins: computed again, with a multiply-add instead of a product and a sum, it can be another pixel.
+Filter filter_of(Op& op, const Axis& a, DType type, bool cubic) {
+  ExprPool& p = op.pool;
+  const auto number = [&](Expr index) { return Val(as(p.cast(index, DType::i64), type)); };
+  const auto centre = [&](Expr o) { return (number(o) + 0.5) * a.step; };
+  const View first =
+      op.rec.pointwise("upsample.first", DType::i64, {a.out}, [&](Coordinates c) { return as(max(trunc(centre(c[0]) - a.support + 0.5), 0.0).e, DType::i64); });
+  const auto weight = [&](Expr o, Expr k) {
+    const Val begin(as(op.rec.at(first, std::vector<Expr>{o}), type)), end = min(trunc(centre(o) + a.support + 0.5), number(a.in));
+    const Val place = begin + number(k), t = (place - centre(o) + 0.5) * (1 / std::max(a.step, 1.0));
+    return select(place < end, cubic ? cubic_filter(t) : linear_filter(t), 0.0);
+  };
+  const View total =
+      op.rec.reduce("upsample.total", ReduceOp::sum, type, {a.out}, {p.index(a.taps)}, [&](Coordinates c, Coordinates k) { return weight(c[0], k[0]).e; });
+  return {first, op.rec.pointwise("upsample.weights", type, {p.index(a.taps), a.out},
+                                  [&](Coordinates c) { return (weight(c[1], c[0]) / Val(op.rec.at(total, c.subspan(1)))).e; })};
+}
+
 Views upsample_aa(Op& op, bool cubic) {
   View x = op.tensor(op.node.find("self") ? "self" : "input");
   const TensorType& out = op.out();
   if (!is_float(out.dtype)) fail(ErrorCode::unsupported_feature, op.node.target + " of integers");
   const DType type = accumulate_type(out.dtype);
-  const bool align = op.flag("align_corners");
-  const Argument* factors = op.node.find("scale_factors");
-  const auto* list = factors ? std::get_if<std::vector<double>>(factors) : nullptr;
-  Axis axes[2];
-  for (size_t i = 0; i < 2; ++i) {
-    Axis& axis = axes[i];
-    axis.in = x.sizes.at(2 + i);
-    axis.out = out.sizes.at(2 + i);
-    const std::optional<int64_t> n = const_int(axis.in), m = const_int(axis.out);
-    if (!n || !m) fail(ErrorCode::unsupported_feature, op.node.target + " of an image of dynamic size");
-    const char* arg = i == 0 ? "scales_h" : "scales_w";
-    axis.step = static_cast<double>(*n) / static_cast<double>(*m);
-    if (align) axis.step = *m > 1 ? static_cast<double>(*n - 1) / static_cast<double>(*m - 1) : 0;
-    else if (list && list->size() == 2) axis.step = 1 / (*list)[i];
-    else if (op.has(arg)) axis.step = 1 / op.number(arg);
-    axis.support = (cubic ? 2 : 1) * std::max(axis.step, 1.0);
-    axis.taps = static_cast<int64_t>(std::ceil(axis.support)) * 2 + 1;
-  }
+  const Axis axes[] = {axis_of(op, x, 0, cubic), axis_of(op, x, 1, cubic)};
   ExprPool& p = op.pool;
-  auto number = [&](Expr index) { return Val(as(p.cast(index, DType::i64), type)); };
-  // The filter of an axis is the same for all lines: where it begins, and its weights, which add up to 1. The weights read where it begins: computed
-  // again, with a multiply-add instead of a product and a sum, it can be another pixel.
-  struct Filter {
-    View first, weights;
-  };
-  auto filter = [&](const Axis& a) {
-    auto centre = [&](Expr o) { return (number(o) + 0.5) * a.step; };
-    const View first = op.rec.pointwise("upsample.first", DType::i64, {a.out},
-                                        [&](Coordinates c) { return as(max(trunc(centre(c[0]) - a.support + 0.5), 0.0).e, DType::i64); });
-    auto weight = [&](Expr o, Expr k) {
-      const Val begin(as(op.rec.at(first, std::vector<Expr>{o}), type)), end = min(trunc(centre(o) + a.support + 0.5), number(a.in));
-      const Val place = begin + number(k), t = (place - centre(o) + 0.5) * (1 / std::max(a.step, 1.0));
-      return select(place < end, cubic ? cubic_filter(t) : linear_filter(t), 0.0);
-    };
-    const View total =
-        op.rec.reduce("upsample.total", ReduceOp::sum, type, {a.out}, {p.index(a.taps)}, [&](Coordinates c, Coordinates k) { return weight(c[0], k[0]).e; });
-    return Filter{first, op.rec.pointwise("upsample.weights", type, {p.index(a.taps), a.out},
-                                          [&](Coordinates c) { return (weight(c[1], c[0]) / Val(op.rec.at(total, c.subspan(1)))).e; })};
-  };
   auto pixel = [&](const Axis& a, const Filter& f, Expr o, Expr k) {
     const Expr at = p.op(ScalarOp::add, {op.rec.at(f.first, std::vector<Expr>{o}), p.cast(k, DType::i64)});
     return p.checked_index(p.op(ScalarOp::minimum, {at, p.cast(a.in - 1, DType::i64)}), a.in);
@@ -76,7 +81,7 @@ Views upsample_aa(Op& op, bool cubic) {
   View v = x;
   for (const size_t i : {size_t{lines_last}, size_t{!lines_last}}) {
     const Axis& axis = axes[i];
-    const Filter along = filter(axis);
+    const Filter along = filter_of(op, axis, type, cubic);
     const bool last = i == size_t{!lines_last};
     Sizes sizes = v.sizes;
     sizes[2 + i] = axis.out;

@@ -28,87 +28,125 @@ View bags_of(Op& op, const View& offsets, Expr bags, Expr n) {
   return op.rec.pointwise("embedding_bag.bag", DType::i64, {n}, [&](Coordinates c) { return p.op(ScalarOp::sub, {op.rec.at(begun, c), one}); });
 }
 
+// The bags of one call: which indices each has, and sums over these.
+class Bags {
+ public:
+  explicit Bags(Op& op)
+      : op_(op),
+        p_(op.pool),
+        indices_(op.tensor("indices")),
+        offsets_(op.tensor("offsets")),
+        n_(indices_.sizes.at(0)),
+        bags_(op.out().sizes.at(0)),
+        closed_(op.flag("include_last_offset")) {
+    find_padding();
+    check_offsets();
+    if (op.session.options.library && many_rows(bags_, n_)) row_ = rows();
+  }
+
+  Expr rows_of(Coordinates k, Expr table_rows) const { return p_.checked_index(as(op_.rec.at(indices_, k), DType::i64), table_rows); }
+
+  // What reduce makes of value(k, column) of each bag's indices k.
+  View joined(RowSums sums) {
+    if (!row_) {
+      return op_.rec.reduce(sums.name, sums.reduce, sums.type, {bags_, sums.columns}, {n_}, [&](Coordinates c, Coordinates k) {
+        return masked(holds(c[0], k[0]), sums.value(k, c[1]), identity_of(p_, sums.reduce, compute_type(sums.type)));
+      });
+    }
+    sums.row = [&](Coordinates k) { return op_.rec.at(*row_, k); };
+    return summed_rows(op_, sums);
+  }
+
+  // How many indices each bag has, as a column.
+  View sizes() {
+    const Expr zero = p_.constant_int(0, DType::i64), one = p_.constant_int(1, DType::i64);
+    if (padding_) return joined({"embedding_bag.count", DType::i64, bags_, p_.index(1), {n_}, {}, [&](Coordinates, Expr) { return one; }, ReduceOp::sum, zero});
+    const Expr bag = p_.var(0);
+    return {DType::i64, {bags_, p_.index(1)}, max(min(end(bag), all()) - max(offset(bag), 0.0), 0.0).e};
+  }
+
+  Expr count() const { return bags_; }
+  Expr indices() const { return n_; }
+
+ private:
+  // A negative number counts from the end of the table; but to the operators below embedding_bag -1 means none.
+  void find_padding() {
+    const bool outer = op_.node.target == "aten.embedding_bag.padding_idx";
+    if (!op_.node.find("padding_idx") || !op_.has("padding_idx") || (!outer && op_.integer("padding_idx") == -1)) return;
+    const Val given = p_.constant_int(op_.integer("padding_idx"), DType::i64), rows = p_.cast(op_.tensor("weight").sizes.at(0), DType::i64);
+    padding_ = select(given < 0.0, given + rows, given);
+  }
+
+  // What fbgemm and the kernels behind it ask for.
+  void check_offsets() {
+    require(op_, offsets_.sizes, "offsets must begin at 0, not decrease, and stay within the indices", [&](Coordinates c) {
+      const Val here = offset(c[0]);
+      const Val before = offset(index_max(c[0] - 1, p_.index(0)));  // of the first one itself
+      const Val first = p_.op(ScalarOp::ne, {c[0], p_.index(0)});
+      return both(both(either(first, equal(here, 0.0)), here >= before), here <= all()).e;
+    });
+  }
+
+  Val offset(Expr bag) const { return Val(as(op_.rec.at(offsets_, std::vector<Expr>{bag}), DType::i64)); }
+  Val all() const { return p_.cast(n_, DType::i64); }
+
+  // A bag's indices are those from its offset to the next one: where a target finds such a range, each bag visits its own alone.
+  Val end(Expr bag) const {
+    const Val next = offset(index_min(bag + 1, offsets_.sizes[0] - 1));
+    return closed_ ? next : select(Val(p_.op(ScalarOp::eq, {bag, bags_ - 1})), all(), next);
+  }
+
+  Expr holds(Expr bag, Expr k) const {
+    Val at = p_.cast(k, DType::i64), hit = both(at >= offset(bag), at < end(bag));
+    if (padding_) hit = both(hit, unequal(Val(as(op_.rec.at(indices_, std::vector<Expr>{k}), DType::i64)), *padding_));
+    return hit.e;
+  }
+
+  // The bag that each index is in; the number of bags: in none.
+  View rows() {
+    const View bag = bags_of(op_, offsets_, bags_, n_);
+    return op_.rec.pointwise("embedding_bag.row", DType::i64, {n_}, [&](Coordinates k) {
+      Expr number = op_.rec.at(bag, k), found = p_.op(ScalarOp::maximum, {number, p_.constant_int(0, DType::i64)});
+      return p_.select(holds(p_.checked_index(found, bags_), k[0]), number, p_.cast(bags_, DType::i64));
+    });
+  }
+
+  Op& op_;
+  ExprPool& p_;
+  View indices_, offsets_;
+  Expr n_, bags_;
+  bool closed_;  // the last offset is the end of the last bag
+  std::optional<Val> padding_;
+  std::optional<View> row_;
+};
+
 // The other results (which bag an index is in, sizes, maxima) serve the gradient; they stay uncomputed: an error only where used.
 Views embedding_bag(Op& op) {
-  View table = op.tensor("weight"), indices = op.tensor("indices"), offsets = op.tensor("offsets");
+  View table = op.tensor("weight");
   const std::optional<View> weights = op.maybe_tensor("per_sample_weights");
   const TensorType& out = op.out();
   const int64_t mode = op.integer("mode");
-  const bool closed = op.flag("include_last_offset");  // the last offset is the end of the last bag
   ExprPool& p = op.pool;
   const DType type = accumulate_type(out.dtype);
-  Expr n = indices.sizes.at(0), bags = out.sizes.at(0), rows = table.sizes.at(0);
-  // A negative number counts from the end; but to the operators below embedding_bag -1 means none.
-  const bool outer = op.node.target == "aten.embedding_bag.padding_idx";
-  const bool has_padding = op.node.find("padding_idx") && op.has("padding_idx") && (outer || op.integer("padding_idx") != -1);
-  Val padding = p.constant_int(0, DType::i64);
-  if (has_padding) {
-    padding = p.constant_int(op.integer("padding_idx"), DType::i64);
-    padding = select(padding < 0.0, padding + Val(p.cast(rows, DType::i64)), padding);
-  }
-  auto offset = [&](Expr bag) { return Val(as(op.rec.at(offsets, std::vector<Expr>{bag}), DType::i64)); };
-  // What fbgemm and the kernels behind it ask for.
-  require(op, offsets.sizes, "offsets must begin at 0, not decrease, and stay within the indices", [&](Coordinates c) {
-    const Val here = offset(c[0]), count = p.cast(n, DType::i64);
-    const Val before = offset(index_max(c[0] - 1, p.index(0)));  // of the first one itself
-    const Val first = p.op(ScalarOp::ne, {c[0], p.index(0)});
-    return both(both(either(first, equal(here, 0.0)), here >= before), here <= count).e;
-  });
-  // A bag's indices are those from its offset to the next one: where a target finds such a range, each bag visits its own alone.
-  auto bag_end = [&](Expr bag) {
-    const Val next = offset(index_min(bag + 1, offsets.sizes[0] - 1));
-    return closed ? next : select(Val(p.op(ScalarOp::eq, {bag, bags - 1})), Val(p.cast(n, DType::i64)), next);
-  };
-  auto in_bag = [&](Expr bag, Expr k) {
-    Val at = p.cast(k, DType::i64), hit = both(at >= offset(bag), at < bag_end(bag));
-    if (has_padding) hit = both(hit, unequal(Val(as(op.rec.at(indices, std::vector<Expr>{k}), DType::i64)), padding));
-    return hit.e;
-  };
-  auto element = [&](Coordinates c, Expr k) {
-    Expr row = p.checked_index(as(op.rec.at(indices, std::vector<Expr>{k}), DType::i64), rows);
-    Val v = as(op.rec.at(table, std::vector<Expr>{row, c[1]}), type);
-    return weights ? v * Val(as(op.rec.at(*weights, std::vector<Expr>{k}), type)) : v;
-  };
+  const Expr rows = table.sizes.at(0);
+  Bags bags(op);
   Expr none = mode == kMax ? lowest(p, type) : op.constant(0, type);
-  // Of the bags: what reduce makes of value(k, column) of their indices.
-  const bool in_rows = op.session.options.library && many_rows(bags, n);
-  View row;  // the bag that index k is in, `bags`: in none
-  if (in_rows) {
-    const View bag = bags_of(op, offsets, bags, n);
-    row = op.rec.pointwise("embedding_bag.row", DType::i64, {n}, [&](Coordinates k) {
-      Expr number = op.rec.at(bag, k), found = p.op(ScalarOp::maximum, {number, p.constant_int(0, DType::i64)});
-      return p.select(in_bag(p.checked_index(found, bags), k[0]), number, p.cast(bags, DType::i64));
-    });
-  }
-  auto of_bags = [&](RowSums sums) {
-    if (!in_rows) {
-      return op.rec.reduce(sums.name, sums.reduce, sums.type, {bags, sums.columns}, {n}, [&](Coordinates c, Coordinates k) {
-        return masked(in_bag(c[0], k[0]), sums.value(k, c[1]), identity_of(p, sums.reduce, compute_type(sums.type)));
-      });
-    }
-    sums.row = [&](Coordinates k) { return op.rec.at(row, k); };
-    return summed_rows(op, sums);
+  RowSums sums{"embedding_bag.sum", type, bags.count(), out.sizes.at(1), {bags.indices()}, {}, {}, mode == kMax ? ReduceOp::max : ReduceOp::sum, none};
+  sums.value = [&](Coordinates k, Expr column) {
+    Val v = as(op.rec.at(table, std::vector<Expr>{bags.rows_of(k, rows), column}), type);
+    return (weights ? v * Val(as(op.rec.at(*weights, k), type)) : v).e;
   };
-  RowSums sums{"embedding_bag.sum", type, bags, out.sizes.at(1), {n}, {}, {}, mode == kMax ? ReduceOp::max : ReduceOp::sum, none};
-  sums.value = [&](Coordinates k, Expr column) { return element(std::vector<Expr>{k[0], column}, k[0]).e; };
   if (!weights && table.dtype == type) {
     sums.source = table;
-    sums.chosen = [&](Coordinates k) { return p.checked_index(as(op.rec.at(indices, k), DType::i64), rows); };
+    sums.chosen = [&](Coordinates k) { return bags.rows_of(k, rows); };
   }
-  View joined = of_bags(sums);
+  View joined = bags.joined(sums);
   Views results(op.node.outputs.size());
   if (mode == kSum) {
     results[0] = converted(op, joined, out.dtype);
     return results;
   }
-  const Expr zero = p.constant_int(0, DType::i64), one = p.constant_int(1, DType::i64);
-  View used;
-  if (has_padding) {
-    used = of_bags({"embedding_bag.count", DType::i64, bags, p.index(1), {n}, {}, [&](Coordinates, Expr) { return one; }, ReduceOp::sum, zero});
-  } else {
-    const Expr bag = p.var(0);
-    used = {DType::i64, {bags, p.index(1)}, max(min(bag_end(bag), Val(p.cast(n, DType::i64))) - max(offset(bag), 0.0), 0.0).e};
-  }
+  const View used = bags.sizes();
   results[0] = op.rec.pointwise("embedding_bag", out.dtype, out.sizes, [&](Coordinates c) {
     Val number = op.rec.at(used, std::vector<Expr>{c[0], p.index(0)}), v = op.rec.at(joined, c);
     return select(equal(number, 0.0), 0.0, mode == kMean ? v / Val(as(max(number, 1.0).e, type)) : v).e;

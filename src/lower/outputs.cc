@@ -115,14 +115,16 @@ class Outputs {
     return simplify_index(place, {v.sizes}) == simplify_index(wanted, {v.sizes}) ? std::optional(id) : std::nullopt;
   }
 
-  // Templates alone write in an order of their own (convolutions channels-last, products row by row); an elementwise copy after
-  // them is fused into their epilogue, which writes anywhere.
+  // Templates and calls of libraries alone write in an order of their own; an elementwise copy after a template is fused into its epilogue, which writes
+  // anywhere.
   bool stores_so(BufferId buffer, const Sizes& strides) {
     const Loop* loop = producer(buffer);
     if (!loop) return true;
-    if (std::holds_alternative<Conv2d>(loop->def)) return template_strides(rec_.pool(), loop->def, rec_.program().buffer(buffer).sizes) == strides;
-    const bool by_rows = std::holds_alternative<Gemm>(loop->def) || defines_whole(loop->def);
-    return !by_rows || strides == contiguous_strides(rec_.pool(), face(rec_.program().buffer(buffer)).sizes);
+    const Sizes sizes = face(rec_.program().buffer(buffer)).sizes;
+    if (defines_whole(loop->def)) return strides == contiguous_strides(rec_.pool(), sizes);
+    if (!is_template(loop->def)) return true;
+    const std::optional<Sizes> own = template_strides(rec_.pool(), loop->def, sizes);
+    return !own || strides == *own;
   }
 
   // Of results that the program gives as Python numbers.

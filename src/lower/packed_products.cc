@@ -1,4 +1,4 @@
-// Products with weights of 4 bits in PyTorch's own packings, and the packing.
+// Products with weights of 4 bits in PyTorch's own packings, and the packing; and with weights of 8 bits, which lie as they are.
 //
 // int4pack: pairs of columns share a byte, in blocks of columns as wide as the kernels of the machine on which PyTorch packed them
 // (Session::int4_block); what is left over holds neighbours. Each group of rows has a scale and a summand: number * scale + summand.
@@ -210,6 +210,16 @@ Views dyn_quant_product(Op& op) {
   })};
 }
 
+// --- weights of 8 bits, with a scale for each column
+
+Views int8_weight_product(Op& op) {
+  const View x = op.tensor("self"), w = op.tensor("mat2"), scales = op.tensor("scales");
+  const View wide = op.rec.pointwise(op.name + ".weight", x.dtype, w.sizes, [&](Coordinates c) { return as(op.rec.at(w, c), x.dtype); });
+  const View sum = matrix_product(op, op.name, DType::f32, x, permuted(op, wide, {1, 0}), 0);
+  return {op.rec.pointwise(op.name + ".scaled", op.out().dtype, sum.sizes,
+                           [&](Coordinates c) { return op.pool.op(ScalarOp::mul, {op.rec.at(sum, c), as(op.rec.at(scales, c.last(1)), DType::f32)}); })};
+}
+
 }  // namespace
 
 void add_packed_products(Table& table) {
@@ -217,6 +227,7 @@ void add_packed_products(Table& table) {
   table["aten._weight_int4pack_mm_for_cpu.default"] = int4_product;
   table["aten._dyn_quant_pack_4bit_weight.default"] = pack_dyn_quant;
   table["aten._dyn_quant_matmul_4bit.default"] = dyn_quant_product;
+  table["aten._weight_int8pack_mm.default"] = int8_weight_product;
 }
 
 }  // namespace coil::lowering

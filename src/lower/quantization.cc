@@ -353,16 +353,6 @@ Lowering fake_row(bool mask) {
   };
 }
 
-// --- products of quantised matrices
-
-Views int8_weight_product(Op& op) {
-  const View x = op.tensor("self"), w = op.tensor("mat2"), scales = op.tensor("scales");
-  const View wide = op.rec.pointwise(op.name + ".weight", x.dtype, w.sizes, [&](Coordinates c) { return as(op.rec.at(w, c), x.dtype); });
-  const View sum = matrix_product(op, op.name, DType::f32, reinterpreted(x, x.dtype), permuted(op, wide, {1, 0}), 0);
-  return {op.rec.pointwise(op.name + ".scaled", op.out().dtype, sum.sizes,
-                           [&](Coordinates c) { return op.pool.op(ScalarOp::mul, {op.rec.at(sum, c), as(op.rec.at(scales, c.last(1)), DType::f32)}); })};
-}
-
 }  // namespace
 
 void add_quantization(Table& table) {
@@ -404,7 +394,6 @@ void add_quantization(Table& table) {
                  choice(".mask", results[1], [&](Coordinates) { return op.pool.boolean(true); })};
   };
   table["aten._int_mm.default"] = [](Op& op) { return Views{matrix_product(op, "int_mm", DType::i32, op.tensor("self"), op.tensor("mat2"), 0)}; };
-  table["aten._weight_int8pack_mm.default"] = int8_weight_product;
 }
 
 }  // namespace coil::lowering

@@ -152,12 +152,8 @@ Json layouts(const KernelPlan& plan) {
   return rows;
 }
 
-}  // namespace
-
-std::string manifest_text(const PackageContents& c) {
-  const TargetContents& first = c.targets[0];
-  const KernelPlan& plan = first.plan;
-  Json inputs = Json::array(), outputs = Json::array(), fixed = Json::array();
+Json inputs_of(const KernelPlan& plan) {
+  Json inputs = Json::array();
   for (const LoopInput& in : plan.inputs) {
     inputs.push_back(in.buffer.valid() ? tensor(in.name, plan.buffer(in.buffer).info)
                                        : Json{{"name", in.name}, {"dtype", "int64"}, {"shape", Json::array()}, {"value", size_text(in.symint)}});
@@ -165,16 +161,49 @@ std::string manifest_text(const PackageContents& c) {
     if (in.whole_storage) inputs.back()["whole_storage"] = true;
   }
   for (const LoopOutput& o : plan.outputs) {
-    if (o.kind != LoopOutput::Kind::user) continue;
-    outputs.push_back(tensor(o.name, plan.buffer(o.source).info));
-    if (!o.number.empty()) outputs.back()["number"] = o.number;
-  }
-  for (const LoopOutput& o : plan.outputs) {
     if (o.kind != LoopOutput::Kind::input_write) continue;
     for (size_t i = 0; i < plan.inputs.size(); ++i) {
       if (plan.inputs[i].buffer == o.target) inputs[i]["mutated"] = true;
     }
   }
+  return inputs;
+}
+
+Json outputs_of(const KernelPlan& plan) {
+  Json outputs = Json::array();
+  for (const LoopOutput& o : plan.outputs) {
+    if (o.kind != LoopOutput::Kind::user) continue;
+    outputs.push_back(tensor(o.name, plan.buffer(o.source).info));
+    if (!o.number.empty()) outputs.back()["number"] = o.number;
+  }
+  return outputs;
+}
+
+// What a package says of a target. The entries of the whole package are the first target's; a later one has its own.
+Json target_of(const TargetContents& t, bool is_first, bool has_states) {
+  Json target = {{"device", t.device}, {"model", t.model}, {t.architectures_key, t.architectures}};
+  if (!t.machine.empty() && t.machine != "x86-64") target["machine"] = t.machine;
+  if (!t.needs.empty()) target["needs"] = t.needs;
+  if (!t.uses.empty()) target["uses"] = t.uses;
+  if (t.graphs) target["graphs"] = true;
+  if (!t.tuned_isa.empty()) target["tuned_for"] = t.tuned_isa;
+  if (is_first) return target;
+  if (has_states) target["states"] = states(t.plan);
+  target.update({{"symbols", symbols(t.plan)},
+                 {"memory", memory(t.plan)},
+                 {"constants_hash", t.constants_hash},
+                 {"kernels", kernels(t)},
+                 {"not_fused", notes(t.plan)},
+                 {"layouts", layouts(t.plan)}});
+  return target;
+}
+
+}  // namespace
+
+std::string manifest_text(const PackageContents& c) {
+  const TargetContents& first = c.targets[0];
+  const KernelPlan& plan = first.plan;
+  Json fixed = Json::array();
   for (const FixedArgument& f : c.fixed_inputs) {
     fixed.push_back({{"position", f.position}, {"name", f.name}, {"value", Json::parse(f.value_json)}});
   }
@@ -184,8 +213,8 @@ std::string manifest_text(const PackageContents& c) {
             {"torch", c.torch_version},
             {"targets", Json::array()},
             {"symbols", symbols(plan)},
-            {"inputs", inputs},
-            {"outputs", outputs},
+            {"inputs", inputs_of(plan)},
+            {"outputs", outputs_of(plan)},
             {"fixed_inputs", fixed},
             {"argument_names", c.argument_names},
             {"memory", memory(plan)},
@@ -199,25 +228,7 @@ std::string manifest_text(const PackageContents& c) {
   m["licenses"] = Json::array();
   for (const LicensedPart* p : parts_of(c)) m["licenses"].push_back({{"name", p->name}, {"version", p->version}, {"license", p->license}});
   if (!plan.none_results.empty()) m["none_results"] = plan.none_results;
-  for (const TargetContents& t : c.targets) {
-    Json target = {{"device", t.device}, {"model", t.model}, {t.architectures_key, t.architectures}};
-    if (!t.machine.empty() && t.machine != "x86-64") target["machine"] = t.machine;
-    if (!t.needs.empty()) target["needs"] = t.needs;
-    if (!t.uses.empty()) target["uses"] = t.uses;
-    if (t.graphs) target["graphs"] = true;
-    if (!t.tuned_isa.empty()) target["tuned_for"] = t.tuned_isa;
-    // What is above is the first target's; a later one has its own.
-    if (&t != &first && has_states) target["states"] = states(t.plan);
-    if (&t != &first) {
-      target.update({{"symbols", symbols(t.plan)},
-                     {"memory", memory(t.plan)},
-                     {"constants_hash", t.constants_hash},
-                     {"kernels", kernels(t)},
-                     {"not_fused", notes(t.plan)},
-                     {"layouts", layouts(t.plan)}});
-    }
-    m["targets"].push_back(std::move(target));
-  }
+  for (const TargetContents& t : c.targets) m["targets"].push_back(target_of(t, &t == &first, has_states));
   return m.dump(1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -15,10 +15,6 @@
 namespace coil {
 namespace {
 
-constexpr std::string_view kBooleanOps[] = {"eq",        "ne",          "lt",         "le",          "gt",
-                                            "ge",        "less",        "less_equal", "greater",     "greater_equal",
-                                            "not_equal", "logical_and", "logical_or", "logical_xor", "logical_not"};
-
 // Views are made again after each write to what they see: a program of deep views that are written in turn becomes as long as their product.
 constexpr size_t kFewPieces = 8;
 constexpr size_t kMaxGrowth = 16, kLeastNodes = 1 << 16;
@@ -274,7 +270,7 @@ class Functionalizer {
       call.arg_names.erase(at);
     }
     TensorType result = type;
-    result.dtype = result_dtype(node, type.dtype);
+    result.dtype = functional_dtype(graph_, node, type.dtype);
     ValueId out = builder_.new_value(out_name(node), result);
     call.outputs = {out};
     append(std::move(call));
@@ -286,28 +282,6 @@ class Functionalizer {
     std::string name = node.name;
     while (name.ends_with('_')) name.pop_back();
     return name.empty() ? "written" : name;
-  }
-
-  // The type of the functional operator's result, where it differs from self's: comparisons, and promotion with tensors of
-  // other types. (PyTorch refuses in-place operators whose numbers would promote.)
-  DType result_dtype(const Node& node, DType self) const {
-    std::string_view name = aten_name(node);
-    if (!writes_out(node)) name.remove_suffix(1);
-    if (std::find(std::begin(kBooleanOps), std::end(kBooleanOps), name) != std::end(kBooleanOps)) return DType::boolean;
-    static constexpr std::string_view kPromoting[] = {"add",          "sub",         "mul",         "div",        "pow",         "remainder", "fmod",
-                                                      "floor_divide", "atan2",       "bitwise_and", "bitwise_or", "bitwise_xor", "subtract",  "multiply",
-                                                      "divide",       "true_divide", "addcmul",     "addcdiv",    "hypot",       "xlogy"};
-    if (std::find(std::begin(kPromoting), std::end(kPromoting), name) == std::end(kPromoting)) return self;
-    DType result = self;
-    for (size_t i = 1; i < node.args.size(); ++i) {
-      const auto* v = std::get_if<ValueId>(&node.args[i]);
-      if (!v || !v->valid() || !graph_.value(*v).is_tensor()) continue;
-      const TensorType& other = graph_.value(*v).tensor();
-      // A tensor without dimensions promotes like a number: not within its category.
-      auto category = [](DType d) { return is_float(d) ? 2 : is_bool(d) ? 0 : 1; };
-      if (!other.sizes.empty() || category(other.dtype) > category(result)) result = promote(result, other.dtype);
-    }
-    return result;
   }
 
   ValueId cast(ValueId v, const TensorType& type, const Node& node) {

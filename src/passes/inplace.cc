@@ -11,6 +11,14 @@ constexpr std::string_view kInplaceOps[] = {
 #include "passes/inplace_ops.inc"
 };
 
+constexpr std::string_view kBooleanOps[] = {"eq",        "ne",          "lt",         "le",          "gt",
+                                            "ge",        "less",        "less_equal", "greater",     "greater_equal",
+                                            "not_equal", "logical_and", "logical_or", "logical_xor", "logical_not"};
+
+constexpr std::string_view kPromotingOps[] = {"add",          "sub",         "mul",         "div",        "pow",         "remainder", "fmod",
+                                              "floor_divide", "atan2",       "bitwise_and", "bitwise_or", "bitwise_xor", "subtract",  "multiply",
+                                              "divide",       "true_divide", "addcmul",     "addcdiv",    "hypot",       "xlogy"};
+
 // In-place operators whose functional form has another name.
 constexpr std::pair<std::string_view, std::string_view> kRenamedOps[] = {
     {"aten.__iand__.Scalar", "aten.bitwise_and.Scalar"},
@@ -65,6 +73,23 @@ std::string functional_target(const Node& node) {
 
 Error unsupported(const Node& node, std::string message, std::string hint) {
   return Error{ErrorCode::unsupported_feature, node.target + ": " + message, where(node), std::move(hint)};
+}
+
+DType functional_dtype(const Graph& graph, const Node& node, DType self) {
+  std::string_view name = aten_name(node);
+  if (!writes_out(node)) name.remove_suffix(1);
+  if (std::find(std::begin(kBooleanOps), std::end(kBooleanOps), name) != std::end(kBooleanOps)) return DType::boolean;
+  if (std::find(std::begin(kPromotingOps), std::end(kPromotingOps), name) == std::end(kPromotingOps)) return self;
+  DType result = self;
+  for (size_t i = 1; i < node.args.size(); ++i) {
+    const auto* v = std::get_if<ValueId>(&node.args[i]);
+    if (!v || !v->valid() || !graph.value(*v).is_tensor()) continue;
+    const TensorType& other = graph.value(*v).tensor();
+    // A tensor without dimensions promotes like a number: not within its category.
+    auto category = [](DType d) { return is_float(d) ? 2 : is_bool(d) ? 0 : 1; };
+    if (!other.sizes.empty() || category(other.dtype) > category(result)) result = promote(result, other.dtype);
+  }
+  return result;
 }
 
 bool updates_statistics(const Node& node) {

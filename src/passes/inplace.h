@@ -20,6 +20,9 @@ Status refuse_hidden_writes(const Node& node);
 
 // "aten.add.Tensor" for "aten.add_.Tensor"; empty if there is none.
 std::string functional_target(const Node& node);
+// The type of that operator's result, where it differs from the written tensor's: comparisons, and promotion with tensors of other types.
+// (PyTorch refuses in-place operators whose numbers would promote.)
+DType functional_dtype(const Graph& graph, const Node& node, DType self);
 
 // unsupported_feature, with the operator and its place.
 Error unsupported(const Node& node, std::string message, std::string hint = {});

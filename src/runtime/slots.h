@@ -60,7 +60,6 @@ class Slots : public std::enable_shared_from_this<Slots> {
  public:
   Slots(std::shared_ptr<const Model> model, int64_t slots);
 
-  int64_t per_state() const { return slots_; }
   // Of `wish` if it has a free one, else of the state with the most conversations that has, else of a new state.
   Result<std::unique_ptr<Slot>> take(const SlotBlock* wish = nullptr);
 

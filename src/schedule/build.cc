@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "schedule/build.h"
+#include "loop/gives_position.h"
 
 namespace coil {
 namespace {
@@ -117,7 +118,7 @@ class LoopKernelBuilder {
     std::vector<int> order = memory_order(reference_offset(), group_.axis_sizes);
     // argmax and argmin number the reduced points in the program's order, which the loops have to keep.
     for (const Stmt& s : kernel_.stmts) {
-      if (s.kind == Stmt::Kind::reduce && (s.op == ReduceOp::argmax || s.op == ReduceOp::argmin)) std::sort(order.begin(), order.end());
+      if (s.kind == Stmt::Kind::reduce && gives_position(s.op)) std::sort(order.begin(), order.end());
     }
     std::stable_partition(order.begin(), order.end(), [&](int a) { return !group_.axis_inner[static_cast<size_t>(a)]; });
     std::vector<Expr> renumber(order.size());

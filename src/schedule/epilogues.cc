@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kMaxEpilogueText = 600;  // nodes of all its loops as they are written: a kernel stays readable, and clang's time linear
 constexpr int64_t kMaxPointText = 200;     // of a coordinate
+constexpr int kTileColumns = 2;            // variable of TemplateTiles::coordinates
 
 // The load with which `body` reads `buffer`, where all its reads are at the same coordinates.
 Expr only_load(Expr body, BufferId buffer) {
@@ -68,16 +69,18 @@ std::optional<std::vector<Expr>> inverse(Expr load, const std::vector<Expr>& buf
   return vars;
 }
 
-// Another shape or another order of dimensions, as behind a reshape or a permutation: lanes are those of the template as they were, which are channels of
-// images and columns of products. What a product's epilogue writes lies along its columns; of convolutions any order is written.
+// Another shape or another order of dimensions, as behind a reshape or a permutation: lanes are those of the template as they were, the columns of its tiles
+// (channels of images, columns of products). What lies by rows, columns last, is written along its columns; of other templates any order is written.
 bool keeps_lanes(const LoopProgram& program, const Loop& loop, const Loop& next, const std::vector<Expr>& point) {
   ExprPool& pool = *program.pool;
   const std::vector<Expr>& sizes = program.buffer(loop.outputs[0]).sizes;
-  const bool product = std::holds_alternative<Gemm>(loop.def);
-  if (!product && !std::holds_alternative<Conv2d>(loop.def)) return false;
-  const size_t lane = product ? sizes.size() - 1 : 1;
+  const std::vector<Expr> of_tiles = template_tiles(pool, loop.def, sizes).coordinates;
+  size_t lane = sizes.size() - 1;
+  for (size_t d = 0; d < of_tiles.size(); ++d) {
+    if (depends_on_var(of_tiles[d], kTileColumns)) lane = d;
+  }
   const auto along = std::find(point.begin(), point.end(), pool.var(static_cast<int>(lane)));
-  if (!product) return sizes[lane] == pool.index(1) || along != point.end();
+  if (lane + 1 < sizes.size()) return sizes[lane] == pool.index(1) || along != point.end();
   const std::vector<Expr>& strides = program.buffer(next.outputs[0]).strides;
   return along != point.end() && !strides.empty() && strides[static_cast<size_t>(along - point.begin())] == pool.index(1);
 }

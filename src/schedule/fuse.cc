@@ -2,14 +2,15 @@
 // their results.
 #include <algorithm>
 #include <climits>
-#include <queue>
 #include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "expr/written_size.h"
+#include "loop/gives_position.h"
 #include "loop/reduced_span.h"
 #include "schedule/group_axes.h"
+#include "schedule/group_order.h"
 #include "schedule/inline_producers.h"
 #include "schedule/turned_loops.h"
 
@@ -24,8 +25,6 @@ constexpr size_t kMaxSiblings = 64;  // kernels that are tried because they read
 constexpr int kMaxSearch = 2000;     // kernels that are looked at to know whether one needs another
 
 constexpr const char* kTurned = "it stores along another axis than it reads along: a kernel of its own does that in tiles";
-
-bool by_index(ReduceOp op) { return op == ReduceOp::argmax || op == ReduceOp::argmin; }
 
 class Grouper {
  public:
@@ -60,7 +59,7 @@ class Grouper {
         place(row);
       }
     }
-    return sorted();
+    return in_order(std::move(groups_), needs_);
   }
 
  private:
@@ -311,7 +310,7 @@ class Grouper {
       // An index reduction numbers its points in its own order, which has to be the axes' order.
       std::vector<int> order(axis_of.begin() + s.kept, axis_of.end());
       std::erase(order, -1);
-      if (by_index(r->op) && !std::is_sorted(order.begin(), order.end())) return "it numbers the points in another order";
+      if (gives_position(r->op) && !std::is_sorted(order.begin(), order.end())) return "it numbers the points in another order";
     }
     bool all = true, outer_only = true;
     for (size_t a = 0; a < n; ++a) {
@@ -333,36 +332,6 @@ class Grouper {
     group_of_[static_cast<size_t>(row)] = gi;
     joined(gi, row);
     return "";
-  }
-
-  // Groups in an order that respects dependences; among ready ones the one with the earliest last loop. What nobody reads is the program's: its last loop
-  // stands where results are, at the end, and until then its operands would be in memory, as those of all gradients of weights.
-  std::vector<FusionGroup> sorted() {
-    const size_t n = groups_.size();
-    std::vector<std::vector<size_t>> readers(n);
-    std::vector<size_t> missing(n);
-    for (size_t g = 0; g < n; ++g) {
-      missing[g] = needs_[g].size();
-      for (int i : needs_[g]) readers[static_cast<size_t>(i)].push_back(g);
-    }
-    std::priority_queue<std::pair<int, size_t>, std::vector<std::pair<int, size_t>>, std::greater<>> ready;
-    const auto add_if_ready = [&](size_t g) {
-      const std::vector<int>& loops = groups_[g].loops;
-      if (missing[g] == 0) ready.emplace(readers[g].empty() ? loops.front() : loops.back(), g);
-    };
-    for (size_t g = 0; g < n; ++g) add_if_ready(g);
-    std::vector<FusionGroup> out;
-    while (!ready.empty()) {
-      const size_t best = ready.top().second;
-      ready.pop();
-      for (size_t g : readers[best]) {
-        --missing[g];
-        add_if_ready(g);
-      }
-      out.push_back(std::move(groups_[best]));
-    }
-    CHECK(out.size() == n, "fusion made a cycle");
-    return out;
   }
 
   LoopProgram& program_;

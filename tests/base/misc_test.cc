@@ -114,7 +114,7 @@ TEST(Log, FromEnvironment) {
     const Variable set("COIL_DEBUG", good);
     EXPECT_TRUE(Log::from_env().ok()) << good;
   }
-  for (const char* bad : {"7", "x", "33", "@a", "5fuse"}) {
+  for (const char* bad : {"6", "7", "x", "33", "@a", "5fuse"}) {
     const Variable set("COIL_DEBUG", bad);
     EXPECT_EQ(Log::from_env().error().code, ErrorCode::bad_option) << bad;
   }

@@ -1,16 +1,17 @@
-"""Two choices of tiles for the same products, timed in turns: python3 tests/gpu/gemm_pairs.py PAIRS.json.
+"""Choices of tiles for the same products, timed in turns: python3 tests/gpu/gemm_pairs.py PAIRS.json.
 
-The file lists [product, first, second]; a choice is [kind, rows, columns, parts of k, blocks that share: down, across] (gemm_problems.HELD_OUT).
+The file lists [product, first, second, ...]: a product as gemm_problems.py prints it, and choices as [kind, rows, columns, parts of k, blocks that share:
+down, across]. Medians, and each over the first.
 """
 import json
 import math
 import sys
 
 import gemm_times
-from gemm_problems import FIRST, HELD_OUT, SECOND
 from gemm_kernels import usable
+from gemm_problems import problem_of
 
-KINDS = {"wgmma": "wgmma", "wgmma_split": "split", "wgmma_copy": "copy", "mma": "tiles"}
+KINDS = {"wgmma": "wgmma", "wgmma_split": "split", "wgmma_copy": "copy", "mma": "tiles"}  # of gemm_kernels.Instance
 
 
 def instance_of(p, choice):
@@ -22,20 +23,21 @@ def instance_of(p, choice):
 
 
 def main(path):
-    problems = {str(p): p for p in FIRST + SECOND + HELD_OUT}
-    pairs = [(problems[name], first, second) for name, first, second in json.load(open(path))]
-    wanted = [(p, instance_of(p, first), instance_of(p, second)) for p, first, second in pairs]
-    compiling = gemm_times.Compiling([i for _, a, b in wanted for i in (a, b)])
+    wanted = []
+    for name, *choices in json.load(open(path)):
+        p = problem_of(name)
+        wanted.append((p, [instance_of(p, c) for c in choices]))
+    compiling = gemm_times.Compiling([i for _, instances in wanted for i in instances])
     logs = []
-    for p, first, second in wanted:
-        for i in (first, second):
+    for p, instances in wanted:
+        for i in instances:
             compiling.wait_for(i)
-        times = dict.fromkeys((first, second))
-        theirs, ours = gemm_times.bench(p, list(times), keep=2, rounds=21)
+        theirs, ours = gemm_times.bench(p, list(dict.fromkeys(instances)), keep=len(instances), rounds=21)
         by_name = {name: us for us, name in ours}
-        a, b = by_name[first.name], by_name[second.name]
-        logs.append(math.log(b / a))
-        print(f"{str(p):38} torch {theirs:8.2f}  first {a:8.2f} {first.name:40} second {b:8.2f} {second.name:40} x{b / a:.3f}", flush=True)
+        times = [by_name[i.name] for i in instances]
+        logs.append(math.log(times[1] / times[0]))
+        text = "  ".join(f"{us:8.2f} x{us / times[0]:.3f} {i.name:36}" for us, i in zip(times, instances))
+        print(f"{str(p):38} torch {theirs:8.2f}  {text}", flush=True)
     compiling.stop()
     print(f"second over first: x{math.exp(sum(logs) / len(logs)):.4f} in the mean of {len(logs)}, x{math.exp(max(logs)):.3f} at worst", flush=True)
 

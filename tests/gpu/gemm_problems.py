@@ -1,4 +1,5 @@
 """Products whose tiles are timed: test_gemm.py --bench, and --times=FILE for bench/fit_gemm.cc."""
+import re
 import typing
 
 
@@ -14,6 +15,15 @@ class Problem(typing.NamedTuple):
     def __str__(self):
         batch = f"{self.batch}x " if self.batch > 1 else ""
         return f"{self.dtype} {batch}{self.m}x{self.n}x{self.k} {'[m,k]' if self.a_k else '[k,m]'} {'[n,k]' if self.b_k else '[k,n]'}"
+
+
+def problem_of(name):
+    """The product that is printed so."""
+    match = re.fullmatch(r"(\w+) (?:(\d+)x )?(\d+)x(\d+)x(\d+) \[(m,k|k,m)\] \[(n,k|k,n)\]", name)
+    if not match:
+        raise ValueError(f"no product: {name!r} (as in 'bf16 4x 160x4096x4096 [m,k] [n,k]')")
+    dtype, batch, m, n, k, a, b = match.groups()
+    return Problem(dtype, int(m), int(n), int(k), b == "n,k", a == "m,k", int(batch or 1))
 
 
 def problems(dtype, *sizes, **layout):

@@ -1,5 +1,6 @@
 // Convolutions of bfloat16 by AMX that read their windows in a copy of the image's lines, on the emulated unit: all that the kernel computes, also
 // where the implicit product would be chosen.
+#include "templates/packing.h"
 #include "tests/kernels/conv_support.h"
 
 namespace coil_kernels_emulated {

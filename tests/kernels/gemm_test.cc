@@ -60,6 +60,112 @@ bool may_be_copied(const GemmCase& c) {
   return !c.packed && !c.copied && c.m >= COIL_GEMM_COPY_HALF_ROWS && (c.dtype == COIL_BFLOAT16 || c.dtype == COIL_FLOAT16);
 }
 
+// The operands of a case and the product in double precision.
+struct Problem {
+  const GemmCase& c;
+  int64_t a_row, a_col, a_batch, b_row, b_col, b_batch;
+  int64_t c_row, c_batch;
+  Buffer a, b;
+  std::vector<double> want;
+  std::vector<std::byte> packed;
+
+  explicit Problem(const GemmCase& of)
+      : c(of),
+        a_row(c.transposed_a ? step() : (c.k + c.gap) * step()),
+        a_col(c.transposed_a ? (c.m + c.gap) * step() : step()),
+        a_batch((c.transposed_a ? c.k * a_col : c.m * a_row) + c.gap),
+        b_row(c.transposed_b ? step() : (c.n + c.gap) * step()),
+        b_col(c.transposed_b ? (c.k + c.gap) * step() : step()),
+        b_batch(c.shared_b ? 0 : (c.transposed_b ? c.n * b_col : c.k * b_row) + c.gap),
+        c_row(c.n + c.gap),
+        c_batch(c.m * c_row),
+        a(c.dtype, extent({{c.batch, a_batch}, {c.m, a_row}, {c.k, a_col}})),
+        b(c.dtype, extent({{c.batch, b_batch}, {c.k, b_row}, {c.n, b_col}})),
+        want(c.batch * c.m * c.n) {
+    std::mt19937 random(1234);
+    a.fill(random);
+    b.fill(random);
+    multiply();
+    if (c.packed) pack();
+  }
+
+  int64_t step() const { return c.odd_strides ? 3 : 1; }
+  // The last row ends with its last element: reading past it is caught by the address sanitizer, using it by the fill.
+  static int64_t extent(std::initializer_list<std::pair<int64_t, int64_t>> dims) {
+    int64_t last = 0;
+    for (auto [size, stride] : dims) last += size > 0 ? (size - 1) * stride : 0;
+    return last + 1;
+  }
+
+  void multiply() {
+    for (int64_t x = 0; x < c.batch; x++) {
+      for (int64_t i = 0; i < c.m; i++) {
+        for (int64_t j = 0; j < c.n; j++) {
+          double sum = 0;
+          for (int64_t k = 0; k < c.k; k++) {
+            sum += static_cast<double>(a.get(x * a_batch + i * a_row + k * a_col)) * b.get(x * b_batch + k * b_row + j * b_col);
+          }
+          want[(x * c.m + i) * c.n + j] = sum;
+        }
+      }
+    }
+  }
+
+  void pack() {
+    for (int64_t x = 0; x < (c.shared_b ? 1 : c.batch); x++) {
+      const char* from = static_cast<const char*>(b.data()) + x * b_batch * b.size();
+      auto one = templates::pack_gemm_b(from, b.size(), c.k, c.n, b_row, b_col);
+      packed.insert(packed.end(), one.begin(), one.end());
+    }
+    if (c.pairs) packed = templates::in_pairs(packed, c.k);
+    packed.shrink_to_fit();
+  }
+
+  CoilGemm arguments() {
+    CoilGemm g = {};
+    g.batch = c.batch, g.m = c.m, g.n = c.n, g.k = c.k;
+    g.a = a.data(), g.a_batch = a_batch, g.a_row = a_row, g.a_col = a_col;
+    g.b = c.packed ? packed.data() : b.data();
+    const int64_t one = c.pairs ? templates::packed_pairs_elements(c.k, c.n) : templates::packed_gemm_b_elements(c.k, c.n, b.size());
+    g.b_batch = !c.packed ? b_batch : c.shared_b ? 0 : one;
+    g.b_row = c.packed ? -1 : b_row, g.b_col = c.packed ? -1 : b_col;
+    g.c_batch = c_batch, g.c_row = c_row;
+    g.dtype = c.dtype, g.b_packed = c.packed, g.b_pairs = c.pairs, g.b_copied = c.copied;
+    return g;
+  }
+
+  void check_results(const Buffer& out, const Buffer& untouched) const {
+    int wrong = 0;
+    for (int64_t x = 0; x < c.batch; x++) {
+      for (int64_t i = 0; i < c.m; i++) {
+        for (int64_t j = 0; j < c.n; j++) {
+          const double w = want[(x * c.m + i) * c.n + j], got = out.get(x * c_batch + i * c_row + j);
+          if (!(std::fabs(got - w) <= tolerance(c.dtype, w, c.k)) && wrong++ < 3) {
+            ADD_FAILURE() << "(" << x << "," << i << "," << j << ") is " << got << ", should be " << w;
+          }
+        }
+        for (int64_t j = c.n; j < c_row; j++) {
+          ASSERT_EQ(out.get(x * c_batch + i * c_row + j), untouched.get(x * c_batch + i * c_row + j)) << "wrote into a gap";
+        }
+      }
+    }
+    ASSERT_EQ(wrong, 0);
+    ASSERT_TRUE(out.guards_intact());
+  }
+
+  // What an epilogue gets.
+  void check_epilogue(CoilGemm g, const IsaKernels& isa, const TestHost& host) const {
+    Recorded recorded = {{}, std::vector<double>(want.size()), std::vector<int>(want.size()), c.m, c.n, c.dtype};
+    g.epilogue = record_epilogue, g.epilogue_context = &recorded;
+    isa.product(&g, host.get());
+    ASSERT_TRUE(recorded.in_bounds);
+    for (size_t i = 0; i < want.size(); i++) {
+      ASSERT_EQ(recorded.seen[i], 1) << i;
+      ASSERT_NEAR(recorded.c[i], want[i] + 1, tolerance(c.dtype == COIL_FLOAT64 ? COIL_FLOAT64 : COIL_FLOAT32, want[i] + 1, c.k));
+    }
+  }
+};
+
 void check(const GemmCase& c) {
   if (may_have_pairs(c)) {
     GemmCase in_pairs = c;
@@ -72,93 +178,23 @@ void check(const GemmCase& c) {
     check(copied);
   }
   SCOPED_TRACE(describe(c));
-  std::mt19937 random(1234);
-  const int64_t step = c.odd_strides ? 3 : 1;
-  const int64_t a_row = c.transposed_a ? step : (c.k + c.gap) * step, a_col = c.transposed_a ? (c.m + c.gap) * step : step;
-  const int64_t a_batch = (c.transposed_a ? c.k * a_col : c.m * a_row) + c.gap;
-  const int64_t b_row = c.transposed_b ? step : (c.n + c.gap) * step, b_col = c.transposed_b ? (c.k + c.gap) * step : step;
-  const int64_t b_batch = c.shared_b ? 0 : (c.transposed_b ? c.n * b_col : c.k * b_row) + c.gap;
-  // The last row ends with its last element: reading past it is caught by the address sanitizer, using it by the fill.
-  auto extent = [](std::initializer_list<std::pair<int64_t, int64_t>> dims) {
-    int64_t last = 0;
-    for (auto [size, stride] : dims) last += size > 0 ? (size - 1) * stride : 0;
-    return last + 1;
-  };
-  Buffer a(c.dtype, extent({{c.batch, a_batch}, {c.m, a_row}, {c.k, a_col}}));
-  Buffer b(c.dtype, extent({{c.batch, b_batch}, {c.k, b_row}, {c.n, b_col}}));
-  a.fill(random);
-  b.fill(random);
-  std::vector<double> want(c.batch * c.m * c.n);
-  for (int64_t x = 0; x < c.batch; x++) {
-    for (int64_t i = 0; i < c.m; i++) {
-      for (int64_t j = 0; j < c.n; j++) {
-        double sum = 0;
-        for (int64_t k = 0; k < c.k; k++) {
-          sum += static_cast<double>(a.get(x * a_batch + i * a_row + k * a_col)) * b.get(x * b_batch + k * b_row + j * b_col);
-        }
-        want[(x * c.m + i) * c.n + j] = sum;
-      }
-    }
-  }
-  std::vector<std::byte> packed;
-  if (c.packed) {
-    for (int64_t x = 0; x < (c.shared_b ? 1 : c.batch); x++) {
-      const char* from = static_cast<const char*>(b.data()) + x * b_batch * b.size();
-      auto one = templates::pack_gemm_b(from, b.size(), c.k, c.n, b_row, b_col);
-      packed.insert(packed.end(), one.begin(), one.end());
-    }
-    if (c.pairs) packed = templates::in_pairs(packed, c.k);
-    packed.shrink_to_fit();
-  }
-  const int64_t c_row = c.n + c.gap, c_batch = c.m * c_row;
-  CoilGemm g = {};
-  g.batch = c.batch, g.m = c.m, g.n = c.n, g.k = c.k;
-  g.a = a.data(), g.a_batch = a_batch, g.a_row = a_row, g.a_col = a_col;
-  g.b = c.packed ? packed.data() : b.data();
-  g.b_batch = c.packed ? (c.shared_b ? 0
-                          : c.pairs  ? templates::packed_pairs_elements(c.k, c.n)
-                                     : templates::packed_gemm_b_elements(c.k, c.n, b.size()))
-                       : b_batch;
-  g.b_row = c.packed ? -1 : b_row, g.b_col = c.packed ? -1 : b_col;
-  g.c_batch = c_batch, g.c_row = c_row;
-  g.dtype = c.dtype, g.b_packed = c.packed, g.b_pairs = c.pairs, g.b_copied = c.copied;
+  Problem p(c);
+  CoilGemm g = p.arguments();
   for (const IsaKernels& isa : runnable_kernels()) {
     SCOPED_TRACE(isa.name);
-    Buffer first(c.dtype, c.batch * c_batch);
+    Buffer first(c.dtype, c.batch * p.c_batch);
     for (int workers : {1, 3}) {
       TestHost host(workers);
-      Buffer out(c.dtype, c.batch * c_batch);
+      Buffer out(c.dtype, c.batch * p.c_batch);
       const Buffer untouched = out;
       Scratch scratch(coil_gemm_scratch_bytes(&g, workers));
       g.c = out.data(), g.scratch = scratch.data(), g.epilogue = nullptr;
       isa.product(&g, host.get());
-      int wrong = 0;
-      for (int64_t x = 0; x < c.batch; x++) {
-        for (int64_t i = 0; i < c.m; i++) {
-          for (int64_t j = 0; j < c.n; j++) {
-            const double w = want[(x * c.m + i) * c.n + j], got = out.get(x * c_batch + i * c_row + j);
-            if (!(std::fabs(got - w) <= tolerance(c.dtype, w, c.k)) && wrong++ < 3) {
-              ADD_FAILURE() << "(" << x << "," << i << "," << j << ") is " << got << ", should be " << w;
-            }
-          }
-          for (int64_t j = c.n; j < c_row; j++) {
-            ASSERT_EQ(out.get(x * c_batch + i * c_row + j), untouched.get(x * c_batch + i * c_row + j)) << "wrote into a gap";
-          }
-        }
-      }
-      ASSERT_EQ(wrong, 0);
-      ASSERT_TRUE(out.guards_intact());
+      ASSERT_NO_FATAL_FAILURE(p.check_results(out, untouched));
       ASSERT_TRUE(scratch.guards_intact());
       if (workers == 1) first = out;
       ASSERT_TRUE(out == first) << "threads changed the result";
-      Recorded recorded = {{}, std::vector<double>(want.size()), std::vector<int>(want.size()), c.m, c.n, c.dtype};
-      g.epilogue = record_epilogue, g.epilogue_context = &recorded;
-      isa.product(&g, host.get());
-      ASSERT_TRUE(recorded.in_bounds);
-      for (size_t i = 0; i < want.size(); i++) {
-        ASSERT_EQ(recorded.seen[i], 1) << i;
-        ASSERT_NEAR(recorded.c[i], want[i] + 1, tolerance(c.dtype == COIL_FLOAT64 ? COIL_FLOAT64 : COIL_FLOAT32, want[i] + 1, c.k));
-      }
+      ASSERT_NO_FATAL_FAILURE(p.check_epilogue(g, isa, host));
     }
   }
 }

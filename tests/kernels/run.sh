@@ -23,7 +23,7 @@ for source in "$root"/device/kernels/*.cc; do
   $clang $flags -Wall -Wextra -Werror -Wno-psabi -DCOIL_ISA=emulated -march=x86-64-v4 -mprefer-vector-width=512 -I"$root" \
     -include "$root/tests/kernels/emulated_tiles.h" $sanitize -c "$source" -o "$work/$name.emulated.o"
 done
-for source in "$root"/tests/kernels/*_test.cc "$root"/src/templates/packing.cc; do
+for source in "$root"/tests/kernels/*_test.cc "$root"/tests/kernels/*_support.cc "$root"/src/templates/packing.cc; do
   $clang -std=c++20 -O2 -Wall -Wextra -I"$root" -I"$root/src" $sanitize -c "$source" -o "$work/$(basename "$source" .cc).o"
 done
 ${CLANGXX:-clang++-19} $sanitize "$work"/*.o -lgtest -lgtest_main -lpthread -o "$work/kernels_tests"

@@ -8,6 +8,7 @@ import pathlib
 import struct
 import subprocess
 import sys
+import threading
 import zipfile
 
 import pytest
@@ -120,86 +121,108 @@ def test_no_warnings_of_missing_symbols(seen):
     assert "Could not dlsym" not in seen[1]
 
 
-def main(folder):
-    import threading
+class Child:
+    """What a process does that loads the packages in `folder`; `seen` is what it saw."""
 
-    import torch
+    def __init__(self, folder):
+        import torch
 
-    torch.set_num_threads(2)
-    weights, out = torch.arange(16.0), {"bad_calls": {}, "bad_loads": {}}
+        torch.set_num_threads(2)
+        self.torch, self.folder = torch, folder
+        self.weights, self.seen = torch.arange(16.0), {"bad_calls": {}, "bad_loads": {}}
 
-    def load(name, runners=1):
-        return torch._C._aoti.AOTIModelPackageLoader(f"{folder}/{name}.pt2", "model", False, runners, -1)
+    def load(self, name, runners=1):
+        return self.torch._C._aoti.AOTIModelPackageLoader(f"{self.folder}/{name}.pt2", "model", False, runners, -1)
 
-    def inputs(batch, generator=None):
+    def load_stock(self, name):
+        import torch._inductor
+
+        return torch._inductor.aoti_load_package(f"{self.folder}/{name}.pt2")
+
+    def inputs(self, batch, generator=None):
+        torch = self.torch
         return [torch.randn(batch, 16, generator=generator), torch.randn(batch, 16, generator=generator),
                 torch.rand(batch, 16, generator=generator) > 0.5]
 
-    def right(outputs, a, b, mask):
-        y = torch.where(mask, a * b, 0) + weights
+    def right(self, outputs, a, b, mask):
+        torch = self.torch
+        y = torch.where(mask, a * b, 0) + self.weights
         return torch.equal(outputs[0], y) and torch.allclose(outputs[1], y.sum(1), rtol=1e-5, atol=1e-4)
 
-    import torch._inductor
-    model = torch._inductor.aoti_load_package(f"{folder}/masked.pt2")
-    calls = {n: inputs(n) for n in (1, 2, 7, 64)}
-    out["wrong_results"] = [n for n, call in calls.items() if not right(model(*call), *call)]
-    counter = torch._inductor.aoti_load_package(f"{folder}/counter.pt2")
-    out["counter"] = [counter(torch.zeros(4))[0].item() for _ in range(3)]
-    x = torch.randn(2, 3, 4, 8).to(memory_format=torch.channels_last)
-    tail = torch.randn(17)
-    y = load("layout").run([x, torch.tensor(5), tail])[0]
-    out["layout"] = [list(y.shape), list(y.stride())] if torch.allclose(y, x[:, 0, 0, :].T * 5 + tail[0]) else "wrong"
+    def results(self):
+        torch, model = self.torch, self.load_stock("masked")
+        calls = {n: self.inputs(n) for n in (1, 2, 7, 64)}
+        self.seen["wrong_results"] = [n for n, call in calls.items() if not self.right(model(*call), *call)]
+        counter = self.load_stock("counter")
+        self.seen["counter"] = [counter(torch.zeros(4))[0].item() for _ in range(3)]
+        x = torch.randn(2, 3, 4, 8).to(memory_format=torch.channels_last)
+        tail = torch.randn(17)
+        y = self.load("layout").run([x, torch.tensor(5), tail])[0]
+        self.seen["layout"] = [list(y.shape), list(y.stride())] if torch.allclose(y, x[:, 0, 0, :].T * 5 + tail[0]) else "wrong"
 
-    a, b, mask = inputs(4)
-    bad = {"too large": inputs(65), "dtype": [a, b, mask.float()], "rank": [a[0], b, mask], "count": [a, b],
-           "strides": [a, torch.randn(16, 4).T, mask], "sparse": [a.to_sparse(), b, mask], "batches differ": [a, b[:3], mask],
-           "meta device": [a.to("meta"), b, mask]}
-    loader = load("masked", 2)
-    for name, call in bad.items():
-        try:
-            loader.run(call)
-        except RuntimeError as error:
-            out["bad_calls"][name] = str(error)
-    out["right_after_errors"] = right(loader.run([a, b, mask]), a, b, mask)
-
-    errors = []
-
-    def work(seed):
-        generator = torch.Generator().manual_seed(seed)
-        for _ in range(300):
-            call = inputs(33, generator)
-            if not right(loader.run(call), *call):
-                errors.append(seed)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    out["thread_errors"] = len(errors)
-
-    def resident_kib():
-        return int(open("/proc/self/statm").read().split()[1]) * 4
-
-    def many(count):
-        for _ in range(count):
-            loader.run([a, b, mask])
+    def bad_calls(self, loader, a, b, mask):
+        bad = {"too large": self.inputs(65), "dtype": [a, b, mask.float()], "rank": [a[0], b, mask], "count": [a, b],
+               "strides": [a, self.torch.randn(16, 4).T, mask], "sparse": [a.to_sparse(), b, mask], "batches differ": [a, b[:3], mask],
+               "meta device": [a.to("meta"), b, mask]}
+        for name, call in bad.items():
             try:
-                loader.run([a, a, a])
-            except RuntimeError:
-                pass
+                loader.run(call)
+            except RuntimeError as error:
+                self.seen["bad_calls"][name] = str(error)
+        self.seen["right_after_errors"] = self.right(loader.run([a, b, mask]), a, b, mask)
 
-    many(2000)
-    before = resident_kib()
-    many(10000)
-    out["growth_kib"] = resident_kib() - before
-    for name in ("missing", "short", "swapped"):
-        try:
-            load(name)
-            out["bad_loads"][name] = False
-        except RuntimeError:
-            out["bad_loads"][name] = True
-    print(json.dumps(out))
+    def threads(self, loader):
+        errors = []
+
+        def work(seed):
+            generator = self.torch.Generator().manual_seed(seed)
+            for _ in range(300):
+                call = self.inputs(33, generator)
+                if not self.right(loader.run(call), *call):
+                    errors.append(seed)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.seen["thread_errors"] = len(errors)
+
+    def memory(self, loader, a, b, mask):
+        def resident_kib():
+            return int(open("/proc/self/statm").read().split()[1]) * 4
+
+        def many(count):
+            for _ in range(count):
+                loader.run([a, b, mask])
+                try:
+                    loader.run([a, a, a])
+                except RuntimeError:
+                    pass
+
+        many(2000)
+        before = resident_kib()
+        many(10000)
+        self.seen["growth_kib"] = resident_kib() - before
+
+    def bad_loads(self):
+        for name in ("missing", "short", "swapped"):
+            try:
+                self.load(name)
+                self.seen["bad_loads"][name] = False
+            except RuntimeError:
+                self.seen["bad_loads"][name] = True
+
+
+def main(folder):
+    child = Child(folder)
+    child.results()
+    loader, operands = child.load("masked", 2), child.inputs(4)
+    child.bad_calls(loader, *operands)
+    child.threads(loader)
+    child.memory(loader, *operands)
+    child.bad_loads()
+    print(json.dumps(child.seen))
 
 
 if __name__ == "__main__":

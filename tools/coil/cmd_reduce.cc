@@ -121,6 +121,25 @@ Status reduce_sizes(const TrialOptions& trial, const std::string& folder, int mo
   return ok_status();
 }
 
+// Of a program that does not fail as a file of its own.
+Error no_failure(const Arguments& a) {
+  return {ErrorCode::bad_option, "the program does not fail as a file of its own: nothing can be left out", a.model,
+          a.wrong   ? "`coil diff` of it finds no difference; --with gives it options"
+          : a.crash ? "`coil run` of it is ended by no signal and by no bug in coil; --with gives it options"
+                    : "does the command of --test run, and end with 0 where the program fails?"};
+}
+
+// Writes what is left of the program, and says what that is.
+Status save(const Arguments& a, const RunnablePart& part, Reduced& r) {
+  TRY_STATUS(save_program(part.document, part.inputs, a.output));
+  r.nodes = part.document.num_nodes();
+  for (const std::string& name : part.document.inputs()) r.inputs.emplace_back(name, part.inputs.at(name).sizes);
+  r.outputs = part.document.outputs();
+  std::error_code ignored;
+  r.bytes = std::filesystem::file_size(a.output + "/program.pt2", ignored);
+  return ok_status();
+}
+
 Result<int> reduce(const Arguments& a) {
   TRY_STATUS(check(a));
   TRY(const ZipReader zip, ZipReader::open(a.model));
@@ -158,11 +177,7 @@ Result<int> reduce(const Arguments& a) {
   };
   Reducer reducer(whole, known, shows, a.most);
   TRY(const bool found, reducer.run());
-  if (!found)
-    return Error{ErrorCode::bad_option, "the program does not fail as a file of its own: nothing can be left out", a.model,
-                 a.wrong   ? "`coil diff` of it finds no difference; --with gives it options"
-                 : a.crash ? "`coil run` of it is ended by no signal and by no bug in coil; --with gives it options"
-                           : "does the command of --test run, and end with 0 where the program fails?"};
+  if (!found) return no_failure(a);
   TRY(NamedTensors given, inputs_of(reducer.part(), values, program.graph, inputs.views));
   RunnablePart part{reducer.part(), std::move(given)};
   r.tests = reducer.tests();
@@ -175,12 +190,7 @@ Result<int> reduce(const Arguments& a) {
     if (r.anonymous) part.document = std::move(other);
   }
   progress.finish();
-  TRY_STATUS(save_program(part.document, part.inputs, a.output));
-  r.nodes = part.document.num_nodes();
-  for (const std::string& name : part.document.inputs()) r.inputs.emplace_back(name, part.inputs.at(name).sizes);
-  r.outputs = part.document.outputs();
-  std::error_code ignored;
-  r.bytes = std::filesystem::file_size(a.output + "/program.pt2", ignored);
+  TRY_STATUS(save(a, part, r));
   report(a, r);
   return 0;
 }

@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include "codegen/cpu/loop_writer.h"
+#include "loop/gives_position.h"
 
 namespace coil::cpu {
 namespace {
 
 constexpr int64_t kPointwiseBlock = 1024;  // elements of the lane axis in one item of a pointwise kernel: amortises the loop head
 
-bool by_index(ReduceOp op) { return op == ReduceOp::argmax || op == ReduceOp::argmin; }
 bool any_reduction(const std::vector<const Stmt*>& stmts) {
   return std::any_of(stmts.begin(), stmts.end(), [](const Stmt* s) { return s->kind == Stmt::Kind::reduce; });
 }
@@ -205,7 +205,7 @@ void LoopWriter::inner_loops(const std::vector<const Stmt*>& stmts, const std::s
     if (s->kind != Stmt::Kind::reduce && s->kind != Stmt::Kind::scan) continue;
     if (s->op == ReduceOp::log_sum) names_.need_header("math_exp.h");
     reductions.push_back(ReduceText::make(*s, next_name_++, form_.lanes >= 0, vectors, lane_inner));
-    reductions.back().small = by_index(s->op) && s->kind == Stmt::Kind::reduce && upper_bound(inner_points()).value_or(INT64_MAX) < INT32_MAX;
+    reductions.back().small = gives_position(s->op) && s->kind == Stmt::Kind::reduce && upper_bound(inner_points()).value_or(INT64_MAX) < INT32_MAX;
     reductions.back().blocks = blocks.axis >= 0 && adds_floats(*s);
     out() += reductions.back().declare(indent);
   }
@@ -329,7 +329,7 @@ void LoopWriter::inner_body(const std::vector<const Stmt*>& stmts, std::vector<R
       std::string value = emitter.vector_value(s->value);
       if (reduction.operand != s->value->dtype) value = fmt::format("cd::cast<{}>({})", register_type(reduction.operand), value);
       std::string number;
-      if (by_index(s->op)) number = emitter.vector_value(pool().cast(point_number(), reduction.small ? DType::i32 : DType::i64));
+      if (gives_position(s->op)) number = emitter.vector_value(pool().cast(point_number(), reduction.small ? DType::i32 : DType::i64));
       const bool masked = !context_.tail.empty() && context_.lane_var >= k_.num_outer;
       out() += reduction.update(indent, value, number, masked);
       if (s->kind != Stmt::Kind::scan) continue;

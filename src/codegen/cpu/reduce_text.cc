@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "codegen/cpu/emit_expr.h"
+#include "loop/gives_position.h"
 
 namespace coil::cpu {
 namespace {
@@ -51,8 +52,6 @@ const char* step(ReduceOp op) {
   return "";
 }
 
-bool by_index(ReduceOp op) { return op == ReduceOp::argmax || op == ReduceOp::argmin; }
-
 }  // namespace
 
 ReduceText ReduceText::make(const Stmt& s, int number, bool vector, int vectors, bool combine) {
@@ -79,7 +78,7 @@ std::string ReduceText::declare(const std::string& indent) const {
   };
   std::string text = one(accumulator, identity(op, operand));
   // Later than any point: the first real one wins a tie.
-  if (by_index(op)) text += one(accumulator + "i", small ? "(cd::i32)2147483647" : "(cd::i64)9223372036854775807L");
+  if (gives_position(op)) text += one(accumulator + "i", small ? "(cd::i32)2147483647" : "(cd::i64)9223372036854775807L");
   if (blocks && (combine || !vector)) text += fmt::format("{}cd::f64 {}s = 0;\n", indent, accumulator);
   else if (blocks) text += one(accumulator + "s", "(cd::f64)0");
   return text;
@@ -87,7 +86,7 @@ std::string ReduceText::declare(const std::string& indent) const {
 
 std::string ReduceText::update(const std::string& indent, const std::string& value, const std::string& number, bool masked) const {
   const std::string acc = accumulator + element, at = accumulator + "i" + element;
-  if (by_index(op)) {
+  if (gives_position(op)) {
     std::string better = fmt::format("cd::{}({}, {}, {}, {})", step(op), acc, at, value, number);
     if (masked) better = fmt::format("cd::logical_and(cd::tail(lanes), {})", better);
     return fmt::format("{0}{{\n{0}  const auto better = {1};\n{0}  {2} = cd::select(better, {3}, {2});\n{0}  {4} = cd::select(better, {5}, {4});\n{0}}}\n",
@@ -98,7 +97,7 @@ std::string ReduceText::update(const std::string& indent, const std::string& val
 }
 
 std::string ReduceText::in_place() const {
-  const std::string value = accumulator + (by_index(op) ? "i" : "") + element;
+  const std::string value = accumulator + (gives_position(op) ? "i" : "") + element;
   return small ? fmt::format("cd::cast<cd::i64>({})", value) : value;
 }
 
@@ -146,7 +145,7 @@ std::string ReduceText::finish(const std::string& indent) const {
                   : op == ReduceOp::argmax ? "hargmax"
                                            : "hargmin";
   const std::string e = vectors > 1 ? "[0]" : "", text = join_vectors(indent);
-  if (by_index(op)) {
+  if (gives_position(op)) {
     const std::string at = fmt::format(fmt::runtime(small ? "cd::cast<cd::i64>({}i{})" : "{}i{}"), accumulator, e);
     return text + fmt::format("{}const auto {} = cd::{}({}{}, {});\n", indent, result, f, accumulator, e, at);
   }

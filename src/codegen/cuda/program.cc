@@ -1,4 +1,4 @@
-// All kernels of a plan, one function for equal texts; copies that wait for checks.
+// All kernels of a plan, one function for equal texts.
 #include <algorithm>
 #include <map>
 #include <span>
@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "codegen/cuda/choices.h"
+#include "codegen/cuda/commits.h"
 #include "codegen/cuda/images.h"
 #include "codegen/cuda/joined_products.h"
 #include "codegen/cuda/loop_way.h"
@@ -18,34 +19,6 @@
 #include "schedule/join_products.h"
 
 namespace coil::cuda {
-
-// Copies that happen only if no kernel before them has reported a fault, all in one launch: each block asks for that once, in the host's memory, which takes
-// a microsecond for each of them. Warps work for different copies: one copy after the other would wait for each one's way to memory, and the statistics of
-// a network's norms make two hundred.
-KernelText commit_text(const KernelPlan& plan, std::span<const CopyKernel* const> copies) {
-  KernelContext c(plan);
-  std::string text;
-  std::vector<BufferId> written;
-  Expr parts = plan.pool->index(0);
-  for (const CopyKernel* k : copies) {
-    const BufferInfo& b = plan.buffer(k->to).info;
-    const Expr bytes = product(*plan.pool, b.sizes) * byte_size(b.dtype);
-    const std::string to = c.names.pointer(k->to), from = c.names.pointer(k->from);
-    c.aligned[k->to.index] = 16, c.aligned[k->from.index] = 16;
-    text += fmt::format("      if (cd::is_of(commit, part, {}, {}, {})) break;\n", to, from, index_text(c, bytes));
-    written.push_back(k->to);
-    parts = parts + ceil_div(bytes, plan.pool->index(cd::kCommitBytes));
-  }
-  const std::string loop = fmt::format(
-      "  if (cd::has_fault(a.flag)) return;\n  for (cd::i64 next = cd::commit_first(); next < {}; next += cd::commit_step()) {{\n    cd::i64 part = next;\n    cd::Commit commit = {{}};\n    do {{\n",
-      index_text(c, parts));
-  KernelText t = finish(c, kernel_frame(c, written, fmt::format("__launch_bounds__({})", int{cd::kCommitThreads})) + loop + text +
-                               "    } while (false);\n    cd::copy_part(commit, part, a.wide);\n  }\n}\n");
-  t.headers = {"cuda/commit.h"};
-  t.threads = cd::kCommitThreads;
-  t.grid_x = fmt::format("least(cdiv({}, {}), {})", host_index(parts), cd::kCommitThreads / 32, int{cd::kCommitBlocks});
-  return t;
-}
 
 namespace {
 

@@ -1,60 +1,13 @@
-// The passes of a kernel with reductions or scans: what a thread does at its points, and how threads combine.
+// The passes of a kernel with reductions: what a thread does at its points, and how threads combine.
 #include <fmt/format.h>
 
+#include "codegen/cuda/reduction_words.h"
 #include "codegen/cuda/reduction_writer.h"
+#include "loop/gives_position.h"
 #include "schedule/schedule.h"
 
 namespace coil::cuda {
 namespace {
-
-bool by_index(ReduceOp op) { return op == ReduceOp::argmax || op == ReduceOp::argmin; }
-
-const char* op_type(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum: return "cd::Sum";
-    case ReduceOp::prod: return "cd::Product";
-    case ReduceOp::max:
-    case ReduceOp::any: return "cd::Maximum";
-    case ReduceOp::min:
-    case ReduceOp::all: return "cd::Minimum";
-    case ReduceOp::argmax: return "cd::Argmax";
-    case ReduceOp::argmin: return "cd::Argmin";
-    case ReduceOp::log_sum: return "cd::LogSum";
-  }
-  return "";
-}
-
-std::string extreme(DType d, bool lowest) {
-  switch (compute_type(d)) {
-    case DType::f64: return lowest ? "-cd::inf64()" : "cd::inf64()";
-    case DType::boolean: return lowest ? "false" : "true";
-    case DType::u8: return lowest ? "(cd::u8)0" : "(cd::u8)255";
-    case DType::i8: return lowest ? "(cd::i8)-128" : "(cd::i8)127";
-    case DType::i16: return lowest ? "(cd::i16)-32768" : "(cd::i16)32767";
-    case DType::i32: return lowest ? "(cd::i32)(-2147483647 - 1)" : "(cd::i32)2147483647";
-    case DType::i64: return lowest ? "(cd::i64)(-9223372036854775807ll - 1)" : "(cd::i64)9223372036854775807ll";
-    default: return lowest ? "-cd::inf32()" : "cd::inf32()";
-  }
-}
-
-std::string lanes_loop(const std::string& body, int width, const std::string& indent) {
-  return fmt::format("#pragma unroll\n{0}for (int v = 0; v < {1}; ++v) {{\n{2}{0}}}\n", indent, width, body);
-}
-
-std::string identity(ReduceOp op, DType d) {
-  switch (op) {
-    case ReduceOp::sum: return fmt::format("({})0", register_type(d));
-    case ReduceOp::prod: return fmt::format("({})1", register_type(d));
-    case ReduceOp::max:
-    case ReduceOp::argmax:
-    case ReduceOp::log_sum: return extreme(d, true);
-    case ReduceOp::min:
-    case ReduceOp::argmin: return extreme(d, false);
-    case ReduceOp::any: return "false";
-    case ReduceOp::all: return "true";
-  }
-  return "";
-}
 
 // A running sum of one thread is one long chain: it goes in float64, as eager's does on the CPU.
 DType accumulated_type(const Stmt& s) {
@@ -136,7 +89,7 @@ std::string ReductionWriter::inner_pass(const std::vector<const Stmt*>& stmts, i
       else text += fmt::format("  {} {} = {};\n", of, variable, value);
     };
     declare(register_type(type), name, identity(s->op, type));
-    if (by_index(s->op)) declare("cd::i64", name + "i", "9223372036854775807ll");
+    if (gives_position(s->op)) declare("cd::i64", name + "i", "9223372036854775807ll");
   }
   const auto at_chunk = [&](int width, const std::string& indent, const std::string& element) {
     return chunk(stmts, accumulators, phase, width, indent, element);
@@ -216,7 +169,7 @@ std::string ReductionWriter::combine(const Accumulator& a) {
   const std::string total = "total" + std::to_string(c_.next_name++);
   std::string text;
   if (several() && way_ == Way::thread) {
-    temps_[s.temp.index] = {a.name + (by_index(s.op) ? "i" : "") + a.lane, true};
+    temps_[s.temp.index] = {a.name + (gives_position(s.op) ? "i" : "") + a.lane, true};
     return text;
   }
   if (several()) {
@@ -227,12 +180,13 @@ std::string ReductionWriter::combine(const Accumulator& a) {
     return text;
   }
   if (way_ == Way::thread) {
-    text = fmt::format("  const auto {} = {}{};\n", total, a.name, by_index(s.op) ? "i" : "");
+    text = fmt::format("  const auto {} = {}{};\n", total, a.name, gives_position(s.op) ? "i" : "");
   } else {
-    const std::string how = way_ == Way::row ? fmt::format("cd::row_reduce{}<{}, {}>", by_index(s.op) ? "_index" : "", op_type(s.op), threads_)
-                                             : fmt::format("cd::column_reduce{}<{}, {}, {}>", by_index(s.op) ? "_index" : "", op_type(s.op), columns_, lines_);
+    const std::string how = way_ == Way::row
+                                ? fmt::format("cd::row_reduce{}<{}, {}>", gives_position(s.op) ? "_index" : "", op_type(s.op), threads_)
+                                : fmt::format("cd::column_reduce{}<{}, {}, {}>", gives_position(s.op) ? "_index" : "", op_type(s.op), columns_, lines_);
     needs_slots_ = true;
-    text = fmt::format("  const auto {} = {}({}{}, slots, {});\n", total, how, a.name, by_index(s.op) ? ", " + a.name + "i" : "", set_);
+    text = fmt::format("  const auto {} = {}({}{}, slots, {});\n", total, how, a.name, gives_position(s.op) ? ", " + a.name + "i" : "", set_);
     set_ ^= 1;
   }
   temps_[s.temp.index] = {total, false};
@@ -241,7 +195,7 @@ std::string ReductionWriter::combine(const Accumulator& a) {
 
 std::string ReductionWriter::update(const Accumulator& a, const std::string& value, const std::string& number, const std::string& indent) {
   const Stmt& s = *a.stmt;
-  if (by_index(s.op)) {
+  if (gives_position(s.op)) {
     return fmt::format("{0}if ({1}::better({2}{5}, {2}i{5}, {3}, {4})) {2}{5} = {3}, {2}i{5} = {4};\n", indent, op_type(s.op), a.name, value, number, a.lane);
   }
   return fmt::format("{0}{1} = {2}::combine({1}, {3});\n", indent, a.name + a.lane, op_type(s.op), value);
@@ -272,7 +226,7 @@ std::string ReductionWriter::chunk(const std::vector<const Stmt*>& stmts, const 
         value = fmt::format("({})({})", register_type(type), value);
         done = fmt::format("({}){}", register_type(s->value->dtype), done);
       }
-      if (by_index(s->op)) number = emitter.lane_value(pool().cast(point_number(), DType::i64));
+      if (gives_position(s->op)) number = emitter.lane_value(pool().cast(point_number(), DType::i64));
       out += update(accumulators[next], value, number, inside);
       if (s->kind == Stmt::Kind::scan) temps_[s->temp.index] = {done, false};
       ++next;
@@ -338,69 +292,6 @@ std::string ReductionWriter::row_loop(const AtChunk& at_chunk) {
   }
   if (!exact) text += "    }\n";
   return text + "  }\n";
-}
-
-std::string ReductionWriter::scan_code() {
-  const std::string ix = type(), n = index(axis(last_axis()).size);
-  needs_slots_ = !warp_rows();
-  const Stmt* scan = nullptr;
-  for (const Stmt& s : k_.stmts) {
-    if (s.kind != Stmt::Kind::scan) continue;
-    CHECK(!scan, "a scan kernel has one scan");
-    scan = &s;
-  }
-  CHECK(scan, "a scan kernel without a scan");
-  const std::string number = std::to_string(c_.next_name++), x = "x" + number, carry = "carry" + number, first = identity(scan->op, scan->value->dtype);
-  std::string text;
-  if (c_.skew) text += fmt::format("  const {} skew = {} & {};\n", ix, index(c_.skew), width_ - 1);
-  text += fmt::format("  {0} {1} = {2}, {3}[{4}][{5}];\n  for ({6} base = 0; base < {7}{8}; base += {9}) {{\n", register_type(scan->value->dtype), carry, first,
-                      x, chunks_, width_, ix, n, c_.skew ? " + skew" : "", threads_ * chunks_ * width_);
-  text += fmt::format("#pragma unroll\n    for (int i = 0; i < {}; ++i) {}[i / {}][i % {}] = {};\n", chunks_ * width_, x, width_, width_, first);
-  text += scan_groups([&](int width, const std::string& indent, const std::string& element) {
-    std::string before, body;
-    const std::string inside = width > 1 ? indent + "  " : indent;
-    Emitter emitter(c_, {&before, width > 1 ? &body : &before, indent, inside, width > 1 ? last_axis() : -1, width}, temps_);
-    const std::string value = emitter.lane_value(scan->value);
-    (width > 1 ? body : before) += fmt::format("{}{}{} = {};\n", inside, x, element, value);
-    return width > 1 ? before + lanes_loop(body, width, indent) : before;
-  });
-  text += warp_rows() ? fmt::format("    cd::warp_scan<{}>({}, {});\n", op_type(scan->op), x, carry)
-                      : fmt::format("    cd::block_scan<{}, {}>({}, {}, slots);\n", op_type(scan->op), threads_, x, carry);
-  text += scan_groups([&](int width, const std::string& indent, const std::string& element) {
-    std::string before, body, after;
-    temps_[scan->temp.index] = {x + element, width > 1};
-    Emitter emitter(c_, {&before, width > 1 ? &body : &before, indent, width > 1 ? indent + "  " : indent, width > 1 ? last_axis() : -1, width}, temps_);
-    for (const Stmt& s : k_.stmts) {
-      if (s.kind == Stmt::Kind::store) emitter.store(s.buffer, s.offset, s.value, s.condition, after, indent);
-    }
-    return width > 1 ? before + lanes_loop(body, width, indent) + after : before + after;
-  });
-  return text + "  }\n";
-}
-
-std::string ReductionWriter::scan_groups(const AtChunk& at_chunk) {
-  const std::string ix = type(), v = axis(last_axis()).name, n = index(axis(last_axis()).size), skew = c_.skew ? " - skew" : "";
-  // As cd::block_scan has it: lines of a warp.
-  const std::string place = chunks_ == 1 ? "y" : fmt::format("((y / 32 * {} + g) * 32 + y % 32)", chunks_);
-  const std::string each =
-      fmt::format("#pragma unroll\n      for (int g = 0; g < {}; ++g) {{\n        const {} {} = base + {} * {}{};\n", chunks_, ix, v, place, width_, skew);
-  if (width_ == 1) return each + fmt::format("        if ({} < {}) {{\n", v, n) + at_chunk(1, "          ", "[g][0]") + "        }\n      }\n";
-  const int own = 32 * chunks_ * width_;
-  // Without conditions between them, a thread's loads are all under way at once.
-  std::string text = fmt::format("    if (a.wide && {}base + (y / 32 + 1) * {}{} <= {}) {{\n",
-                                 c_.skew ? fmt::format("base + y / 32 * {} >= skew && ", own) : "", own, skew, n);
-  text += each + at_chunk(width_, "        ", "[g][v]") + "      }\n    } else {\n" + each;
-  if (chunks_ > 1) {
-    text += fmt::format("        if (a.wide && {}{} + {} <= {}) {{\n", c_.skew ? v + " >= 0 && " : "", v, width_, n) +
-            at_chunk(width_, "          ", "[g][v]") + "          continue;\n        }\n";
-  }
-  text += fmt::format(
-      "#pragma unroll\n        for (int v = 0; v < {0}; ++v) {{\n          const {1} {2}_at = {2} + v;\n          if ({4}{2}_at >= {3}) continue;\n", width_,
-      ix, v, n, c_.skew ? v + "_at < 0 || " : "");
-  c_.vars[static_cast<size_t>(last_axis())] = v + "_at";
-  text += at_chunk(1, "          ", "[g][v]") + "        }\n      }\n    }\n";
-  c_.vars[static_cast<size_t>(last_axis())] = v;
-  return text;
 }
 
 }  // namespace coil::cuda

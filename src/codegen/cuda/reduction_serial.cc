@@ -5,6 +5,7 @@
 
 #include "codegen/cuda/reduction_writer.h"
 #include "codegen/sum_blocks.h"
+#include "loop/gives_position.h"
 #include "schedule/schedule.h"
 
 namespace coil::cuda {
@@ -138,7 +139,7 @@ bool ReductionWriter::one_pass(bool with_positions) const {
   const bool own_ranges = narrow_ && (depends_on_var(narrow_->first, lane_) || depends_on_var(narrow_->last, lane_));  // of a thread's neighbouring points
   if (own_ranges || k_.sequential || !k_.scratch.empty()) return false;
   for (const Stmt& s : k_.stmts) {
-    const bool position = s.kind == Stmt::Kind::reduce && (s.op == ReduceOp::argmax || s.op == ReduceOp::argmin);
+    const bool position = s.kind == Stmt::Kind::reduce && gives_position(s.op);
     if (s.inner ? s.kind != Stmt::Kind::reduce || s.phase > 0 || (position && !with_positions) : s.phase == 0 || (after >= 0 && s.phase != after)) return false;
     if (!s.inner) after = s.phase;
   }

@@ -71,6 +71,18 @@ std::vector<Stmt> stored_by(const KernelPlan& plan, const TemplateKernel& k, int
   return {store};
 }
 
+// What both products of a pair store, where there is a second one: it reads the first one's element before that is stored.
+std::vector<Stmt> stored_by_both(const KernelPlan& plan, const TemplateKernel& k, const TemplateKernel* second) {
+  std::vector<Stmt> stmts = stored_by(plan, k, 0);
+  if (!second) return stmts;
+  const Stmt first = stmts[0];
+  for (Stmt& s : stored_by(plan, *second, 1)) {
+    s.value = rewrite(s.value, [&](Expr e) { return e->kind == ExprKind::load && e->id == first.buffer.index ? first.value : Expr(); });
+    stmts.push_back(std::move(s));
+  }
+  return stmts;
+}
+
 // The members by which a template reads `most` bytes at most before it has the elements; empty: the epilogue reads nothing so.
 std::string ahead_members(KernelContext& c, const std::vector<Stmt>& stmts, const std::vector<BufferId>& written, int width, int most) {
   ReadAhead ahead{.most = most, .written = written};
@@ -89,14 +101,7 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k, const 
   ExprPool& pool = *plan.pool;
   KernelContext c(plan);
   const size_t products = second ? 2 : 1;
-  std::vector<Stmt> stmts = stored_by(plan, k, 0);
-  if (second) {  // reads the first one's element before it is stored
-    const Stmt first = stmts[0];
-    for (Stmt& s : stored_by(plan, *second, 1)) {
-      s.value = rewrite(s.value, [&](Expr e) { return e->kind == ExprKind::load && e->id == first.buffer.index ? first.value : Expr(); });
-      stmts.push_back(std::move(s));
-    }
-  }
+  std::vector<Stmt> stmts = stored_by_both(plan, k, second);
   c.half_results = stores_halves(stmts);
   c.vars = {"batch", "row", "col"};
   const TemplateTiles tiles = template_tiles(pool, k.def, k.result_sizes);
