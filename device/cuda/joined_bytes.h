@@ -66,7 +66,7 @@ CD_FN void fetch_column(BytePieces<KIND>& to, const ByteColumns& c, int j, int p
 
 // What a lane adds up of eight columns.
 template <class KIND>
-struct ByteSums {
+struct ByteRowSums {
   typename KIND::Sum scaled[8] = {};
   i32 whole[8] = {};
 
@@ -111,7 +111,7 @@ struct ByteParts {
   i32 numbers[WARPS];  // sums of the row's numbers
 
   // The sums of all SPLIT warps are in the first one's lanes afterwards.
-  CD_METHOD void join(ByteSums<KIND> (&sums)[HALVES], int turn, bool has_tile) {
+  CD_METHOD void join(ByteRowSums<KIND> (&sums)[HALVES], int turn, bool has_tile) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int h = 0; h < HALVES; ++h) {
@@ -138,8 +138,8 @@ struct ByteParts {
   }
 };
 
-// Tiles [0, t.end[first + sets - 1]) of sets [first, first + sets), whose products begin at number `product`; this is block `block` of `blocks`, whose groups of
-// warps take them in turn. Dynamic shared memory: the row's numbers, whole pieces of 32. finish(set, first column, sums) by one thread.
+// Tiles [0, t.end[first + sets - 1]) of sets [first, first + sets), whose products begin at number `product`; this is block `block` of `blocks`, whose groups
+// of warps take them in turn. Dynamic shared memory: the row's numbers, whole pieces of 32. finish(set, first column, sums) by one thread.
 template <class KIND, int K, int HALVES, int SPLIT, int WARPS, int SETS, class Rows, class Finish>
 CD_FN void joined_bytes(const CudaJoinedBytes& t, int first, int product, int block, int blocks, const Rows& rows, const Finish& finish) {
   using P = BytePieces<KIND>;
@@ -178,7 +178,7 @@ CD_FN void joined_bytes(const CudaJoinedBytes& t, int first, int product, int bl
     const int own_set = set;
     const bool had = has;
     ByteColumns ended[HALVES];
-    ByteSums<KIND> sums[HALVES];
+    ByteRowSums<KIND> sums[HALVES];
 #pragma unroll
     for (int h = 0; h < HALVES; ++h) ended[h] = c[h];
 #pragma unroll 1

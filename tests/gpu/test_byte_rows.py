@@ -38,7 +38,8 @@ ROWS = """
 template <int K, int THREADS>
 CD_FN void normed_row(const cd::bf16* x, signed char* to) {
   constexpr int kOwn = (K / 8 + THREADS - 1) / THREADS;
-  __shared__ float sums[THREADS / 32], tops[THREADS / 32];
+  __shared__ float sums[THREADS / 32];
+  __shared__ float tops[THREADS / 32];
   float v[kOwn][8], sum = 0, top = 0;
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
@@ -145,7 +146,7 @@ class Form:
 #include "cuda/params.h"
 {head}
 struct Args {{ float* out[{MOST}]; const void* row; }};
-{ROWS}
+{ROWS if self.normed else ""}
 {finish}
 extern "C" __global__ void __launch_bounds__({self.warps * 32}{resident}) k(const __grid_constant__ CudaJoinedBytes t, const __grid_constant__ Args a) {{
   {body}
