@@ -49,7 +49,7 @@ CudaFunction function_of(const std::string& name, const std::string& parameters,
   f.comment_bytes = f.text.size();
   f.text += fmt::format(
       "COIL_KERNEL void __launch_bounds__({}) {}(const __grid_constant__ CudaSampleRows rows, const long long vocabulary{}) {{\n"
-      "  cd::begin_kernel();\n  {};\n}}\n",
+      "  cd::begin_small_kernel();\n  {};\n}}\n",
       int{cd::kSampleThreads}, f.name, parameters, call);
   f.headers = {"cuda/sample_chances.h"};
   f.threads = cd::kSampleThreads;
