@@ -12,9 +12,10 @@ int32_t launch(const CudaCall& call, int32_t kernel, const CudaSampleRows& rows,
 }
 
 int32_t sample_some(const CudaCall& call, int32_t kernel, int64_t vocabulary, const CudaSampleRows& rows, int32_t num_rows, CoilError* error) {
-  bool wanted[2] = {}, random = false;
+  bool wanted[2] = {}, random = false, chances = false;
   for (int32_t r = 0; r < num_rows; r++) {
     random |= rows.row[r].temperature != 0;
+    chances |= rows.row[r].chances != nullptr;
     wanted[0] |= rows.row[r].temperature != 0 && rows.row[r].top_k;
     wanted[1] |= rows.row[r].temperature != 0 && rows.row[r].top_p;
   }
@@ -24,7 +25,13 @@ int32_t sample_some(const CudaCall& call, int32_t kernel, int64_t vocabulary, co
       if (const int32_t failed = launch(call, kernel + kSampleSelect, rows, num_rows, vocabulary, {by_share, pass}, error)) return failed;
     }
   }
-  return random ? launch(call, kernel + kSampleChoose, rows, num_rows, vocabulary, {}, error) : 0;
+  if (random) {
+    if (const int32_t failed = launch(call, kernel + kSampleChoose, rows, num_rows, vocabulary, {}, error)) return failed;
+  }
+  for (int32_t k = kSampleTop; chances && k <= kSampleShares; k++) {
+    if (const int32_t failed = launch(call, kernel + k, rows, num_rows, vocabulary, {}, error)) return failed;
+  }
+  return 0;
 }
 
 }  // namespace

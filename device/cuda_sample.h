@@ -9,7 +9,7 @@
 namespace cd {
 
 // The kernels' order, from the first one on.
-enum : int32_t { kSampleBegin, kSampleSelect, kSampleChoose, kSampleKernels };
+enum : int32_t { kSampleBegin, kSampleSelect, kSampleChoose, kSampleTop, kSampleShares, kSampleKernels };
 
 // Enqueues one choice for each row on call->stream. kernel: the number of the first one. 0, or a code with *error.
 int32_t cuda_sample(const CoilCall* call, int32_t kernel, int64_t vocabulary, const CudaSample* rows, int32_t num_rows, CoilError* error);

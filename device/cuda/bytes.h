@@ -41,6 +41,28 @@ CD_FN float table_value(const void* table, i64 at, float otherwise) {
   if constexpr (kSame<T, NoTable>) return otherwise;
   else return load1((const T*)table + at);
 }
+// The element as it lies there. FIRST: in the order of the program's other volatile statements, as load_early has it.
+template <bool FIRST, class T>
+CD_FN T load_table([[maybe_unused]] const void* table, [[maybe_unused]] i64 at) {
+  if constexpr (kSame<T, NoTable>) {
+    return {};
+  } else if constexpr (!FIRST) {
+    return ((const T*)table)[at];
+  } else if constexpr (sizeof(T) == 2) {
+    T value;
+    asm volatile("ld.global.u16 %0, [%1];" : "=h"(value.bits) : "l"((const T*)table + at));
+    return value;
+  } else {
+    u32 bits;
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(bits) : "l"((const T*)table + at));
+    return __uint_as_float(bits);
+  }
+}
+template <class T>
+CD_FN float table_float(T x, float otherwise) {
+  if constexpr (kSame<T, NoTable>) return otherwise;
+  else return unpack(x);
+}
 
 // What products are: WIDE is the type of a product's sums to the epilogue, i32 where the program scales them itself. GROUP rows of k share a scale and a zero
 // point; 0: all do. S, Z: the tables' types.
@@ -49,6 +71,8 @@ struct ByteKind {
   static constexpr int kBits = BITS_, kGroup = GROUP_;
   static constexpr bool kHasZero = !kSame<Z, NoTable>, kIntegers = kSame<WIDE, i32>;
   using Sum = WIDE;
+  using Scale = S;
+  using Zero = Z;
 
   static __device__ __forceinline__ float scale_of(const CudaByteProduct& t, int group, int col) {
     return table_value<S>(t.scale, group * t.scale_group + col * t.scale_col, 1.0f);
@@ -66,6 +90,17 @@ struct ByteKind {
       float x = (float)sum;
       if constexpr (kHasZero) x -= (float)numbers * zero_of(t, group, col);
       return x * scale_of(t, group, col);
+    }
+  }
+  // The same by a scale and a zero point that are there.
+  static __device__ __forceinline__ WIDE scaled(i32 sum, [[maybe_unused]] i32 numbers, [[maybe_unused]] S scale, [[maybe_unused]] Z zero) {
+    if constexpr (kBits == 4) sum >>= 4;
+    if constexpr (kIntegers) {
+      return sum;
+    } else {
+      float x = (float)sum;
+      if constexpr (kHasZero) x -= (float)numbers * table_float(zero, 0.0f);
+      return x * table_float(scale, 1.0f);
     }
   }
 };

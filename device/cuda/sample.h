@@ -65,6 +65,7 @@ CD_FN u64 sum_up_to(u64 value, u64* all) {
 CD_FN void sample_finish(const CudaSample& row, SampleScratch& s, i64 result) {
   bool halt = result < 0;
   if (result >= 0) {
+    s.chosen = (u32)result;
     if (row.seen) row.seen[result / 32] |= 1u << (result % 32);
     if (row.next_token && row.token_bytes == 8) *(i64*)row.next_token = result;
     else if (row.next_token) *(i32*)row.next_token = (i32)result;
@@ -73,7 +74,7 @@ CD_FN void sample_finish(const CudaSample& row, SampleScratch& s, i64 result) {
     for (int i = 0; i < row.num_stop; ++i) halt |= row.stop[i] == result;
   }
   s.halt = halt;
-  s.best = 0;
+  s.most_likely = 0;
   *(volatile i64*)row.result = result;
 }
 
@@ -119,10 +120,10 @@ CD_FN void sample_begin(const CudaSample& row, i64 vocabulary) {
   __syncthreads();
   if (threadIdx.x == 0) {
     for (int w = 1; w < kSampleThreads / 32; ++w) best = warps[w] > best ? warps[w] : best;
-    atomicMax(&s.best, best);
+    atomicMax(&s.most_likely, best);
   }
   if (!is_last_block(s) || threadIdx.x != 0) return;
-  best = shared_by_blocks(&s.best);
+  best = shared_by_blocks(&s.most_likely);
   if (row.flag && *(const volatile i32*)row.flag) return sample_finish(row, s, kSampleFault);
   if (best == ~(u64)0) return sample_finish(row, s, kSampleNaN);
   if (best == 0) return sample_finish(row, s, kSampleNothing);
@@ -133,7 +134,7 @@ CD_FN void sample_begin(const CudaSample& row, i64 vocabulary) {
 // Whether the row ended before this kernel.
 CD_FN bool sample_is_over(const CudaSample& row, const SampleScratch& s) { return row.temperature == 0.0f || s.halt; }
 
-CD_FN f32 sample_largest(const SampleScratch& s) { return __uint_as_float(sample_bits((u32)(s.best >> 32))); }
+CD_FN f32 sample_largest(const SampleScratch& s) { return __uint_as_float(sample_bits((u32)(s.most_likely >> 32))); }
 
 // How far a logit lies below the largest, in parts of 1 / 64: most logits lie in bins of their own kind.
 CD_FN u32 sample_bin(f32 x, f32 largest) {

@@ -73,6 +73,17 @@ CD_RULE SampleNumber sample_place(SampleNumber seed, SampleNumber place, SampleN
   return sample_product((SampleNumber)random.word[0] << 32 | random.word[1], kept);
 }
 
+// How likely a token was by logits themselves, and which ones were the most likely: shares at a temperature of 1, which are whole numbers too.
+enum : int { kSampleBest = 32 };  // of the most likely ones, at most
+struct SampleChances {
+  SampleNumber total;              // the shares of all tokens
+  SampleNumber best[kSampleBest];  // sample_rank of the most likely tokens, the first one first; 0: there are no more
+  unsigned chosen, largest;        // bits of the logit of the token that was chosen, and of the largest one
+};
+// Orders tokens by their logit, equal ones as in the vocabulary; never 0.
+CD_RULE SampleNumber sample_rank(unsigned bits, long long token) { return (SampleNumber)sample_order(bits) << 32 | (0xffffffffu - (unsigned)token); }
+CD_RULE long long sample_ranked_token(SampleNumber rank) { return 0xffffffffu - (unsigned)rank; }
+
 // ---- What the kernels work with ----
 
 // Blocks of a row and their threads, tokens that a block has at least, bins of a histogram, and rows of a launch.
@@ -97,14 +108,17 @@ struct SamplePass {
 
 // Between the kernels of a choice; zero before the first one. The logits of all tokens, changed by the rules, follow it.
 struct SampleScratch {
-  SampleNumber best;         // of the most likely token: its order, and below it the complement of its number
+  SampleNumber most_likely;  // of the most likely token: its order, and below it the complement of its number
   SampleNumber total, ties;  // left to choose from: shares of tokens above `threshold` and of the first `ties` of those at it
   SampleNumber left, above;  // while the threshold is looked for: what is missing behind the bins before, and their shares
   unsigned threshold, bin, prefix, selecting;
   unsigned halt;  // the row has come to its end
   unsigned ticket;
+  unsigned chosen, largest;  // the token that was chosen last; bits of the largest logit
+  SampleNumber shares;       // of all tokens
   SampleNumber sums[kSampleBins], part_sums[kSampleBlocks], part_ties[kSampleBlocks];
   unsigned counts[kSampleBins];
+  SampleNumber tops[kSampleBlocks][kSampleBest], best[kSampleBest];  // ranks: each block's, and those of all
 };
 CD_RULE long long sample_scratch_bytes(long long vocabulary) {
   const long long bytes = (long long)sizeof(SampleScratch) + 4 * vocabulary;
@@ -139,7 +153,9 @@ struct CudaSample {
   float penalty, temperature;
   int num_stop;
   int token_bytes, place_bytes;
-  int first;  // the row goes on, however it ended before
+  int first;                   // the row goes on, however it ended before
+  int num_best;                // of SampleChances::best, at most kSampleBest
+  cd::SampleChances* chances;  // memory of the host that the device writes to
 };
 
 struct CudaSampleRows {

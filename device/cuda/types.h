@@ -74,6 +74,16 @@ CD_FN void begin_kernel() {
 #endif
 }
 
+// The same of kernels that products of few rows follow. If all blocks are on the device at once, the next kernel's may come beside them: it asks for its
+// weights before it waits, and the way to the device is over when it may go on.
+CD_FN void begin_small_kernel() {
+#if __CUDA_ARCH__ >= 900
+  constexpr unsigned kSmallGrid = 264;  // two blocks of each multiprocessor
+  if ((unsigned long long)gridDim.x * gridDim.y * gridDim.z <= kSmallGrid) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+  begin_kernel();
+}
+
 template <class T>
 CD_FN T cdiv(T a, T b) {
   return (a + b - 1) / b;

@@ -7,11 +7,20 @@
 
 namespace coil::runtime {
 
-// What the device has made of the rules.
-Result<int64_t> Conversation::take_choice(int64_t number) {
+// The rules of the next token, in the device's memory.
+Result<CudaSample> Conversation::device_rules(std::span<const int64_t> stop) {
+  CudaSample rules;
+  TRY_STATUS(rules_.put(sampling_, tokens_, stop, generator_->vocabulary(), &rules));
+  rules.num_best = static_cast<int>(watched_);
+  return rules;
+}
+
+// What the device has made of them; chances: where they are watched.
+Result<int64_t> Conversation::take_choice(int64_t number, const cd::SampleChances* chances) {
   TRY_STATUS(choice_error(number));
   tokens_.push_back(number);
   rules_.add(1);
+  if (watched_ >= 0) chances_.push_back(chances_of(*chances, number, watched_));
   return number;
 }
 
@@ -26,14 +35,14 @@ Result<int64_t> Conversation::process_and_choose(int64_t begin) {
     TRY(const std::vector<int64_t> made, generate_ahead(1, {}, 1));
     return made[0];
   }
-  CudaSample rules;
-  int64_t number = 0;
-  TRY_STATUS(rules_.put(sampling_, tokens_, {}, generator_->vocabulary(), &rules));
-  const SlotWork work = {slot_.get(), std::span<const int64_t>(tokens_).subspan(static_cast<size_t>(begin)), begin, 1, nullptr, &rules, &number};
+  Choice choice;
+  TRY(choice.rules, device_rules({}));
+  const SlotWork work = {
+      slot_.get(), std::span<const int64_t>(tokens_).subspan(static_cast<size_t>(begin)), begin, 1, nullptr, &choice.rules, &choice.number, &choice.chances};
   const Status status = generator_->call({&work, 1});
   if (!status.ok()) return status.error().code == ErrorCode::input_value ? at_tokens(status.error(), begin, count) : status.error();
   processed_ = begin + count;
-  return take_choice(number);
+  return take_choice(choice.number, &choice.chances);
 }
 
 // The next token, by the logits of the last one; it is added.
@@ -55,7 +64,7 @@ Status Conversation::made_ahead(const StepsAhead& ahead, int64_t end, std::span<
     if (number == cd::kSampleFault) break;
     processed_ = std::min(end + static_cast<int64_t>(i), static_cast<int64_t>(tokens_.size()));
     if (number == cd::kSampleHalted || !status.ok()) continue;
-    const Result<int64_t> token = take_choice(number);
+    const Result<int64_t> token = take_choice(number, watched_ < 0 ? nullptr : &ahead.chances[i]);
     if (!token.ok()) {
       status = token.error();
       continue;
@@ -76,8 +85,7 @@ Result<std::vector<int64_t>> Conversation::generate_ahead(int64_t count, std::sp
   while (static_cast<int64_t>(made.size()) < count) {
     TRY(const int64_t begin, process_front(1));
     if (generator_->takes_source() && !source_) return no_source();
-    CudaSample rules;
-    TRY_STATUS(rules_.put(sampling_, tokens_, stop, generator_->vocabulary(), &rules));
+    TRY(const CudaSample rules, device_rules(stop));
     const std::vector<int64_t> piece(tokens_.begin() + begin, tokens_.end());
     const int64_t most = std::min(steps, count - static_cast<int64_t>(made.size()));
     tokens_.reserve(tokens_.size() + static_cast<size_t>(most));
@@ -104,14 +112,14 @@ Result<int64_t> Conversation::advance(int64_t most) {
 }
 
 // What one call is to do for it: at most `most` tokens, and where these are the last ones, the choice of the next one.
-Result<SlotWork> Conversation::slot_work(int64_t most, CudaSample* rules, int64_t* number) {
+Result<SlotWork> Conversation::slot_work(int64_t most, Choice* choice) {
   const auto count = static_cast<int64_t>(tokens_.size()), from = std::min(processed_, count - 1), n = std::min({most, count - from, generator_->most()});
   SlotWork work = {slot_.get(), std::span<const int64_t>(tokens_).subspan(static_cast<size_t>(from), static_cast<size_t>(n)), from, 1, &logits_};
   if (from + n < count) {
     work.rows = 0, work.logits = nullptr;
   } else if (device_chooses()) {
-    TRY_STATUS(rules_.put(sampling_, tokens_, {}, generator_->vocabulary(), rules));
-    work.logits = nullptr, work.rules = rules, work.number = number;
+    TRY(choice->rules, device_rules({}));
+    work.logits = nullptr, work.rules = &choice->rules, work.number = &choice->number, work.chances = &choice->chances;
   }
   return work;
 }
@@ -120,10 +128,9 @@ Result<SlotWork> Conversation::slot_work(int64_t most, CudaSample* rules, int64_
 void Conversation::step_block(std::span<Conversation* const> all, int64_t most, std::span<const size_t> members, std::vector<Result<int64_t>>* results) {
   std::vector<SlotWork> works;
   std::vector<size_t> working;
-  std::vector<CudaSample> rules(members.size());
-  std::vector<int64_t> numbers(members.size());
+  std::vector<Choice> choices(members.size());
   for (const size_t i : members) {
-    auto work = all[i]->slot_work(most, &rules[working.size()], &numbers[working.size()]);
+    auto work = all[i]->slot_work(most, &choices[working.size()]);
     if (!work.ok()) {
       (*results)[i] = work.error();
       continue;
@@ -144,7 +151,7 @@ void Conversation::step_block(std::span<Conversation* const> all, int64_t most, 
       continue;
     }
     c.processed_ = begin + count;
-    if (works[k].rules) result = c.take_choice(numbers[k]);
+    if (works[k].rules) result = c.take_choice(choices[k].number, &choices[k].chances);
     else if (works[k].rows > 0) result = c.choose(c.logits_);
   }
 }

@@ -36,7 +36,8 @@ Status ChoiceMemory::reserve(int64_t vocabulary, int64_t rows, int64_t numbers) 
   free_numbers();
   void* host = nullptr;
   cd::CudaAddress address = 0;
-  cd::CudaResult result = driver.allocate_host(&host, static_cast<size_t>(numbers) * sizeof(long long), cd::kCudaHostPortable | cd::kCudaHostMapped);
+  cd::CudaResult result =
+      driver.allocate_host(&host, static_cast<size_t>(numbers) * (sizeof(long long) + sizeof(cd::SampleChances)), cd::kCudaHostPortable | cd::kCudaHostMapped);
   if (result == cd::kCudaSuccess) {
     numbers_ = static_cast<long long*>(host);
     result = driver.host_address(&address, host, 0);
@@ -74,6 +75,7 @@ Status ChoiceRules::put_seen(std::span<const int64_t> tokens, int64_t vocabulary
 
 Status ChoiceRules::put(const Sampling& sampling, std::span<const int64_t> tokens, std::span<const int64_t> stop, int64_t vocabulary, CudaSample* row) {
   *row = {};
+  row->num_best = -1;
   row->penalty = sampling.repetition_penalty;
   row->temperature = sampling.temperature;
   row->seed = sampling.seed;

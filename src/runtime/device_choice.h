@@ -13,7 +13,7 @@
 
 namespace coil::runtime {
 
-// For one call at a time: what the kernels keep for each row, and the numbers that they give, in memory of the host.
+// For one call at a time: what the kernels keep for each row, and the numbers and chances that they give, in memory of the host.
 class ChoiceMemory {
  public:
   explicit ChoiceMemory(const Model& model) : model_(model), scratch_(model.device()) {}
@@ -26,6 +26,8 @@ class ChoiceMemory {
   void* scratch(int64_t row) const { return scratch_.data() + row * row_bytes_; }
   long long* device_number(int64_t i) const { return device_numbers_ + i; }
   int64_t number(int64_t i) const { return __atomic_load_n(numbers_ + i, __ATOMIC_ACQUIRE); }
+  cd::SampleChances* device_chances(int64_t i) const { return reinterpret_cast<cd::SampleChances*>(device_numbers_ + capacity_) + i; }
+  const cd::SampleChances& chances(int64_t i) const { return reinterpret_cast<const cd::SampleChances*>(numbers_ + capacity_)[i]; }
 
  private:
   void free_numbers();
@@ -33,7 +35,7 @@ class ChoiceMemory {
   const Model& model_;
   Buffer scratch_;
   int64_t row_bytes_ = 0, rows_ = 0, capacity_ = 0;
-  long long *numbers_ = nullptr, *device_numbers_ = nullptr;  // as the CPU and as the device see them
+  long long *numbers_ = nullptr, *device_numbers_ = nullptr;  // as the CPU and as the device see them; chances follow them
 };
 
 // A conversation's rules in the device's memory, kept from token to token.
@@ -41,7 +43,8 @@ class ChoiceRules {
  public:
   explicit ChoiceRules(const Device& device) : device_(device), bias_(device), seen_(device), allowed_(device), stop_(device) {}
 
-  // Fills in what the rules are of the row's, for the token that comes after `tokens`; what the device does not have yet is copied there.
+  // Fills in what the rules are of the row's, for the token that comes after `tokens`; what the device does not have yet is copied there. Chances are not
+  // asked for (num_best is -1).
   Status put(const Sampling& sampling, std::span<const int64_t> tokens, std::span<const int64_t> stop, int64_t vocabulary, CudaSample* row);
   // The device itself has added so many tokens to those that were there.
   void add(int64_t count) { seen_tokens_ += count; }

@@ -222,7 +222,10 @@ StepsAhead Generator::ahead(std::span<const int64_t> tokens, int64_t begin, cons
   made.status = enqueue();
   const Status found = lease->finish();  // waits, also for what was enqueued before a failure
   if (made.status.ok()) made.status = found;
-  for (int64_t i = 0; i < enqueued; ++i) made.numbers.push_back(lease->choices().number(i));
+  for (int64_t i = 0; i < enqueued; ++i) {
+    made.numbers.push_back(lease->choices().number(i));
+    if (rules.num_best >= 0) made.chances.push_back(lease->choices().chances(i));
+  }
   return made;
 }
 
@@ -244,7 +247,7 @@ Status Generator::call(std::span<const SlotWork> works) {
     }
   };
   std::vector<CudaSample> rules;
-  std::vector<int64_t*> numbers;
+  std::vector<const SlotWork*> choosing;
   for (int64_t row = 0; row < slots(); ++row) {
     const SlotBlock::Use& use = block.uses[static_cast<size_t>(row)];
     const auto work = std::find_if(works.begin(), works.end(), [&](const SlotWork& w) { return w.slot->row() == row; });
@@ -255,7 +258,7 @@ Status Generator::call(std::span<const SlotWork> works) {
     fill(row, work->tokens, work->begin, 0);
     const auto own = static_cast<int64_t>(work->tokens.size());
     if (work->rules) {
-      rules.push_back(*work->rules), numbers.push_back(work->number);
+      rules.push_back(*work->rules), choosing.push_back(&*work);
       rules.back().first = 1;
       chosen.push_back(row * count + own - 1);
       continue;
@@ -269,7 +272,10 @@ Status Generator::call(std::span<const SlotWork> works) {
     TRY_STATUS(lease->start(program->form, tokens, places, block.state, nullptr));
     if (!rules.empty()) TRY_STATUS(lease->choose(program->form, chosen, lease->choices(), 0, rules));
     TRY_STATUS(lease->logits(program->form, wanted, &logits));
-    for (size_t i = 0; i < numbers.size(); ++i) *numbers[i] = lease->choices().number(static_cast<int64_t>(i));
+    for (size_t i = 0; i < choosing.size(); ++i) {
+      *choosing[i]->number = lease->choices().number(static_cast<int64_t>(i));
+      if (rules[i].num_best >= 0) *choosing[i]->chances = lease->choices().chances(static_cast<int64_t>(i));
+    }
   }
   for (const SlotWork& w : works) {
     const auto first = std::lower_bound(wanted.begin(), wanted.end(), w.slot->row() * count) - wanted.begin();

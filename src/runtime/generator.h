@@ -33,14 +33,16 @@ struct SlotWork {
   int64_t begin = 0;                // the place of the first
   int64_t rows = 0;                 // of the last ones the logits are wanted
   std::vector<float>* logits = nullptr;
-  const CudaSample* rules = nullptr;  // not null: the device chooses the token after the last one, in place of logits
-  int64_t* number = nullptr;          // that, or why there is none (choice_error)
+  const CudaSample* rules = nullptr;     // not null: the device chooses the token after the last one, in place of logits
+  int64_t* number = nullptr;             // that, or why there is none (choice_error)
+  cd::SampleChances* chances = nullptr;  // of it, where the rules ask for them
 };
 
 // Steps that a device makes without anybody looking.
 struct StepsAhead {
-  std::vector<int64_t> numbers;  // of each step that was made: the token, or why there is none (choice_error, cd::kSampleHalted, cd::kSampleFault)
-  Status status = ok_status();   // of the first that failed
+  std::vector<int64_t> numbers;            // of each step that was made: the token, or why there is none (choice_error, cd::kSampleHalted, cd::kSampleFault)
+  std::vector<cd::SampleChances> chances;  // of each of these, where the rules ask for them
+  Status status = ok_status();             // of the first that failed
 };
 
 // Immutable but for idle contexts, of which there are as many as there were ever calls at a time. Thread-safe.
@@ -160,7 +162,7 @@ class Conversation {
  private:
   Conversation(std::shared_ptr<Generator> generator, Sampling sampling)
       : generator_(std::move(generator)), sampling_(std::move(sampling)), rules_(generator_->model().device()) {}
-  bool device_chooses() const { return generator_->chooses() && watched_ < 0; }
+  bool device_chooses() const { return generator_->chooses() && watched_ <= cd::kSampleBest; }
   Result<int64_t> process_front(int64_t rows);
   Status process(int64_t rows, std::vector<float>* logits);
   Status process_piece(int64_t begin, int64_t count, int64_t rows, std::vector<float>* logits);
@@ -168,9 +170,15 @@ class Conversation {
   Result<int64_t> process_and_choose(int64_t begin);
   Status made_ahead(const StepsAhead& ahead, int64_t end, std::span<const int64_t> stop, std::vector<int64_t>* made);
   Result<std::vector<int64_t>> generate_ahead(int64_t count, std::span<const int64_t> stop, int64_t steps);
-  Result<int64_t> take_choice(int64_t number);
+  Result<CudaSample> device_rules(std::span<const int64_t> stop);
+  Result<int64_t> take_choice(int64_t number, const cd::SampleChances* chances);
   Result<int64_t> advance(int64_t most);
-  Result<SlotWork> slot_work(int64_t most, CudaSample* rules, int64_t* number);
+  struct Choice {
+    CudaSample rules;
+    int64_t number = 0;
+    cd::SampleChances chances;
+  };
+  Result<SlotWork> slot_work(int64_t most, Choice* choice);
   static void step_block(std::span<Conversation* const> all, int64_t most, std::span<const size_t> members, std::vector<Result<int64_t>>* results);
   Status process_with(const std::vector<int64_t>& guess);
   std::vector<int64_t> repetition(int64_t count) const;

@@ -150,6 +150,7 @@ Status GeneratorCall::choose(const GenerationForm& form, std::span<const int64_t
     rows[i].logits = logits[i];
     rows[i].scratch = choices.scratch(static_cast<int64_t>(i));
     rows[i].result = choices.device_number(first + static_cast<int64_t>(i));
+    rows[i].chances = rows[i].num_best < 0 ? nullptr : choices.device_chances(first + static_cast<int64_t>(i));
   }
   CoilError error{};
   return context_.choose(rows, &error) ? Status(error_of(error)) : ok_status();

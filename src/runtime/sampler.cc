@@ -169,12 +169,17 @@ Result<int64_t> sample(std::span<float> logits, std::span<const int64_t> tokens,
   return left.back().token;
 }
 
+// The logarithm of the probability of a token, whose share of `total` is that of its logit at a temperature of 1.
+static float chance_of(float logit, float largest, uint64_t total) {
+  const double gap = logit == largest ? 0 : static_cast<double>(logit) - largest;
+  return static_cast<float>(gap - std::log(static_cast<double>(total) / static_cast<double>(cd::kSampleOne)));
+}
+
 TokenChances chances_of(std::span<const float> logits, int64_t chosen, int64_t best) {
   const float largest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(static_cast<double>(x) - largest);
-  const double all = largest + std::log(sum);
-  const auto chance = [&](int64_t t) { return std::pair(t, static_cast<float>(static_cast<double>(logits[static_cast<size_t>(t)]) - all)); };
+  uint64_t total = 0;
+  for (const float x : logits) total += cd::sample_share(x, largest, 1);
+  const auto chance = [&](int64_t t) { return std::pair(t, chance_of(logits[static_cast<size_t>(t)], largest, total)); };
   std::vector<int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   const auto count = std::min<size_t>(static_cast<size_t>(std::max<int64_t>(best, 0)), order.size());
@@ -184,6 +189,15 @@ TokenChances chances_of(std::span<const float> logits, int64_t chosen, int64_t b
   });
   TokenChances made{chance(chosen), {}};
   for (size_t i = 0; i < count; ++i) made.best.push_back(chance(order[i]));
+  return made;
+}
+
+TokenChances chances_of(const cd::SampleChances& found, int64_t chosen, int64_t best) {
+  const auto logit = [](uint64_t rank) { return std::bit_cast<float>(cd::sample_bits(static_cast<uint32_t>(rank >> 32))); };
+  const float largest = std::bit_cast<float>(found.largest);
+  TokenChances made{{chosen, chance_of(std::bit_cast<float>(found.chosen), largest, found.total)}, {}};
+  for (int64_t i = 0; i < std::min<int64_t>(best, cd::kSampleBest) && found.best[i] != 0; ++i)
+    made.best.emplace_back(cd::sample_ranked_token(found.best[i]), chance_of(logit(found.best[i]), largest, found.total));
   return made;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "device/cuda/sample_rules.h"
 
 namespace coil::runtime {
 
@@ -52,5 +53,7 @@ struct TokenChances {
   std::vector<std::pair<int64_t, float>> best;
 };
 TokenChances chances_of(std::span<const float> logits, int64_t chosen, int64_t best);
+// The same of what a device has found.
+TokenChances chances_of(const cd::SampleChances& found, int64_t chosen, int64_t best);
 
 }  // namespace coil::runtime

@@ -63,7 +63,7 @@ class Joiner {
     for (size_t i = 0; i < plan_.kernels.size(); ++i) {
       if (!product_of(plan_.kernels[i])) continue;
       const size_t last = gather(i);
-      const bool rows = i > 0 && few_rows_product(plan_, plan_.kernels[i]) && makes_rows(plan_.kernels[i - 1], i, last);
+      const bool rows = i > 0 && makes_rows(plan_.kernels[i - 1], i, last);
       if (rows) plan_.kernels[i].joins = true;
       i = last;
     }
@@ -136,7 +136,8 @@ class Joiner {
     return std::any_of(list.begin(), list.end(), [&](BufferId id) { return ids.contains(id); });
   }
 
-  // Whether a kernel computes each row of products' left operand from a pass over that row, and nothing else; and these are all that reads it.
+  // Whether a kernel computes each row of products' left operand from a pass over that row, and nothing else (of bytes: but values of the row); and these are
+  // all that reads it.
   bool makes_rows(const Kernel& kernel, size_t first, size_t last) {
     const auto* loop = std::get_if<LoopKernel>(&kernel.def);
     const auto& product_kernel = std::get<TemplateKernel>(plan_.kernels[first].def);
@@ -150,8 +151,11 @@ class Joiner {
     for (int a = 0; a < loop->num_outer; ++a) outer = outer * loop->axes[static_cast<size_t>(a)].size;
     if (!(outer == count) || !(product(pool(), plan_.buffer(rows).info.sizes) == count * depth)) return false;
     int stores = 0;
+    const bool bytes = is_few_rows_of_bytes(plan_, plan_.kernels[first]);
+    const std::vector<BufferId> values = bytes ? row_values(plan_, *loop) : std::vector<BufferId>();
     for (const Stmt& s : loop->stmts) {
       if (s.kind != Stmt::Kind::store || s.scratch >= 0) continue;
+      if (std::find(values.begin(), values.end(), s.buffer) != values.end() && !shown_.contains(s.buffer)) continue;
       if (s.buffer != rows || s.condition || !s.inner) return false;
       ++stores;
     }
@@ -224,6 +228,19 @@ ReadsResult reads_result(const KernelPlan& plan, const TemplateKernel& later, co
 bool is_few_rows_product(const KernelPlan& plan, const Kernel& kernel) { return few_rows_product(plan, kernel) != nullptr; }
 
 bool is_few_rows_of_bytes(const KernelPlan& plan, const Kernel& kernel) { return few_rows_of_bytes(plan, kernel) != nullptr; }
+
+std::vector<BufferId> row_values(const KernelPlan& plan, const LoopKernel& rows) {
+  Expr count = plan.pool->index(1);
+  for (int a = 0; a < rows.num_outer; ++a) count = count * rows.axes[static_cast<size_t>(a)].size;
+  std::vector<BufferId> found;
+  for (const Stmt& s : rows.stmts) {
+    if (s.kind != Stmt::Kind::store || s.scratch >= 0 || s.inner || s.condition) continue;
+    const Placement::Kind where = plan.buffer(s.buffer).placement.kind;  // none before the memory is planned
+    const bool own = where == Placement::Kind::none || where == Placement::Kind::arena;
+    if (own && product(*plan.pool, plan.buffer(s.buffer).info.sizes) == count) found.push_back(s.buffer);
+  }
+  return found;
+}
 
 void join_products(KernelPlan& plan) { Joiner(plan).run(); }
 

@@ -19,8 +19,12 @@ bool is_few_rows_product(const KernelPlan& plan, const Kernel& kernel);
 bool is_few_rows_of_bytes(const KernelPlan& plan, const Kernel& kernel);
 
 // Moves products of 16-bit numbers or of bytes with the same left operand one behind the other, as far as what lies between allows it, and sets Kernel::joins:
-// of all but the first, and (16-bit numbers) of the first too where the kernel before it (a norm) computes their left operand and nobody else reads that.
+// of all but the first, and of the first too where the kernel before it (a norm, the rounding of a row to bytes) computes their left operand and nobody else
+// reads that.
 void join_products(KernelPlan& plan);
+
+// Buffers of a number for each row (its greatest magnitude) that a loop over rows stores beside them; products of bytes that it joins may read them.
+std::vector<BufferId> row_values(const KernelPlan& plan, const LoopKernel& rows);
 
 // What the epilogue of a later product reads of what an earlier one stores.
 enum class ReadsResult : uint8_t { nothing, own_points, others };

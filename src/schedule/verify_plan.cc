@@ -182,6 +182,11 @@ class PlanVerifier {
     if (const auto* other = std::get_if<TemplateKernel>(&plan_.kernels[earlier].def)) return reads_result(plan_, *t, *other) != ReadsResult::others;
     std::vector<BufferId> rest = used_[later].reads;  // without the left operand, once
     if (const auto rows = std::find(rest.begin(), rest.end(), t->operands[0].buffer); rows != rest.end()) rest.erase(rows);
+    const auto* loop = std::get_if<LoopKernel>(&plan_.kernels[earlier].def);
+    if (loop && is_few_rows_of_bytes(plan_, plan_.kernels[later])) {  // of a single row, whose values each block makes itself
+      const std::vector<BufferId> values = row_values(plan_, *loop);
+      std::erase_if(rest, [&](BufferId id) { return std::find(values.begin(), values.end(), id) != values.end(); });
+    }
     return first && !meet(a.writes, whole(rest));
   }
 

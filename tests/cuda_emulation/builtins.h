@@ -269,6 +269,8 @@ inline void ld_global_nc_L1__no_allocate_L2__128B_v4_u32(u32& x, u32& y, u32& z,
 inline void ld_global_L1__no_allocate_L2__128B_v4_u32(u32& x, u32& y, u32& z, u32& w, const void* p) {
   ld_global_nc_L1__no_allocate_L2__128B_v4_u32(x, y, z, w, p);
 }
+inline void ld_global_u16(u16& x, const void* p) { x = *(const u16*)p; }
+inline void ld_global_u32(u32& x, const void* p) { x = *(const u32*)p; }
 
 // The row addresses of matrix i come from lanes 8 i .. 8 i + 7; this lane's pair is in row g = lane / 4, columns 2 t and 2 t
 // + 1.

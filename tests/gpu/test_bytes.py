@@ -142,9 +142,9 @@ def torch_type(name):
 class Problem:
     """Numbers of one kind, [n, k], in lines as the kernels read them, and rows."""
 
-    def __init__(self, kind, m, n, k, copies=1):
+    def __init__(self, kind, m, n, k, copies=1, seed=0):
         import torch
-        generator = torch.Generator("cuda").manual_seed(m * 7 + n + k)
+        generator = torch.Generator("cuda").manual_seed(m * 7 + n + k + seed)
         low, high = (-8, 8) if kind.bits == 4 else (-128, 128)
         self.kind, self.m, self.n, self.k = kind, m, n, k
         self.rows = torch.zeros(m, up(k, 16) * 16, dtype=torch.int8, device="cuda")
@@ -170,12 +170,16 @@ class Problem:
             weight = weight - self.zero.double()[..., None]
         return self.rows[:, : self.k].double() @ (weight * self.scale.double()[..., None]).flatten(1).t()
 
-    def params(self, tile, which=0):
+    def product(self, which=0):
         lines = self.lines[which]
         t = Bytes(m=self.m, n=self.n, k=self.k, a=self.rows.data_ptr(), a_row=self.rows.stride(0), a_col=1, b=lines.data_ptr(), b_line=lines.shape[1],
                   scale=self.scale.data_ptr(), scale_group=1, scale_col=self.scale.shape[1])
         if self.zero is not None:
             t.zero, t.zero_group, t.zero_col = self.zero.data_ptr(), 1, self.zero.shape[1]
+        return t
+
+    def params(self, tile, which=0):
+        t, lines = self.product(which), self.lines[which]
         t.map_a = ck.tensor_map("i8", self.rows.data_ptr(), self.m, self.k, self.rows.stride(0), tile.rows)
         t.map_b = ck.tensor_map("i8", lines.data_ptr(), self.n, lines.shape[1], lines.shape[1], tile.columns)
         return t

@@ -24,8 +24,8 @@ LINKER = "ld.lld-19"
 FLAGS = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-march=x86-64-v3", "-ffp-contract=on", "-fno-strict-aliasing", "-fno-math-errno",
          "-w", "-fsanitize=alignment,bounds,signed-integer-overflow", "-fsanitize-trap=all"]
 # Compiled once, ahead of the kernels.
-HEADERS = ["reduce.h", "sort.h", "radix_sort.h", "join_rows.h", "gemm_simt.h", "gemm_mma.h", "gemv.h", "joined_rows.h", "byte_rows.h", "byte_tiles.h", "byte_wgmma.h", "conv_simt.h", "conv_mma.h", "conv_few.h", "conv_depthwise.h",
-           "conv_depthwise_strip.h", "conv_groups.h", "grouped_gemm.h", "attention_simt.h", "attention_mma.h", "attention_decode.h", "sample.h"]
+HEADERS = ["reduce.h", "sort.h", "radix_sort.h", "join_rows.h", "gemm_simt.h", "gemm_mma.h", "gemv.h", "joined_rows.h", "byte_rows.h", "joined_bytes.h", "byte_tiles.h", "byte_wgmma.h", "conv_simt.h", "conv_mma.h", "conv_few.h", "conv_depthwise.h",
+           "conv_depthwise_strip.h", "conv_groups.h", "grouped_gemm.h", "attention_simt.h", "attention_mma.h", "attention_decode.h", "sample_chances.h"]
 ALL = os.environ.get("COIL_EMULATE_ALL", "0") != "0"
 
 

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 
 CONTEXT = 64
+HOST_BEST = 33  # more of the most likely tokens than a device finds (cd::kSampleBest): the host chooses
 
 
 def logits_of(kind, rows, vocabulary, seed):
@@ -87,31 +88,45 @@ def conversation_of(generator, case, watched):
     if case.get("allow"):
         options["allow"] = allow_some
     talk = generator.conversation(case["prompt"], coil.llm.Sampling(**options))
-    talk.watch(0 if watched else None)
+    talk.watch(watched)
     return talk
 
 
+def best_of(case):
+    """So many of the most likely tokens a device is asked for."""
+    return [0, 1, 5, 32][len(case["prompt"] + [case["count"]] + list(case["sampling"])) % 4]
+
+
 def tokens_together(generator, cases, watched, most=2):
-    """The tokens of all cases, step by step in as few calls as there can be."""
+    """The tokens of all cases, step by step in as few calls as there can be, and the chances of the last ones."""
     talks = [conversation_of(generator, case, watched) for case in cases]
     wanted = [len(case["prompt"]) + case["count"] for case in cases]
     while left := [k for k, talk in enumerate(talks) if len(talk.tokens) < wanted[k]]:
         for step in generator.step([talks[k] for k in left], most):
             if isinstance(step, Exception):
                 raise step
-    return [[talk.tokens[len(case["prompt"]):], ""] for talk, case in zip(talks, cases)]
+    return [[talk.tokens[len(case["prompt"]):], "", shown(talk)] for talk, case in zip(talks, cases)]
+
+
+def shown(talk):
+    return [[list(chosen), [list(b) for b in best]] for chosen, best in talk.chances]
+
+
+def same_chances(host, device, best):
+    """Whether a device's are the host's, to the bit."""
+    return len(host) == len(device) and all(h[0] == d[0] and h[1][:best] == d[1] for h, d in zip(host, device))
 
 
 def tokens_of(generator, case, watched, steps=0):
-    """The tokens of a case, or the error; watched conversations have the host choose."""
+    """The tokens of a case, the error, and the chances; conversations that are watched for HOST_BEST have the host choose."""
     import coil
 
     talk = conversation_of(generator, case, watched)
     try:
         talk.generate(case["count"], stop=case.get("stop", []), steps=steps)
     except coil.Error as error:
-        return [talk.tokens[len(case["prompt"]):], str(error)]
-    return [talk.tokens[len(case["prompt"]):], ""]
+        return [talk.tokens[len(case["prompt"]):], str(error), shown(talk)]
+    return [talk.tokens[len(case["prompt"]):], "", shown(talk)]
 
 
 def main():
@@ -123,13 +138,17 @@ def main():
         cases = json.load(file)
     results = []
     if generator.conversations_per_call > 1:
-        host, device, alone = tokens_together(generator, cases, True), tokens_together(generator, cases, False), [tokens_of(generator, case, False) for case in cases]
-        results = [{"host": h, "device": [d, a]} for h, d, a in zip(host, device, alone)]
+        host, device, alone = tokens_together(generator, cases, HOST_BEST), tokens_together(generator, cases, 4), [tokens_of(generator, case, None) for case in cases]
+        assert all(same_chances(h[2], d[2], 4) for h, d in zip(host, device)), (host, device)
+        results = [{"host": h[:2], "device": [d[:2], a[:2]]} for h, d, a in zip(host, device, alone)]
         cases = []
     for case in cases:
-        host = tokens_of(generator, case, True)
-        device = [tokens_of(generator, case, False, steps) for steps in case.get("steps", [0, 1])]
-        results.append({"host": host, "device": device})
+        host, best = tokens_of(generator, case, HOST_BEST), best_of(case)
+        device = [tokens_of(generator, case, None, steps) for steps in case.get("steps", [0, 1])]
+        watched = [tokens_of(generator, case, best, steps) for steps in case.get("steps", [0, 1])]
+        assert all(w[0] == host[0] and same_chances(host[2], w[2], best) for w in watched), (case, host, watched)
+        assert all(not d[2] for d in device)
+        results.append({"host": host[:2], "device": [d[:2] for d in device], "watched": [w[:2] for w in watched]})
     print(json.dumps(results))
 
 

@@ -250,10 +250,10 @@ def test_products_of_one_row_share_a_launch(bits, group, zeros, rows, tmp_path):
         torch.export.save(torch.export.export(module.eval(), (torch.randn(rows, 96),)), model)
     program = emulated_cuda.Emulated(model, tmp_path, options=("--activations", "int8"))
     assert program.compiled.returncode == 0, program.compiled.stderr
-    # All five products of x, with a pair among them; down has the same kernel for itself.
-    assert sum("_and_4_rows" in name for name in program.names) == 1 and sum(name.split("_")[-2] == "rows" for name in program.names) == 2, program.names
+    # The rounding of x and all five products of it, with a pair among them; that of what down reads, and down.
+    assert sum("_and_5_rows" in name for name in program.names) == 1 and sum("_and_1_rows" in name for name in program.names) == 1, program.names
     source, _ = emulated_cuda.kernels_of(program.package)
-    assert len(re.findall(r"cd::byte_rows_of<[^;]*, 2, true>\(t", source)) == 1
+    assert len(re.findall(r"cd::joined_bytes<cd::ByteKind<[^;]*>, 96, 2, \d, \d, 1>\(t", source)) == 1
     for count in (1, 2, 30) if rows is None else (1,):
         x = torch.randn(count, 96)
         found, wanted = run(program, x), module.rounded(x)

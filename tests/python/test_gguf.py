@@ -20,6 +20,7 @@ import coil.gguf
 import coil.llm
 import harness
 from coil.gguf._blocks import unpacked
+from coil.gguf._store import Store
 
 WIDTH, INNER, HEADS, KEY_HEADS, SIZE, LAYERS, VOCABULARY, CONTEXT = 256, 512, 4, 2, 64, 2, 300, 48
 KINDS = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"]
@@ -143,7 +144,7 @@ def test_blocks_are_taken_apart(kind, tmp_path):
     floats = write(tmp_path / "m.gguf", kind)
     for tensor in gguf.GGUFReader(tmp_path / "m.gguf").tensors:
         rows, want = unpacked(tensor), floats[tensor.name]
-        if not isinstance(rows, np.ndarray):
+        if not isinstance(rows, torch.Tensor):
             q = rows.numbers.reshape(want.shape[0], -1, rows.group).astype(np.float32)
             rows = ((q - (0 if rows.zero is None else rows.zero[..., None])) * rows.scale.astype(np.float32)[..., None]).reshape(want.shape)
         np.testing.assert_allclose(rows, want, rtol=1e-5, atol=1e-6 * np.abs(want).max())
@@ -261,7 +262,7 @@ def test_mutated_files(tmp_path):
         path.write_bytes(mutated(bytearray(good), rng))
         try:
             reader = open_file(path)
-            weights_of(reader, shape_of(reader, str(path)), str(path))
+            weights_of(reader, shape_of(reader, str(path)), str(path), Store(), torch.float32)
         except coil.Error as error:
             assert "COIL-E" in str(error)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 512 << 10, "KB"

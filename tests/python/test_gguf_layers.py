@@ -22,13 +22,13 @@ def decoder(kinds, floats=False):
 
     def matrix(n, k, zeros):
         if floats:
-            return (random.standard_normal((n, k)) / 8).astype(np.float32)
+            return torch.from_numpy((random.standard_normal((n, k)) / 8).astype(np.float32))
         scale = (random.random((n, k // 32)) / 64).astype(np.float16)
         zero = random.standard_normal((n, k // 32)).astype(np.float32) if zeros else None
         return Rows(random.integers(-8, 8, (n, k)).astype(np.int8), scale, zero)
 
     def vector(n):
-        return (1 + random.standard_normal(n) / 8).astype(np.float32)
+        return torch.from_numpy((1 + random.standard_normal(n) / 8).astype(np.float32))
 
     weights = {"token_embd.weight": matrix(VOCABULARY, WIDTH, False), "output_norm.weight": vector(WIDTH)}
     for layer, kind in enumerate(kinds):

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "templates/cuda_joined.h"
 #include "templates/cuda_machine.h"
 #include "templates/cuda_variants.h"
 
@@ -123,6 +124,25 @@ TEST_F(CudaBytesTest, EveryCandidateIsAVariant) {
   EXPECT_FALSE(cuda_byte_variant(facts(100, 64, 256), 90, {kWgmmaTile, 128, 128, 16}).has_value());
   EXPECT_FALSE(cuda_byte_variant(facts(100, 64, 256), 80, {kWgmmaTile, 128, 128, 1}).has_value());
   EXPECT_FALSE(cuda_byte_variant(facts(100, 64, 256, 8, 32), 90, {kWgmmaTile, 256, 128, 1}).has_value()) << "no registers";
+}
+
+// Warps that share a tile's k for a single row: as many as have a piece of each line at least, or as are needed for enough bytes to be under way. Those that
+// were the best on an H200 (tests/gpu/test_byte_rows.py --bench).
+TEST(JoinedBytes, ShapesOfATokensProducts) {
+  struct Case {
+    std::vector<int64_t> tiles;
+    bool pairs;
+    int64_t k;
+    int bits, split;
+  };
+  const std::vector<Case> cases = {{{256}, false, 2048, 4, 2}, {{256, 64, 64}, false, 2048, 4, 2}, {{1024}, true, 2048, 4, 2},
+                                   {{256}, false, 8192, 4, 8}, {{256}, false, 2048, 8, 4},         {{256, 64, 64}, false, 2048, 8, 4},
+                                   {{1024}, true, 2048, 8, 2}, {{256}, false, 8192, 8, 8},         {{1}, false, 64, 4, 1}};
+  for (const Case& c : cases) {
+    const JoinedBytesShape shape = joined_bytes_shape(c.tiles, c.pairs, c.k, c.bits, 90);
+    EXPECT_EQ(shape.split, c.split) << c.tiles[0] << " tiles, k " << c.k << ", " << c.bits << " bits";
+    EXPECT_TRUE(shape.warps % shape.split == 0 && shape.warps * shape.resident <= 16 && shape.resident >= 1);
+  }
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace coil::tool {
 namespace {
 
 struct Arguments {
-  std::string model, output;
+  std::string model, output, dtype;
   int64_t context = 0;
   CompileSettings settings;
 };
@@ -41,6 +41,7 @@ Result<int> import_gguf(const Arguments& a) {
   const std::string python = env("COIL_TORCH").value_or("python3");
   std::vector<std::string> command = {python, "-m", "coil.gguf", a.model, "-o", a.output, "--options", changed_settings(a.settings)};
   if (a.context > 0) command.insert(command.end(), {"--context", std::to_string(a.context)});
+  if (!a.dtype.empty()) command.insert(command.end(), {"--dtype", a.dtype});
   TRY(const ChildResult child, run_child(command));
   const std::string text = shown(child.output, Lines::keep);
   if (child.exit_code != 0) return error_of(text, python, child.exit_code);
@@ -57,6 +58,9 @@ Action add_import_gguf(CommandLine& app) {
   app.add_option("--context", a->context, "tokens that a conversation may have; default: what the model was trained for, at most 4096")
       .within(int64_t{2}, int64_t{1} << 30)
       .type_name("N");
+  app.add_option("--dtype", a->dtype,
+                 "of the program's floats: float32 (the default), or bfloat16 or float16, with which weights that the file has in 16 bits stay so")
+      .type_name("TYPE");
   add_settings(app, a->settings);
   app.footer(
       "Examples:\n"

@@ -16,6 +16,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("model", help="the GGUF file")
     parser.add_argument("-o", "--output", required=True, help="the package to write")
     parser.add_argument("--context", type=int, help="rows of the caches; default: what the model was trained for, at most 4096")
+    parser.add_argument("--dtype", default="float32", help="of the program's floats: float32, bfloat16, float16; default: float32")
     parser.add_argument("--options", type=json.loads, default={}, metavar="JSON", help="options of coil.compile: '{\"activations\": \"int8\"}'")
     given = parser.parse_args(arguments)
     options: dict[str, Any] = dict(given.options)
@@ -23,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         from . import import_gguf
 
-        tokenizer = import_gguf(given.model, given.output, context=given.context, target=target, options=options)
+        tokenizer = import_gguf(given.model, given.output, context=given.context, dtype=given.dtype, target=target, options=options)
     except Error as error:
         print(error, file=sys.stderr)
         return 1

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any, Callable
 
 import numpy as np
+import torch
+
+from ._store import Store, by_rows
 
 
 @dataclasses.dataclass
@@ -19,9 +23,6 @@ class Rows:
     @property
     def group(self) -> int:
         return self.numbers.shape[1] // self.scale.shape[1]
-
-    def reordered(self, rows: np.ndarray) -> "Rows":
-        return Rows(self.numbers[rows], self.scale[rows], None if self.zero is None else self.zero[rows])
 
 
 def _half(block: np.ndarray, at: int) -> np.ndarray:
@@ -106,16 +107,56 @@ _BLOCKS: dict[str, tuple[int, Callable[[np.ndarray], tuple]]] = {
 }
 
 
-def unpacked(tensor: Any) -> Rows | np.ndarray:
-    """What a tensor of a GGUF file holds: quantised rows as they are, or floats (also of types that have no such form: those are dequantised)."""
-    kind = tensor.tensor_type.name
+# Types of the file that are floats themselves, and how they are read.
+_FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+def _floats(tensor: Any, shape: list[int], store: Store, order: np.ndarray | None, dtype: torch.dtype) -> torch.Tensor:
+    """Floats of a file, where they are if they can stay as they are."""
+    kind = _FLOATS[tensor.tensor_type.name]
+    raw = np.asarray(tensor.data).view(np.uint8).reshape(shape[0], -1)
+    if kind != dtype or order is not None:
+        def converted(rows: np.ndarray) -> tuple[np.ndarray]:
+            given = mapped(rows).view(kind)
+            if dtype not in store.scratch or store.scratch[dtype].numel() < given.numel():
+                store.scratch[dtype] = torch.empty(given.numel(), dtype=dtype)
+            made = store.scratch[dtype][: given.numel()].view(given.shape)
+            return (made.copy_(given).view(torch.uint8).numpy(),)
+
+        (raw,) = by_rows(raw, order, converted, store)
+    return mapped(raw).view(dtype).reshape(shape)
+
+
+def mapped(array: np.ndarray) -> torch.Tensor:
+    """A tensor over an array, which may be a mapped file: nobody writes to it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(array)
+
+
+def unpacked(tensor: Any, store: Store | None = None, order: np.ndarray | None = None, dtype: torch.dtype = torch.float32) -> Rows | torch.Tensor:
+    """What a tensor of a GGUF file holds: quantised rows as they are, or floats (also of types that have no such form: those are dequantised), as `dtype`.
+    order: of the rows; None: as they are."""
+    store = store or Store()
+    kind, shape = tensor.tensor_type.name, [int(n) for n in reversed(tensor.shape)]
+    if kind in _FLOATS:
+        return _floats(tensor, shape, store, order, dtype)
+    data = np.asarray(tensor.data)
+    data = data.reshape(-1, data.shape[-1])
     if kind not in _BLOCKS:
         from gguf import quants
 
-        shape = [int(n) for n in reversed(tensor.shape)]
-        return quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32).reshape(shape)  # a copy: the file is mapped
+        def dequantised(rows: np.ndarray) -> tuple[np.ndarray]:
+            return (mapped(quants.dequantize(rows, tensor.tensor_type).astype(np.float32)).to(dtype).view(torch.uint8).numpy(),)
+
+        (floats,) = by_rows(data, order, dequantised, store)
+        return mapped(floats).view(dtype).reshape(shape)
     size, take_apart = _BLOCKS[kind]
-    data = np.asarray(tensor.data)
-    q, scale, zero = take_apart(data.reshape(data.shape[0], -1, size))
-    rows = data.shape[0]
-    return Rows(np.ascontiguousarray(q.reshape(rows, -1)), np.ascontiguousarray(scale.reshape(rows, -1)), None if zero is None else np.ascontiguousarray(zero.reshape(rows, -1)))
+
+    def taken(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        q, scale, zero = take_apart(rows.reshape(rows.shape[0], -1, size))
+        wide = scale.reshape(len(rows), -1).astype(np.float32)  # the program's own conversion would be made in memory when it is compiled
+        return q.reshape(len(rows), -1), wide, None if zero is None else zero.reshape(len(rows), -1)
+
+    numbers, scale, zero = by_rows(data, order, taken, store)
+    return Rows(numbers, scale, zero)

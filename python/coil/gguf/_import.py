@@ -13,18 +13,26 @@ from .._errors import make_error
 from ._layers import programs_by_layer
 from ._model import Decoder
 from ._read import open_file, shape_of, weights_of
+from ._store import Store
 
 _CONTEXT = 4096  # rows of the caches where nobody says; memory is used as rows are written
 
 
-def load_gguf(path: str | os.PathLike, context: int | None = None) -> Decoder:
-    """The model as a module: tokens [1, n] and their places [n] to logits [1, n, V], caches of `context` rows as buffers."""
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def load_gguf(path: str | os.PathLike, context: int | None = None, dtype: str = "float32", folder: str | os.PathLike | None = None) -> Decoder:
+    """The model as a module: tokens [1, n] and their places [n] to logits [1, n, V], caches of `context` rows as buffers. dtype: of its floats ("float32",
+    "bfloat16", "float16"). Its weights lie in the file, or in a temporary one in `folder`."""
+    if dtype not in _DTYPES:
+        raise make_error(402, f"COIL-E402: dtype is {dtype!r}, expected one of {', '.join(_DTYPES)}")
     reader = open_file(path)
     shape = shape_of(reader, os.fspath(path))
     rows = context or min(shape.context, _CONTEXT)
     if not 2 <= rows <= shape.context:
         raise make_error(402, f"COIL-E402: a context of {rows} tokens, and the model was trained for 2 to {shape.context}")
-    return Decoder(shape, weights_of(reader, shape, os.fspath(path)), rows).eval()
+    weights = weights_of(reader, shape, os.fspath(path), Store(folder), _DTYPES[dtype])
+    return Decoder(shape, weights, rows, _DTYPES[dtype]).eval()
 
 
 def programs(model: Decoder) -> dict[str, Any]:
@@ -38,15 +46,16 @@ def programs(model: Decoder) -> dict[str, Any]:
     return made
 
 
-def import_gguf(path: str | os.PathLike, output: str | os.PathLike, *, context: int | None = None, target: str | None = None,
-                options: Mapping[str, Any] | None = None) -> str | None:
+def import_gguf(path: str | os.PathLike, output: str | os.PathLike, *, context: int | None = None, dtype: str = "float32",
+                target: str | None = None, options: Mapping[str, Any] | None = None) -> str | None:
     """Compiles the model of a GGUF file to the package `output`, with a program for prompts and one for single tokens. The path of the tokenizer.json
     that was written beside it, or None where transformers is missing or makes none of this file.
 
-    `context`: rows of the caches; None: what the model was trained for, at most 4096. Raises COIL-E402 without the package gguf, COIL-E013 for
+    `context`: rows of the caches; None: what the model was trained for, at most 4096. `dtype`: of floats, "float32", or "bfloat16" or "float16", with which
+    weights that the file has in 16 bits stay so. Weights are taken apart tensor by tensor, into a temporary file beside the package. Raises COIL-E402 without the package gguf, COIL-E013 for
     damaged files, and COIL-E105 for models that are not built as Llama's.
     """
-    model = load_gguf(path, context)
+    model = load_gguf(path, context, dtype, os.path.dirname(os.path.abspath(output)))
     compile_programs(programs_by_layer(model, programs), output, target=target, options=options)
     return write_tokenizer(path, output)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ._blocks import Rows
+from ._blocks import Rows, mapped
 
 
 @dataclasses.dataclass
@@ -32,15 +31,16 @@ class Weight(nn.Module):
     """A matrix [n, k]: floats, or numbers with scales (and zeros) by group of a row. Products and lookups write out (q - zero) * scale, in which coil finds
     the quantised product."""
 
-    def __init__(self, rows: Rows | np.ndarray):
+    def __init__(self, rows: Rows | torch.Tensor, dtype: torch.dtype):
         super().__init__()
+        self.dtype = dtype
         if isinstance(rows, Rows):
-            self.register_buffer("numbers", torch.from_numpy(rows.numbers))
-            self.register_buffer("scale", torch.from_numpy(rows.scale))
-            self.register_buffer("zero", None if rows.zero is None else torch.from_numpy(rows.zero))
+            self.register_buffer("numbers", mapped(rows.numbers))
+            self.register_buffer("scale", mapped(rows.scale))
+            self.register_buffer("zero", None if rows.zero is None else mapped(rows.zero))
             self.group = rows.group
         else:
-            self.register_buffer("floats", torch.from_numpy(rows))
+            self.register_buffer("floats", rows)
             self.group = 0
 
     def rows(self, ids: torch.Tensor | None = None) -> torch.Tensor:
@@ -53,7 +53,7 @@ class Weight(nn.Module):
         q = pick(self.numbers).unflatten(-1, (-1, self.group)).float()
         if self.zero is not None:
             q = q - pick(self.zero).unsqueeze(-1)
-        return (q * pick(self.scale).unsqueeze(-1).float()).flatten(-2)
+        return (q * pick(self.scale).unsqueeze(-1).float()).flatten(-2).to(self.dtype)
 
     def forward(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         return F.linear(x, self.rows(), bias)
@@ -61,21 +61,21 @@ class Weight(nn.Module):
 
 def _turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     a, b = x.chunk(2, -1)
-    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1).to(x.dtype)
 
 
 class Layer(nn.Module):
     """One layer. `weights`: by the names that follow "blk.N." in the file."""
 
-    def __init__(self, shape: Shape, weights: dict[str, Rows | np.ndarray], context: int):
+    def __init__(self, shape: Shape, weights: dict[str, Rows | torch.Tensor], context: int, dtype: torch.dtype):
         super().__init__()
         self.shape = shape
         for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
-            setattr(self, name, Weight(weights[f"{name}.weight"]))
-        vectors = [n for n in weights if isinstance(weights[n], np.ndarray) and weights[n].ndim == 1]
-        self.vectors = nn.ParameterDict({n.replace(".", "_"): nn.Parameter(torch.from_numpy(weights[n])) for n in vectors})
-        self.register_buffer("keys", torch.zeros(1, shape.key_heads, context, shape.head_size), persistent=False)
-        self.register_buffer("values", torch.zeros(1, shape.key_heads, context, shape.head_size), persistent=False)
+            setattr(self, name, Weight(weights[f"{name}.weight"], dtype))
+        vectors = {n: w for n, w in weights.items() if isinstance(w, torch.Tensor) and w.ndim == 1}
+        self.vectors = nn.ParameterDict({n.replace(".", "_"): nn.Parameter(w) for n, w in vectors.items()})
+        self.register_buffer("keys", torch.zeros(1, shape.key_heads, context, shape.head_size, dtype=dtype), persistent=False)
+        self.register_buffer("values", torch.zeros(1, shape.key_heads, context, shape.head_size, dtype=dtype), persistent=False)
 
     def vector(self, name: str) -> torch.Tensor | None:
         name = name.replace(".", "_")
@@ -100,24 +100,24 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """`forward(tokens [1, n], places [n])`: logits [1, n, V]. Caches of `context` rows are its buffers."""
+    """`forward(tokens [1, n], places [n])`: logits [1, n, V]. Caches of `context` rows are its buffers; floats between layers, caches and logits are `dtype`."""
 
-    def __init__(self, shape: Shape, weights: dict[str, Rows | np.ndarray], context: int):
+    def __init__(self, shape: Shape, weights: dict[str, Rows | torch.Tensor], context: int, dtype: torch.dtype = torch.float32):
         super().__init__()
-        self.token_embd = Weight(weights["token_embd.weight"])
-        self.output = Weight(weights["output.weight"]) if "output.weight" in weights else self.token_embd  # tied
-        blocks: list[dict[str, Rows | np.ndarray]] = [{} for _ in range(shape.layers)]
+        self.token_embd = Weight(weights["token_embd.weight"], dtype)
+        self.output = Weight(weights["output.weight"], dtype) if "output.weight" in weights else self.token_embd  # tied
+        blocks: list[dict[str, Rows | torch.Tensor]] = [{} for _ in range(shape.layers)]
         for name, value in weights.items():
             if name.startswith("blk."):
                 _, number, rest = name.split(".", 2)
                 blocks[int(number)][rest] = value
-        self.blk = nn.ModuleList(Layer(shape, block, context) for block in blocks)
-        self.output_norm = nn.Parameter(torch.from_numpy(weights["output_norm.weight"]))
+        self.blk = nn.ModuleList(Layer(shape, block, context, dtype) for block in blocks)
+        self.output_norm = nn.Parameter(weights["output_norm.weight"])
         self.epsilon, self.context = shape.epsilon, context
         steps = torch.arange(0, shape.head_size, 2, dtype=torch.float64) / shape.head_size
         frequencies = shape.frequency_base ** -steps / shape.frequency_scale
         if "rope_freqs.weight" in weights:  # Llama 3.1's, by frequency
-            frequencies = frequencies / torch.from_numpy(weights["rope_freqs.weight"]).double()
+            frequencies = frequencies / weights["rope_freqs.weight"].double()
         angles = torch.outer(torch.arange(context, dtype=torch.float64), frequencies)
         self.register_buffer("cos", angles.cos().float(), persistent=False)
         self.register_buffer("sin", angles.sin().float(), persistent=False)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from typing import Any
 
 import numpy as np
+import torch
 
 from .._errors import make_error
 from ._blocks import Rows, unpacked
 from ._model import Shape
+from ._store import Store
 
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
 _MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
@@ -94,15 +97,27 @@ def _check_sizes(tensors: dict[str, Any], shape: Shape, path: str) -> None:
             raise _damaged(path, f"its tensor '{name}' has the sizes {list(have)}, where {list(want)} are needed")
 
 
-def _in_halves(value: Rows | np.ndarray, heads: int) -> Rows | np.ndarray:
-    """Rows of a Llama file's q and k, whose heads have the two parts of a complex number side by side, with the parts in the two halves of a head."""
-    n = value.numbers.shape[0] if isinstance(value, Rows) else value.shape[0]
-    order = np.arange(n).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
-    return value.reordered(order) if isinstance(value, Rows) else np.ascontiguousarray(value[order])
+def _in_halves(n: int, heads: int) -> np.ndarray:
+    """The order of the n rows of a Llama file's q and k, whose heads have the two parts of a complex number side by side, that puts them into a head's halves."""
+    return np.arange(n).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
 
 
-def weights_of(reader: Any, shape: Shape, path: str) -> dict[str, Rows | np.ndarray]:
-    """The weights by their names. Raises COIL-E105 for those that such a model has no place for, COIL-E013 for ones that are missing."""
+def _let_go(tensor: Any) -> None:
+    """The pages of a tensor that was read, of a file that is mapped: who reads them again gets them again."""
+    memory, data = tensor.data, np.asarray(tensor.data)
+    while isinstance(memory, np.ndarray) and not hasattr(memory, "_mmap"):
+        memory = memory.base
+    mapping = getattr(memory, "_mmap", None)
+    if not isinstance(mapping, mmap.mmap):
+        return
+    begin = data.__array_interface__["data"][0] - np.frombuffer(mapping, np.uint8).__array_interface__["data"][0]
+    first, end = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE, (begin + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if 0 <= first < end <= len(mapping):
+        mapping.madvise(mmap.MADV_DONTNEED, first, end - first)
+
+
+def weights_of(reader: Any, shape: Shape, path: str, store: Store, dtype: torch.dtype) -> dict[str, Rows | torch.Tensor]:
+    """The weights by their names, floats as `dtype`. Raises COIL-E105 for those that such a model has no place for, COIL-E013 for ones that are missing."""
     known = {"token_embd.weight", "output.weight", "output_norm.weight", "rope_freqs.weight"}
     needed = {"token_embd.weight", "output_norm.weight"}
     for layer in range(shape.layers):
@@ -116,11 +131,14 @@ def weights_of(reader: Any, shape: Shape, path: str) -> dict[str, Rows | np.ndar
     if missing:
         raise make_error(13, f"COIL-E013: '{path}' has no tensor '{missing[0]}'\n  hint: files of a model in several parts have to be joined first (llama-gguf-split --merge)")
     _check_sizes(tensors, shape, path)
-    weights = {name: unpacked(tensor) for name, tensor in tensors.items()}
-    for name, value in weights.items():
+    weights: dict[str, Rows | torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        order = None
         for part, heads in (("attn_q.", shape.heads), ("attn_k.", shape.key_heads)):
             if shape.architecture == "llama" and part in name:
-                weights[name] = _in_halves(value, heads)
+                order = _in_halves(int(tensor.shape[-1]), heads)
+        weights[name] = value = unpacked(tensor, store, order, torch.float32 if name == "rope_freqs.weight" else dtype)
+        _let_go(tensor)
         if not name.endswith(tuple(f"{m}.weight" for m in (*_MATRICES, "token_embd", "output"))) and isinstance(value, Rows):
             raise _unsupported(path, f"its vector '{name}' is quantised")
     return weights

@@ -181,7 +181,8 @@ bool joins_itself(const KernelPlan& plan, const Kernel& kernel) {
 }
 
 std::optional<JoinedProducts> joined_products(const KernelPlan& plan, size_t first, size_t count, int sm) {
-  return is_few_rows_of_bytes(plan, plan.kernels[first]) ? joined_bytes(plan, first, count) : Writer(plan, first, count, sm).run();
+  const bool bytes = is_few_rows_of_bytes(plan, plan.kernels[first + count - 1]);  // the first one may make the rows
+  return bytes ? joined_bytes(plan, first, count, sm) : Writer(plan, first, count, sm).run();
 }
 
 }  // namespace coil::cuda

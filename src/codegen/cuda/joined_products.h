@@ -27,6 +27,6 @@ bool joins_itself(const KernelPlan& plan, const Kernel& kernel);
 std::optional<JoinedProducts> joined_products(const KernelPlan& plan, size_t first, size_t count, int sm);
 
 // What serves products of bytes (joined_bytes.cc).
-std::optional<JoinedProducts> joined_bytes(const KernelPlan& plan, size_t first, size_t count);
+std::optional<JoinedProducts> joined_bytes(const KernelPlan& plan, size_t first, size_t count, int sm);
 
 }  // namespace coil::cuda

@@ -336,6 +336,7 @@ class ProgramWriter {
     l.grid_x = t.grid_x, l.grid_y = t.grid_y, l.grid_z = t.grid_z;
     l.work = t.work;
     call_long_functions(t.body);
+    if (lets_next_start(k)) replace_all(t.body, "  cd::begin_kernel();\n", "  cd::begin_small_kernel();\n");
     const auto [it, fresh] = known_.try_emplace(t.body, static_cast<int>(program_.functions.size()));
     l.function = it->second;
     if (!fresh) {
@@ -358,6 +359,13 @@ class ProgramWriter {
     f.label = k.name + (k.origins.empty() || k.origins[0].source.empty() ? "" : " (" + k.origins[0].source + ")");
     program_.functions.push_back(std::move(f));
     return l;
+  }
+
+  // Whether the kernel may be a small one between products of few rows (a token's step): a loop, or attention.
+  bool lets_next_start(const Kernel& k) const {
+    const auto* t = std::get_if<TemplateKernel>(&k.def);
+    if (!std::holds_alternative<LoopKernel>(k.def) && !(t && std::holds_alternative<Attention>(t->def))) return false;
+    return settings_.joins && std::any_of(plan_.kernels.begin(), plan_.kernels.end(), [](const Kernel& other) { return other.joins; });
   }
 
   const KernelPlan& plan_;

@@ -50,7 +50,9 @@ KernelText ReductionWriter::run_as_part() {
   c_.wide_index = !fits_32(k_, index_max(outer_points(), inner_points()));  // never as one number
   const std::string main = frame_code() + phases();
   const std::vector<BufferId> written = written_buffers(k_.stmts);
-  const std::string name = c_.names.pointer(written[0]), type = memory_type(plan_.buffer(written[0]).info.dtype);
+  const auto row = std::find_if(k_.stmts.begin(), k_.stmts.end(), [](const Stmt& s) { return s.kind == Stmt::Kind::store && s.inner && s.scratch < 0; });
+  CHECK(row != k_.stmts.end(), "a part that makes no row");
+  const std::string name = c_.names.pointer(row->buffer), type = memory_type(plan_.buffer(row->buffer).info.dtype);
   std::string head = part_frame(c_, written, type + "* const rows");
   replace_all(head, fmt::format("{} = ({}*)a.p[{}];", name, type, name.substr(1)), fmt::format("{} = rows;", name));
   KernelText t = finish(c_, head + slots_code() + main + "}\n");

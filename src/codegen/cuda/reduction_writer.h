@@ -50,8 +50,8 @@ class ReductionWriter {
   ReductionWriter(const KernelPlan& plan, const LoopKernel& k, const LoopWay* way = nullptr);
 
   KernelText run();
-  // As a function of (arguments, block, rows) that a kernel calls for each row of a block: the row in place of blockIdx.x, the only buffer that is stored in
-  // place of its own memory in that of `rows`.
+  // As a function of (arguments, block, rows) that a kernel calls for each row of a block: the row in place of blockIdx.x, the only buffer that is stored point
+  // by point in place of its own memory in that of `rows`.
   KernelText run_as_part();
   bool possible() const { return possible_; }
   bool takes_row_by_block() const { return possible_ && way_ == Way::row && threads_ > 32 && !narrow_; }

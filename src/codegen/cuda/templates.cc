@@ -97,7 +97,7 @@ std::string ahead_members(KernelContext& c, const std::vector<Stmt>& stmts, cons
 
 }  // namespace
 
-KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k, const TemplateKernel* second, int ahead) {
+KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k, const TemplateKernel* second, int ahead, const std::vector<BufferId>& fresh) {
   ExprPool& pool = *plan.pool;
   KernelContext c(plan);
   const size_t products = second ? 2 : 1;
@@ -115,7 +115,9 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k, const 
     written.push_back(s.buffer);
   }
   const int width = epilogue_width(dtype);
-  mark_read_only(c, stmts, written);
+  std::vector<BufferId> changing = written;
+  changing.insert(changing.end(), fresh.begin(), fresh.end());
+  mark_read_only(c, stmts, changing);
   const std::string wide = epilogue_statements(c, stmts, products, width, "    ");
   const int narrow = second ? 0 : narrow_columns(c, stmts, width);
   std::string columns;

@@ -49,9 +49,9 @@ CudaFunction function_of(const std::string& name, const std::string& parameters,
   f.comment_bytes = f.text.size();
   f.text += fmt::format(
       "COIL_KERNEL void __launch_bounds__({}) {}(const __grid_constant__ CudaSampleRows rows, const long long vocabulary{}) {{\n"
-      "  cd::begin_kernel();\n  {};\n}}\n",
+      "  cd::begin_small_kernel();\n  {};\n}}\n",
       int{cd::kSampleThreads}, f.name, parameters, call);
-  f.headers = {"cuda/sample.h"};
+  f.headers = {"cuda/sample_chances.h"};
   f.threads = cd::kSampleThreads;
   f.sms.insert(settings.sms.begin(), settings.sms.end());
   return f;
@@ -71,6 +71,9 @@ void add_token_choice(const KernelPlan& plan, const CudaSettings& settings, Cuda
   program.functions.push_back(
       function_of("select", ", const cd::SamplePass pass", fmt::format("cd::sample_select({}, pass.by_share, pass.number)", row), settings));
   program.functions.push_back(function_of("choose", "", fmt::format("cd::sample_choose({})", row), settings));
+  for (const char* name : {"best", "shares"})
+    program.functions.push_back(
+        function_of(fmt::format("{}_{}", name, type), "", fmt::format("cd::sample_{}<{}>({})", name, memory_type(logits->dtype), row), settings));
 }
 
 }  // namespace coil::cuda
