@@ -177,6 +177,7 @@ typedef struct CoilModel {
   /* CUDA models that generate text: enqueues the choice of a token for each row of logits on call->stream (device/cuda/sample_rules.h), of which `call` gives
    * device and stream. Null for others, absent in older packages. */
   int32_t (*sample)(const CoilCall* call, const struct CudaSample* rows, int32_t num_rows, CoilError* error);
+  uint64_t sample_row_bytes; /* sizeof(CudaSample) as `sample` reads it: a host that has another one chooses tokens itself */
 } CoilModel;
 
 /* The package's constants entry is the blob of constants_bytes, then optionally this trailer. Both hosts compare it with

@@ -21,6 +21,7 @@
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/host_machine.h"
+#include "device/cuda/sample_rules.h"
 
 namespace coil::runtime {
 namespace {
@@ -186,6 +187,7 @@ Status Code::Loaded::choose() {
   error.message[0] = 0;
   if (table->select(&isa, &error) != 0) return Error{static_cast<ErrorCode>(error.code), error.message};
   memcpy(&model, table, std::min<size_t>(table->struct_bytes, sizeof model));
+  if (model.sample_row_bytes != sizeof(CudaSample)) model.sample = nullptr;  // of another version
   return ok_status();
 }
 

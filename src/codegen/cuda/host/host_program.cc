@@ -368,7 +368,7 @@ class HostWriter {
                "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
                plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
                options_.constants_hash, plan_.state_offset, plan_.state_bytes, options_.graphs, bytes.empty() ? "nullptr" : "outlasts",
-               program_.choice ? ", sample" : "");
+               program_.choice ? ", sample, sizeof(CudaSample)" : "");
   }
 
   const KernelPlan& plan_;
