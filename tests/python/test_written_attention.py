@@ -117,11 +117,67 @@ def test_packages_of_dynamic_rows(rows, tmp_path):
         torch.testing.assert_close(got.double(), want, atol=3e-2, rtol=3e-2)
 
 
+def test_packages_of_other_dimensions_and_dynamic_sizes(tmp_path):
+    names = ["three_dimensions_with_a_mask", "softmax_of_four_between_products_of_three", "rows_before_heads", "heads_split_from_columns", "matrices",
+             "five_dimensions", "einsum_of_rows_before_heads", "softmax_of_columns", "weights_transposed"]
+
+    class Model(torch.nn.Module):
+        def forward(self, q, k, v, mask):
+            return tuple(attention_forms.FORMS[name](q * (1 + i / 8), k, v, mask) for i, name in enumerate(names))  # no two have the same scores
+
+    batch, rows = torch.export.Dim("batch", min=1, max=16), torch.export.Dim("rows", min=1, max=300)
+    program = torch.export.export(Model(), operands(torch.float32), dynamic_shapes=({0: batch, 2: rows},) * 3 + ({0: rows, 1: rows},))
+    coil.compile(program, tmp_path / "m.coil.pt2")
+    model = coil.load(tmp_path / "m.coil.pt2")
+    assert kinds(model, *operands(torch.float32)).count("attention") == len(names)
+    for count, length in ((2, 40), (1, 1), (1, 7), (3, 130)):
+        q, k, v, mask = operands(torch.float32, length, seed=2)
+        arguments = [x[:1].repeat(count, 1, 1, 1) * torch.arange(1, count + 1).view(-1, 1, 1, 1) for x in (q, k, v)] + [mask]
+        for name, got, want in zip(names, model(*arguments), Model()(*(x.double() for x in arguments))):
+            torch.testing.assert_close(got.double(), want, atol=1e-4, rtol=1e-4, msg=lambda text: f"{name} of {count} x {length}: {text}")
+
+
+@pytest.mark.parametrize("kind", ["branch", "loop", "state", "results", "whole"])
+def test_who_reads_attention_of_three_dimensions(kind, tmp_path):
+    """Its result lies in four: whoever reads it finds the elements, and results of programs have the sizes and strides that they should."""
+
+    def attention(q, k, v):
+        return torch.bmm(torch.bmm(q, k.transpose(1, 2)).mul(0.2).softmax(-1), v)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("kept", torch.zeros(8, 10, 32))
+
+        def forward(self, condition, q, k, v):
+            if kind == "branch":
+                return torch.cond(condition, lambda q, k, v: attention(q, k, v), lambda q, k, v: q + v, (q, k, v))
+            if kind == "loop":
+                return torch.while_loop(lambda i, q: i < 3, lambda i, q: (i + 1, attention(q, k, v)), (torch.zeros((), dtype=torch.int64), q))[1]
+            y = attention(q, k, v)
+            if kind == "state":
+                self.kept.copy_(y)
+                q.copy_(y)
+                return self.kept + 1, y
+            if kind == "results":
+                return y, y.view(2, 4, 10, 32), y.transpose(0, 1), y[2:5], y + 1
+            return torch.sort(y, -1)[0], torch.fft.rfft(y).abs(), y.cumsum(1), torch.cat([y, q], 1), y @ y.transpose(1, 2)
+
+    arguments = [torch.tensor(True), *(torch.randn(8, 10, 32, generator=torch.Generator().manual_seed(i)) for i in range(3))]
+    program = torch.export.export(Model(), tuple(arguments), strict=False)
+    coil.compile(program, tmp_path / "m.coil.pt2")
+    want = program.module()(*(x.clone() for x in arguments))
+    for load in (coil.load, lambda path: torch._inductor.aoti_load_package(str(path))):
+        got = load(tmp_path / "m.coil.pt2")(*(x.clone() for x in arguments))
+        torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5, check_stride=kind == "results")
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("rows", [1, 70])
 def test_on_a_gpu(rows, dtype, tmp_path):
     """Emulated: kernels for few queries and for many, and rows that see nothing, or nothing but the lowest of numbers."""
-    names = ["softmax_in_float32", "bias_in_float32", "filled_with_infinity", "filled_with_the_lowest", "filled_twice", "chosen_by_where", "shown_by_where", "filled_and_biased"]
+    names = ["softmax_in_float32", "bias_in_float32", "filled_with_infinity", "filled_with_the_lowest", "filled_twice", "chosen_by_where", "shown_by_where",
+             "filled_and_biased", "filled_with_a_large_number"]
 
     def forms(q, k, v, mask):
         q, k, v = [x.to(dtype) for x in (q, k, v)]
