@@ -160,6 +160,7 @@ const CoilModel kModel = {
     .run_traced = run_traced,
     .find_fault = find_fault,
     .sample = nullptr,
+    .sample_row_bytes = 0,
 };
 
 }  // namespace

@@ -260,6 +260,7 @@ const CoilModel kModel = {
     .run_traced = nullptr,
     .find_fault = find_fault,
     .sample = nullptr,
+    .sample_row_bytes = 0,
 };
 
 }  // namespace
