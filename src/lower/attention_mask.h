@@ -20,11 +20,15 @@ class AttentionMasks {
   // The condition `e`, or its opposite (`holds` false), over the scores' coordinates; one on positions if that is what was stored.
   Expr condition(Expr e, bool holds) const;
 
+  // Whether a mask, bool or to be added, hides nothing or no more than the causal flag, which is set then.
+  bool is_flag(Attention& a, Expr mask) const;
+
   // The mask of `a`, which is added to its scores: an operand, which `loops` may have to define, or the causal flag, or nothing.
   void set(Attention& a, Expr mask, std::vector<Loop>& loops) const;
 
  private:
   Expr expanded(Expr e) const;
+  Expr expanded(Expr e, int& reads) const;
   Expr without_choice(Expr e) const;
   Expr opposite(Expr e) const;
   bool is_dense(std::span<const Expr> at) const;

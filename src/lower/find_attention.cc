@@ -35,6 +35,7 @@ class Finder {
       std::optional<Found> found = best(l);
       if (!found) {
         result.push_back(program_.loops[l]);
+        if (auto* attention = std::get_if<Attention>(&result.back().def)) drop_mask(*attention);
         continue;
       }
       for (Loop& loop : replacement(l, *found)) result.push_back(std::move(loop));
@@ -61,6 +62,13 @@ class Finder {
   Expr elementwise(BufferId id) const {
     const auto* def = scores_.defined_as<Pointwise>(id);
     return def ? def->body : Expr();
+  }
+
+  // Programs also compute the causal mask of attention that they ask for (transformers: from positions, whose sequences it compares).
+  void drop_mask(Attention& a) const {
+    if (!a.mask) return;
+    const Expr mask = pool_.load(a.mask->buffer, program_.buffer(a.mask->buffer).dtype, a.mask->coordinates);
+    if (masks_.is_flag(a, mask)) a.mask.reset();
   }
 
   // Of the ways to see its batches as batches and heads one in which operands lie at affine places.

@@ -101,6 +101,45 @@ def test_a_number_of_a_hidden_key_that_is_none(name, value, rows):
     assert want.isnan().any() == (name == "bias_in_float32")
 
 
+def positions_as_transformers_compares_them(rows, keys):
+    """Of sequences that may be packed: positions that do not rise by one begin another one."""
+    position = torch.arange(rows)[None].expand(2, -1)
+    sequence = (torch.diff(position, prepend=position[:, :1] - 1, dim=-1) != 1).cumsum(-1)
+    same = sequence[:, None, :, None] == sequence[:, None, None, :]
+    return torch.ones((), dtype=torch.bool) & same & (torch.arange(keys)[None, None, None, :] <= torch.arange(rows)[None, None, :, None])
+
+
+MASKS = {
+    "packed": (positions_as_transformers_compares_them, True),
+    "packed and added": (lambda n, m: torch.where(positions_as_transformers_compares_them(n, m), 0.0, torch.finfo(torch.float32).min), True),
+    "triangle": (lambda n, m: torch.ones(n, m, dtype=torch.bool).tril(), True),
+    "triangle that is added": (lambda n, m: torch.full((n, m), float("-inf")).triu(1), True),
+    "packed, as PyTorch hands it to cuDNN": (lambda n, m: torch.where(positions_as_transformers_compares_them(n, m), 0.0, -65504.0), True),
+    "everything": (lambda n, m: torch.ones(n, m, dtype=torch.bool), True),
+    "zeros": (lambda n, m: torch.zeros(n, m), True),
+    "window": (lambda n, m: torch.ones(n, m, dtype=torch.bool).tril().triu(-5), False),
+    "one more": (lambda n, m: torch.ones(n, m, dtype=torch.bool).tril(1), False),
+    "small numbers": (lambda n, m: torch.full((n, m), -3.0).triu(1), False),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_that_say_no_more_than_a_flag(name):
+    make, known = MASKS[name]
+
+    def attend(q, k, v):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, make(q.shape[2], k.shape[2]))
+
+    q, k, v, _ = operands(torch.float32)
+    function = compiled(attend)
+    with torch.no_grad():
+        torch.testing.assert_close(function(q, k, v), attend(q, k, v), atol=1e-5, rtol=1e-5)
+        assert (kinds(function, q, k, v) == ["attention"]) == known
+        for rows in (7, 64):  # dynamic from here on
+            q, k, v, _ = operands(torch.float32, rows)
+            torch.testing.assert_close(function(q, k, v), attend(q, k, v), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("rows", [1, 2, 33])
 def test_packages_of_dynamic_rows(rows, tmp_path):
     class Model(torch.nn.Module):
