@@ -11,12 +11,6 @@
 namespace coil {
 namespace {
 
-std::vector<Expr> variables(ExprPool& pool, size_t count, size_t first = 0) {
-  std::vector<Expr> vars;
-  for (size_t i = 0; i < count; ++i) vars.push_back(pool.var(static_cast<int32_t>(first + i)));
-  return vars;
-}
-
 // As it is kept: simplified, and without loads where there is nothing.
 Expr safe_body(const LoopProgram& program, Expr body, std::span<const Expr> domain) { return guard_positions(program, simplify_body(body, domain)); }
 

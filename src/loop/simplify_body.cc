@@ -114,6 +114,12 @@ Expr index_at_least(Expr a, Expr b, const VarRanges& ranges) {
   return pool.op(ScalarOp::ge, {a, b});
 }
 
+std::vector<Expr> variables(ExprPool& pool, size_t count, size_t first) {
+  std::vector<Expr> vars;
+  for (size_t i = 0; i < count; ++i) vars.push_back(pool.var(static_cast<int32_t>(first + i)));
+  return vars;
+}
+
 Expr simplify_body(Expr body, std::span<const Expr> sizes) {
   ExprPool& pool = *body->pool;
   std::vector<Expr> replacements;

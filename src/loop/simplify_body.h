@@ -2,10 +2,14 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "expr/expr.h"
 
 namespace coil {
+
+// Variables first, first + 1, ...: the coordinates of a point.
+std::vector<Expr> variables(ExprPool& pool, size_t count, size_t first = 0);
 
 // The same values at every point of the domain (variable k in [0, sizes[k])): coordinates lose the divisions, minima and maxima
 // that the ranges decide, variables over dimensions of size 1 become 0, i64 arithmetic on indices becomes index arithmetic,

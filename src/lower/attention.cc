@@ -8,8 +8,6 @@
 namespace coil::lowering {
 namespace {
 
-constexpr int64_t kMaxTemplateDim = 256;  // device/kernels.h, CoilAttention
-
 using Problem = AttentionProblem;
 
 bool fits_template(const Problem& p) {
@@ -18,7 +16,7 @@ bool fits_template(const Problem& p) {
   if (type == DType::f64 || !is_float(type) || p.k.dtype != type || p.v.dtype != type) return false;
   for (Expr dim : {p.q.sizes[3], p.v.sizes[3]}) {
     std::optional<int64_t> n = const_int(dim);
-    if (!n || *n < 1 || *n > kMaxTemplateDim) return false;
+    if (!n || *n < 1 || *n > kMaxAttentionDim) return false;
   }
   return !p.mask || is_bool(p.mask->dtype) || p.mask->dtype == DType::f32 || p.mask->dtype == type;
 }

@@ -114,7 +114,10 @@ bool AttentionMasks::is_flag(Attention& a, Expr mask) const {
 }
 
 void AttentionMasks::set(Attention& a, Expr mask, std::vector<Loop>& loops) const {
-  if (is_flag(a, mask)) return;
+  if (is_flag(a, mask)) {
+    a.highest_fill.reset();  // nothing is left that fills
+    return;
+  }
   const Expr stored = mask->kind == ExprKind::load ? stored_(BufferId(mask->id)) : Expr();
   const Expr value = stored ? substitute_vars(stored, mask->args) : mask;
   if (is_choice(value) && value->args[0]->kind == ExprKind::load && is_minus_infinity(value->args[2])) mask = value->args[0];  // a condition

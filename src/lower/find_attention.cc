@@ -13,8 +13,6 @@
 namespace coil {
 namespace {
 
-constexpr int64_t kMaxTemplateDim = 256;  // device/kernels.h, CoilAttention
-
 bool has_one_dimension_each(const Gemm& g) { return g.m.size() == 1 && g.n.size() == 1 && g.k.size() == 1 && !g.quantised; }
 
 class Finder {
@@ -196,11 +194,14 @@ class Finder {
     if (!def || reader.outputs.size() != 1) return std::nullopt;
     const BufferInfo &out = program_.buffer(reader.outputs[0]), &wide = program_.buffer(result);
     if (byte_size(out.dtype) != 2 || !is_float(out.dtype) || out.sizes != wide.sizes) return std::nullopt;
-    const Expr source = AttentionScores::without_cast(def->body);
-    std::vector<Expr> own;
-    for (size_t i = 0; i < out.sizes.size(); ++i) own.push_back(pool_.var(static_cast<int32_t>(i)));
-    const Expr here = simplify_body(pool_.load(result, wide.dtype, own), out.sizes);
-    return simplify_body(source, out.sizes) == here ? std::optional(*it->second.begin()) : std::nullopt;
+    const Expr source = simplify_body(AttentionScores::without_cast(def->body), out.sizes);
+    return source == own_element(result) ? std::optional(*it->second.begin()) : std::nullopt;
+  }
+
+  // The buffer's element at a point's own coordinates.
+  Expr own_element(BufferId id) const {
+    const BufferInfo& b = program_.buffer(id);
+    return simplify_body(pool_.load(id, b.dtype, variables(pool_, b.sizes.size())), b.sizes);
   }
 
   // All operands in the type of the result. Attention in float32 of 2-byte numbers, as decompositions write it, is attention of those: a template
@@ -208,7 +209,7 @@ class Finder {
   bool take_types(Found& found, BufferId result) const {
     Attention& a = found.attention;
     for (Expr dim : {a.dim, a.v_dim}) {
-      if (!dim->is_constant() || dim->as_int() < 1 || dim->as_int() > kMaxTemplateDim) return false;
+      if (!dim->is_constant() || dim->as_int() < 1 || dim->as_int() > kMaxAttentionDim) return false;
     }
     const DType type = program_.buffer(result).dtype;
     if (!is_float(type) || type == DType::f64) return false;
@@ -269,10 +270,8 @@ class Finder {
     loops.push_back(std::move(loop));
     if (same) return loops;
     // For what reads the product whole.
-    std::vector<Expr> own;
     const BufferInfo& old = program_.buffer(view.outputs[0]);
-    for (size_t i = 0; i < old.sizes.size(); ++i) own.push_back(pool_.var(static_cast<int32_t>(i)));
-    view.def = Pointwise{simplify_body(pool_.load(result, old.dtype, moved_.back().coordinates(own)), old.sizes)};
+    view.def = Pointwise{simplify_body(pool_.load(result, old.dtype, moved_.back().coordinates(variables(pool_, old.sizes.size()))), old.sizes)};
     loops.push_back(std::move(view));
     return loops;
   }
@@ -323,9 +322,7 @@ class Finder {
     BufferInfo& out = program_.buffer(copy.outputs[0]);
     const BufferInfo& result = program_.buffer(m.to);
     if (out.dtype != result.dtype || out.pairs || out.meant || (!out.strides.empty() && out.strides != contiguous_strides(pool_, out.sizes))) return false;
-    std::vector<Expr> own;
-    for (size_t i = 0; i < result.sizes.size(); ++i) own.push_back(pool_.var(static_cast<int32_t>(i)));
-    if (out.sizes == result.sizes && def->body == simplify_body(pool_.load(m.to, result.dtype, own), result.sizes)) return true;
+    if (out.sizes == result.sizes && def->body == own_element(m.to)) return true;
     const auto is_result = [&](const LoopOutput& o) { return o.source == copy.outputs[0]; };
     const bool shown = std::count_if(program_.outputs.begin(), program_.outputs.end(), is_result) == 1 &&
                        std::find_if(program_.outputs.begin(), program_.outputs.end(), is_result)->kind == LoopOutput::Kind::user;

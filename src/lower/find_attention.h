@@ -5,6 +5,8 @@
 
 namespace coil {
 
+constexpr int64_t kMaxAttentionDim = 256;  // of a head: device/kernels.h, CoilAttention
+
 // product -> [scale] -> [+ masks, or scores replaced by negative numbers] -> softmax, in any precision -> [rows without anything to attend to become 0] ->
 // product, in two to five dimensions, either product turned or not, with copies, views and conversions between, and used nowhere else, becomes the
 // attention template: the score matrix is never stored. Leaves dead loops behind.

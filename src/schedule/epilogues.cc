@@ -95,12 +95,6 @@ std::optional<std::vector<Expr>> epilogue_point(const LoopProgram& program, cons
   return load ? inverse(load, from, sizes, point) : std::nullopt;
 }
 
-std::vector<Expr> variables(ExprPool& pool, size_t rank) {
-  std::vector<Expr> out;
-  for (size_t d = 0; d < rank; ++d) out.push_back(pool.var(static_cast<int>(d)));
-  return out;
-}
-
 // An epilogue ends where its next loop reads what an option wants stored.
 static void keep_apart(const LoopProgram& program, const TargetTraits& target, Epilogues& epilogues, std::vector<FusionNote>& notes) {
   if (target.stored.empty()) return;

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "loop/simplify_body.h"
 #include "schedule/schedule.h"
 
 namespace coil {
@@ -27,8 +28,6 @@ void select_concats(LoopProgram& program, const TargetTraits& target);
 // Where `loop` (pointwise) is when the template computes the element of `source` at `point`: its variables, in the template's coordinates.
 // Nothing where it reads that element at several points, or not at any.
 std::optional<std::vector<Expr>> epilogue_point(const LoopProgram& program, const Loop& loop, BufferId source, const std::vector<Expr>& point);
-// Variables 0 .. rank - 1.
-std::vector<Expr> variables(ExprPool& pool, size_t rank);
 
 Epilogues find_epilogues(const LoopProgram& program, const TargetTraits& target, std::vector<FusionNote>& notes);
 

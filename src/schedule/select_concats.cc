@@ -39,8 +39,7 @@ Expr choice(const Concat& concat, const std::vector<Expr>& sizes) {
   ExprPool& pool = *sizes[0]->pool;
   const auto d = static_cast<size_t>(concat.dim);
   const VarRanges ranges{sizes};
-  std::vector<Expr> at;
-  for (size_t i = 0; i < sizes.size(); ++i) at.push_back(pool.var(static_cast<int32_t>(i)));
+  std::vector<Expr> at = variables(pool, sizes.size());
   const Expr position = at[d];
   Expr result = pool.cast(pool.constant_int(0, DType::i64), concat.pieces[0].body->dtype);
   for (size_t k = concat.pieces.size(); k-- > 0;) {
