@@ -17,7 +17,7 @@ from ._cuda_graphs import CudaGraphs
 from ._decompositions import decompositions
 from ._flex import spell_out_flex_attention
 from ._graph import compile_graph
-from ._layout import convolutions_in_tf32
+from ._layout import convolutions_in_tf32, products_in_tf32
 from ._partition import partition
 from ._refusals import refuse_what_eager_refuses
 from ._whole import keep_operators_whole
@@ -95,11 +95,7 @@ def _one_of(given: dict[str, Any], name: str, default: str, other: str) -> str:
 
 def _tf32_allowed() -> str:
     """Of products and convolutions, as eager PyTorch would compute them."""
-    try:
-        products = torch.get_float32_matmul_precision() != "highest"
-    except RuntimeError:  # it was set in PyTorch's other way, for products alone
-        products = torch.backends.cuda.matmul.fp32_precision == "tf32"
-    convolutions = convolutions_in_tf32()
+    products, convolutions = products_in_tf32(), convolutions_in_tf32()
     return "all" if products and convolutions else "products" if products else "convolutions" if convolutions else "no"
 
 

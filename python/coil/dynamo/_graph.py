@@ -24,6 +24,7 @@ from ._cut import cut
 from ._decompositions import operator_name
 from ._freeze import FrozenGraph, weights_of
 from ._layout import lay_images_channels_last
+from ._patches import write_patches
 from ._products import write_products
 from ._program import Program, build_programs, find_problems
 from ._results import settle_results
@@ -101,6 +102,7 @@ def _lay_out(gm: GraphModule, inputs: Sequence[Any], of_pytorch: Collection[str]
     graph, strides = lay_images_channels_last(gm.graph, inputs, of_pytorch, device, first_saved)
     if device.type == "cuda" and "convolutions" in of_pytorch:
         write_products(graph)
+        write_patches(graph)
         separate_biases(graph)
     if graph is not gm.graph:  # setting it makes PyTorch write the module's code anew
         gm.graph = graph

@@ -86,7 +86,7 @@ def _is_faster(node: Node) -> bool:
         return False
     x, w = image.meta["val"], weight.meta["val"]  # type: ignore[union-attr]
     groups = node.args[_GROUPS[node.target]]  # type: ignore[index]
-    depthwise = groups == x.shape[1] and groups > 1
+    depthwise = groups == x.shape[1] == w.shape[0] and groups > 1
     if x.dtype in (torch.bfloat16, torch.float16):
         return groups == 1 or depthwise
     if x.dtype != torch.float32:
@@ -102,6 +102,13 @@ def convolutions_in_tf32() -> bool:
         return bool(torch.backends.cudnn.allow_tf32)
     except RuntimeError:  # it was set in PyTorch's other way, for convolutions alone
         return torch.backends.cudnn.conv.fp32_precision == "tf32"
+
+
+def products_in_tf32() -> bool:
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # it was set in PyTorch's other way, for products alone
+        return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
 class _Layout:

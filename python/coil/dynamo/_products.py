@@ -46,11 +46,11 @@ class Writer:
         self.graph, self.node = graph, node
         self.mode = next(tensors_of(node.meta["val"])).fake_mode  # type: ignore[attr-defined]
 
-    def op(self, target: Any, *args: Any) -> Node:
+    def op(self, target: Any, *args: Any, **more: Any) -> Node:
         with self.mode:
-            value = target(*torch.fx.map_arg(args, lambda n: n.meta["val"]))
+            value = target(*torch.fx.map_arg(args, lambda n: n.meta["val"]), **more)
         with self.graph.inserting_before(self.node):
-            made = self.graph.call_function(target, args)
+            made = self.graph.call_function(target, args, more)
         made.meta.update(self.node.meta, val=value)
         return made
 
@@ -61,6 +61,8 @@ class Writer:
             if place in parts:
                 parts[place].replace_all_uses_with(value)
                 self.graph.erase_node(parts[place])
+        for place in [place for place in parts if not self.node.args[10][place]]:  # type: ignore[index]
+            self._erase_none(parts.pop(place))
         wanted = [asked and place not in made for place, asked in enumerate(self.node.args[10])]  # type: ignore[arg-type]
         if not any(wanted[place] for place in parts):
             self.graph.erase_node(self.node)
@@ -69,6 +71,12 @@ class Writer:
         arguments[10] = wanted
         self.node.args = tuple(arguments)
         self.node.meta["val"] = tuple(value if keeps else None for value, keeps in zip(self.node.meta["val"], wanted))
+
+    def _erase_none(self, part: Node) -> None:
+        """A gradient that nobody asked for is None wherever it is read."""
+        for user in list(part.users):
+            user.args = torch.fx.map_arg(user.args, lambda n: None if n is part else n)
+        self.graph.erase_node(part)
 
     def bias_gradient(self) -> Node:
         gradient = self.node.args[0]

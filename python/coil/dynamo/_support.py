@@ -10,6 +10,7 @@ from torch.fx import Node
 
 from ._control import control_reason, is_control
 from ._decompositions import draws, operator_name
+from ._layout import convolutions_in_tf32
 from ._results import attention_kernel, read_nodes, read_results
 from ._serialize import TAKEN
 from ._split import STRIDED, base_of, is_number, is_view, tensors_of, can_write_input
@@ -66,9 +67,22 @@ def _kept_in_pytorch(node: Node, of_pytorch: Collection[str]) -> str | None:
     kernel = attention_kernel(node)
     if "attention" in of_pytorch and (kernel == "backward" or (kernel == "forward" and 1 in (read_results(node) or ()))):
         return "training takes PyTorch's attention"
-    if "convolutions" in of_pytorch and node.target in _CONVOLUTIONS and base_of(node.args[1]).op != "get_attr":  # type: ignore[arg-type]
+    if "convolutions" in of_pytorch and node.target in _CONVOLUTIONS and base_of(node.args[1]).op != "get_attr" and not _is_slow_in_pytorch(node):  # type: ignore[arg-type]
         return "training takes PyTorch's convolutions"
     return None
+
+
+def _is_slow_in_pytorch(node: Node) -> bool:
+    """Groups for each of which cuDNN starts kernels of its own, up to hundreds of them: as measured on an H200 (bench/log/torch_compile_gpu.md), 1.3 to 3.4
+    times coil's time, forward and both gradients. Where each image channel has one result, and in 16 bits several to a group, its kernels are good."""
+    place = 0 if node.target is torch.ops.aten.convolution.default else 1
+    x, w = (node.args[place + i].meta["val"] for i in range(2))  # type: ignore[union-attr]
+    groups = node.args[place + 8]
+    if groups == 1 or node.args[place + 6]:
+        return False
+    if w.shape[1] == 1:
+        return bool(w.shape[0] > groups)
+    return x.dtype == torch.float32 and not convolutions_in_tf32()
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
