@@ -190,7 +190,7 @@ def test_under_torch_compile():
 
 def test_command_line(files, tmp_path):
     package = tmp_path / "network.coil.pt2"
-    assert_refused(command("compile", files / "network.pt2", "-o", package), "usertest.swish", "test_user_kernels.py:", code=102)
+    assert_refused(command("compile", files / "network.pt2", "-o", package), "usertest.swish", "user_kernel_programs.py:", code=102)
     done = harness.coil_json("check", files / "network.pt2", "--kernels", files / "kernels", "--json")
     assert done["native"] and "usertest.swish.default" in [row["op"] for row in done["ops"]]
     harness.coil_ok("compile", files / "network.pt2", "-o", package, "--kernels", files / "kernels/swish.json", "--kernels", files / "kernels/add_times_.json")
