@@ -111,9 +111,13 @@ fmt:
 tidy:
 	@tools/tidy.sh $(BUILD) $(FILES)
 
-dev: build venv
+# Each file is compiled alone: an edit is soon built, and editors find how (compile_commands.json).
+dev: venv
+	@tools/configure.sh $(BUILD)
+	@cmake -DCOIL_UNITY=OFF $(BUILD) > $(BUILD)/configure.log
+	@ninja -C $(BUILD) -j$(JOBS)
 	@ln -sf $(BUILD)/compile_commands.json compile_commands.json
 	@echo "ready: make test, make golden-update, make fuzz, make bench, make fmt, make docs"
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-aarch64 build-sanitize build-sanitize-threads build-fuzz
+	rm -rf $(BUILD) $(BUILD)-alone $(BUILD)-aarch64 build-sanitize build-sanitize-threads build-fuzz

@@ -2,7 +2,7 @@
 
 usage: python bench/compile_scaling.py [--shapes NAME...] [--sizes 1000,4000,16000] [--target cpu:x86-64-v3] [--seconds 300] [--gigabytes 12]
 
-Writes programs of n nodes of each shape (bench/scaling_programs.py, scaling_networks.py, scaling_oddities.py, scaling_crowds.py), compiles them with one thread and prints a line for each: processor seconds, the peak of
+Writes programs of n nodes of each shape (bench/scaling_programs.py and the other scaling_*.py), compiles them with one thread and prints a line for each: processor seconds, the peak of
 memory, kernels, and `ratio`, the time for a node beside that at the size before. `linear` is a ratio of at most 1.3. Memory is compared with 256 MB + 64 times the file.
 """
 
@@ -17,7 +17,9 @@ import tempfile
 
 import scaling_crowds  # noqa: F401
 import scaling_networks  # noqa: F401
+import scaling_names  # noqa: F401
 import scaling_oddities  # noqa: F401
+import scaling_sizes  # noqa: F401
 from scaling_programs import SHAPES
 
 COIL = os.environ.get("COIL_BIN", pathlib.Path(os.environ.get("COIL_BUILD", pathlib.Path(__file__).resolve().parents[1] / "build")) / "coil")

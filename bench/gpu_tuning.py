@@ -28,7 +28,8 @@ import coil_torch  # noqa: E402
 import gpu_workloads  # noqa: E402
 import machine  # noqa: E402
 import needs  # noqa: E402
-from gpu_peers import Clock, leaves  # noqa: E402
+from gpu_peers import Clock  # noqa: E402
+from gpu_peers_parts import leaves  # noqa: E402
 from paths import COIL, RUNTIME  # noqa: E402
 
 

@@ -45,6 +45,7 @@ endfunction()
 coil_python_module(_runtime python/src/runtime_module.cc python/src/call.cc python/src/generation.cc python/src/tensor_in.cc
                     python/src/torch_ranges.cc)
 target_link_libraries(_runtime PRIVATE coil_report coil_runtime_objects)
+coil_group_files(_runtime)
 coil_python_module(_compiler python/src/compiler_module.cc)
 target_link_libraries(_compiler PRIVATE coil_compiler)
 

@@ -35,6 +35,9 @@ target_compile_options(coil_options INTERFACE -ffunction-sections -fdata-section
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -Wno-missing-field-initializers>
   # g++ 12 sees overflows and unset values in inlined library code (vector, variant, optional) where there are none.
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread -Wno-restrict -Wno-maybe-uninitialized>)
+# Memory for time: g++ looks for what it may free when it holds a few hundred MB more; a seventh of what it takes otherwise. The code is the same.
+target_compile_options(coil_options INTERFACE
+  "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param ggc-min-expand=300 --param ggc-min-heapsize=524288>")
 target_include_directories(coil_options INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
 target_compile_definitions(coil_options INTERFACE COIL_VERSION="${PROJECT_VERSION}")
 if(COIL_SANITIZE)

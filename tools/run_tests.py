@@ -42,9 +42,9 @@ def count_report(path):
     return passed, failed
 
 
-def run_layer_check():
-    ok = subprocess.run([sys.executable, ROOT / "tools/check_layers.py"]).returncode == 0
-    return (1, 0) if ok else (0, 1)
+def run_source_checks():
+    passed = [subprocess.run([sys.executable, ROOT / "tools" / check]).returncode == 0 for check in ("check_layers.py", "check_names.py")]
+    return sum(passed), len(passed) - sum(passed)
 
 
 def make_programs(reports):
@@ -172,7 +172,7 @@ def main():
         return 1
     with temporary_folder():
         folders = None if options.no_pytest else make_programs(reports)
-        counts = [run_layer_check(), run_ctest(options.build, reports, folders)]
+        counts = [run_source_checks(), run_ctest(options.build, reports, folders)]
         if options.fuzz:
             counts.append(run_fuzz(pathlib.Path(options.build).resolve(), options.fuzz))
         if not options.no_pytest:

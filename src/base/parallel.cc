@@ -18,7 +18,7 @@ int usable_cpus() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
-void parallel_each(size_t count, int threads, const std::function<void(size_t)>& work) {
+void parallel_each(size_t count, int threads, FunctionRef<void(size_t)> work) {
   std::atomic<size_t> next{0};
   std::exception_ptr failure;
   std::mutex failure_mutex;

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
+
+#include "base/function_ref.h"
 
 namespace coil {
 
@@ -12,6 +13,6 @@ int usable_cpus();
 // Calls work(i) once for each i in [0, count), on up to `threads` threads including the caller's, in order of i as threads
 // become free. Threads that cannot be started are done without. Returns when all are done. The first exception is rethrown here after that; the rest of the
 // work is left out.
-void parallel_each(size_t count, int threads, const std::function<void(size_t)>& work);
+void parallel_each(size_t count, int threads, FunctionRef<void(size_t)> work);
 
 }  // namespace coil

@@ -26,7 +26,7 @@ namespace coil {
 namespace {
 
 // Text of one translation unit; small enough that both cores have work, large enough that headers are parsed rarely.
-constexpr size_t kUnitBytes = 24 * 1024;
+constexpr size_t kCpuUnitBytes = 24 * 1024;
 
 struct KernelUnit {
   GeneratedSource source;
@@ -54,7 +54,7 @@ std::vector<KernelUnit> kernel_units(cpu::CpuProgram& program) {
     if (is_foreign(f)) continue;
     // A unit holds kernels that need the same headers, as far as it fills up: math headers cost more than most kernels.
     const bool more_headers = std::any_of(f.headers.begin(), f.headers.end(), [&](const std::string& h) { return !headers.contains(h); });
-    if (!body.empty() && (bytes + f.text.size() - f.comment_bytes > kUnitBytes || (more_headers && bytes > kUnitBytes / 2))) flush();
+    if (!body.empty() && (bytes + f.text.size() - f.comment_bytes > kCpuUnitBytes || (more_headers && bytes > kCpuUnitBytes / 2))) flush();
     headers.insert(f.headers.begin(), f.headers.end());
     body += f.text + "\n";
     bytes += f.text.size() - f.comment_bytes;

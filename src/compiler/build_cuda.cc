@@ -27,7 +27,7 @@
 namespace coil {
 namespace {
 
-constexpr size_t kUnitBytes = 16 * 1024;  // of one NVRTC program: the headers are parsed once in each
+constexpr size_t kCudaUnitBytes = 16 * 1024;  // of one NVRTC program: the headers are parsed once in each
 
 struct CudaUnit {
   std::set<std::string> headers;
@@ -45,7 +45,7 @@ std::vector<CudaUnit> cuda_units(const cuda::CudaProgram& program) {
     if (f.image) continue;
     const bool large =
         f.user || !f.replaced.empty() || std::any_of(f.headers.begin(), f.headers.end(), [](const std::string& h) { return h == "cuda/params.h"; });
-    const auto fits = [&](const CudaUnit& u) { return !large && !u.large && u.sms == f.sms && u.bytes + f.text.size() - f.comment_bytes <= kUnitBytes; };
+    const auto fits = [&](const CudaUnit& u) { return !large && !u.large && u.sms == f.sms && u.bytes + f.text.size() - f.comment_bytes <= kCudaUnitBytes; };
     auto place = std::find_if(out.begin(), out.end(), fits);
     if (place == out.end()) {
       out.push_back({{}, f.sms, "", 0, large, f.user || !f.replaced.empty() ? &f : nullptr});

@@ -15,7 +15,7 @@
 namespace coil {
 namespace {
 
-constexpr double kBuildSeconds = 0.05;
+constexpr double kCpuBuildSeconds = 0.05;
 
 int threads_of(const TuneOptions& options) { return options.threads > 0 ? options.threads : allowed_cpus(); }
 
@@ -82,7 +82,7 @@ class CpuTuningTarget : public TuningTarget {
   std::vector<cache::Field> cache_fields() const override { return {{"winograd", options_.winograd ? "yes" : "no"}, {"onednn", onednn_}}; }
   double needed_gain(size_t k, const Choice& c) const override { return cpu::needed_gain(kernel(k), c); }
 
-  double ready_seconds() const override { return kBuildSeconds + load_seconds(plan()); }
+  double ready_seconds() const override { return kCpuBuildSeconds + load_seconds(plan()); }
 
   // One build serves all candidates: they are numbers that its code reads.
   Result<std::unique_ptr<ProgramProfiler>> profiler(const std::vector<SymbolValues>& points, Candidates& candidates, double) override {

@@ -14,11 +14,11 @@
 namespace coil {
 namespace {
 
-constexpr double kBuildSeconds = 0.5;  // NVRTC's for one template kernel on one thread, roughly
-constexpr double kLoopSeconds = 0.1;   // and for one loop
-constexpr int kBuildThreads = 4;       // more of them bring nothing: on 16 a kernel was finished every 0.13 s
-constexpr double kBuildShare = 0.5;    // of the time left that building may take
-constexpr double kReadySeconds = 0.5;  // for the program's own kernels, on several threads
+constexpr double kCudaBuildSeconds = 0.5;  // NVRTC's for one template kernel on one thread, roughly
+constexpr double kLoopSeconds = 0.1;       // and for one loop
+constexpr int kBuildThreads = 4;           // more of them bring nothing: on 16 a kernel was finished every 0.13 s
+constexpr double kBuildShare = 0.5;        // of the time left that building may take
+constexpr double kReadySeconds = 0.5;      // for the program's own kernels, on several threads
 
 Choice library_choice() { return choice_of(templates::CudaWay{.kind = templates::kLibraryCall}); }
 
@@ -126,7 +126,7 @@ class CudaTuningTarget : public TuningTarget {
       double sum = 0;
       for (const TuningProblem& p : problems_) {
         const size_t k = p.kernels[0];
-        sum += static_cast<double>(all[k].size()) * (std::holds_alternative<LoopKernel>(plan().kernels[k].def) ? kLoopSeconds : kBuildSeconds);
+        sum += static_cast<double>(all[k].size()) * (std::holds_alternative<LoopKernel>(plan().kernels[k].def) ? kLoopSeconds : kCudaBuildSeconds);
       }
       return sum;
     };

@@ -6,7 +6,7 @@
 
 namespace coil {
 
-double estimate_index(Expr e, const std::function<double(SymbolId)>& symbol) {
+double estimate_index(Expr e, FunctionRef<double(SymbolId)> symbol) {
   CHECK(e && e->dtype == DType::index, "an index expression is wanted");
   if (e->is_constant()) return static_cast<double>(e->as_int());
   if (e->kind == ExprKind::symbol) return symbol(SymbolId(e->id));

@@ -88,7 +88,7 @@ Value evaluate(Expr e, const EvalContext& context) {
   return Evaluator(context).run(e);
 }
 
-int64_t evaluate_index(Expr e, const std::function<int64_t(SymbolId)>& symbol, std::span<const int64_t> vars) {
+int64_t evaluate_index(Expr e, FunctionRef<int64_t(SymbolId)> symbol, std::span<const int64_t> vars) {
   CHECK(e && e->dtype == DType::index, "an index expression is wanted");
   if (e->is_constant()) return e->bits;
   return evaluate(e, EvalContext{.symbol = symbol, .vars = vars}).i;

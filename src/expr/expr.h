@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,6 +22,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/ids.h"
 #include "ops/dtype.h"
 #include "ops/scalar_ops.h"
@@ -94,6 +96,7 @@ class ExprPool {
   Expr temp(TempId id, DType dtype);
   // A value operation; operands must agree in type (CHECKed). Folds constants where exact and safe.
   Expr op(ScalarOp op, std::vector<Expr> args);
+  Expr op(ScalarOp op, std::initializer_list<Expr> args);  // operands that are written in place: less code where it is called
   Expr cast(Expr value, DType to);
   // An i64 value as an index in [0, bound); see scalar_ops.def.
   Expr checked_index(Expr value, Expr bound);
@@ -154,10 +157,10 @@ std::vector<Expr> contiguous_strides(ExprPool& pool, const std::vector<Expr>& si
 // Replaces variable i by replacements[i] (variables beyond the end stay).
 Expr substitute_vars(Expr e, std::span<const Expr> replacements);
 // Bottom-up rewrite: `leaf` is asked for every load (with rewritten coordinates), temp, variable and symbol; a null Expr keeps it.
-Expr rewrite(Expr e, const std::function<Expr(Expr)>& leaf);
+Expr rewrite(Expr e, FunctionRef<Expr(Expr)> leaf);
 // Each distinct node once, operands before users.
-void visit(Expr e, const std::function<void(Expr)>& f);
-bool any_of(Expr e, const std::function<bool(Expr)>& f);
+void visit(Expr e, FunctionRef<void(Expr)> f);
+bool any_of(Expr e, FunctionRef<bool(Expr)> f);
 bool depends_on_var(Expr e, int32_t var);
 // Whether a symbol in it is read from a tensor (Symbol::from_data).
 bool depends_on_data(Expr e);
@@ -184,7 +187,7 @@ struct EvalContext {
   std::function<Value(TempId)> temp;
 };
 Value evaluate(Expr e, const EvalContext& context);
-int64_t evaluate_index(Expr e, const std::function<int64_t(SymbolId)>& symbol, std::span<const int64_t> vars = {});
+int64_t evaluate_index(Expr e, FunctionRef<int64_t(SymbolId)> symbol, std::span<const int64_t> vars = {});
 // Applies one operation to constants. `dtype` is the operands' type (operand 1's for select and masked).
 Value apply_scalar(ScalarOp op, DType dtype, std::span<const Value> args);
 Value convert(Value v, DType from, DType to);

@@ -12,8 +12,6 @@
 namespace coil {
 namespace {
 
-using enum ScalarOp;
-
 Value value_of(Expr c) { return is_float(c->dtype) ? Value{.f = c->as_double()} : Value{.i = c->bits}; }
 
 Expr make_constant(ExprPool& pool, Value v, DType dtype) { return is_float(dtype) ? pool.constant(v.f, dtype) : pool.constant_int(v.i, dtype); }
@@ -37,6 +35,7 @@ bool is_value(Expr e, double x) {
 bool is_all_ones(Expr e) { return e->is_constant() && !is_float(e->dtype) && e->bits == convert({.i = -1}, DType::i64, e->dtype).i; }
 
 bool is_commutative(ScalarOp op) {
+  using enum ScalarOp;
   return op == add || op == mul || op == eq || op == ne || op == logical_and || op == logical_or || op == logical_xor || op == bit_and || op == bit_or ||
          op == bit_xor;
 }
@@ -47,11 +46,19 @@ DType same_bits(DType d) {
   return d == DType::i64 ? DType::f64 : DType::f32;
 }
 
-bool needs_float(ScalarOp op) { return op == div || op == fma || (op >= sqrt && op <= hypot && op != pow); }
-bool needs_integer(ScalarOp op) { return (op >= bit_and && op <= shr) || op == gcd; }
+bool needs_float(ScalarOp op) {
+  using enum ScalarOp;
+  return op == div || op == fma || (op >= sqrt && op <= hypot && op != pow);
+}
+
+bool needs_integer(ScalarOp op) {
+  using enum ScalarOp;
+  return (op >= bit_and && op <= shr) || op == gcd;
+}
 
 // Index operands: the operators of index_math. Null if the operation is none of theirs.
 Expr index_form(ScalarOp op, const std::vector<Expr>& args) {
+  using enum ScalarOp;
   switch (op) {
     case iadd:
     case imul: {
@@ -84,6 +91,7 @@ Expr compare_indices(ExprPool& pool, ScalarOp op, Expr a, Expr b) {
 }
 
 Expr fold_choice(ScalarOp op, Expr c, Expr a, Expr b) {
+  using enum ScalarOp;
   if (c->is_constant()) return c->bits != 0 ? a : b;
   if (a == b) return a;
   // Only where both sides are evaluated anyway: swapping masked would drop the mask.
@@ -94,6 +102,7 @@ Expr fold_choice(ScalarOp op, Expr c, Expr a, Expr b) {
 
 // x op constant, for all types.
 Expr fold_with_constant(ScalarOp op, Expr x, Expr c) {
+  using enum ScalarOp;
   ExprPool& pool = *x->pool;
   const DType type = x->dtype;
   const bool exact = !is_float(type) && !is_bool(type);
@@ -129,6 +138,7 @@ Expr fold_with_constant(ScalarOp op, Expr x, Expr c) {
 
 // x op x
 Expr fold_same(ScalarOp op, Expr x) {
+  using enum ScalarOp;
   ExprPool& pool = *x->pool;
   const bool floating = is_float(x->dtype);
   switch (op) {
@@ -153,6 +163,7 @@ Expr fold_same(ScalarOp op, Expr x) {
 }
 
 Expr fold_unary(ScalarOp op, Expr x) {
+  using enum ScalarOp;
   ExprPool& pool = *x->pool;
   switch (op) {
     case neg: return x->is_op(neg) ? x->args[0] : Expr();
@@ -194,6 +205,7 @@ bool is_lossless(DType from, DType to) {
 }  // namespace
 
 std::string_view operand_error(ScalarOp op, std::span<const Expr> args) {
+  using enum ScalarOp;
   const ScalarOpInfo& row = info(op);
   if (op == cast || op == checked_index) return "casts and checked indices have functions of their own";
   if (row.arity < 0 ? args.empty() : args.size() != static_cast<size_t>(row.arity)) return "wrong number of operands";
@@ -211,6 +223,8 @@ std::string_view operand_error(ScalarOp op, std::span<const Expr> args) {
   if (is_index_op(op) && dtype != DType::index) return "needs index operands";
   return {};
 }
+
+Expr ExprPool::op(ScalarOp op, std::initializer_list<Expr> args) { return this->op(op, std::vector<Expr>(args)); }
 
 Expr ExprPool::op(ScalarOp op, std::vector<Expr> args) {
   if (std::string_view error = operand_error(op, args); !error.empty()) {

@@ -8,7 +8,7 @@
 namespace coil {
 namespace {
 
-constexpr int kMaxDepth = 100;
+constexpr int kMaxFormulaDepth = 100;
 
 bool is_word_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -50,7 +50,7 @@ class FormulaParser {
   }
 
   Result<Expr> sum() {
-    if (++depth_ > kMaxDepth) return error("it is nested too deep");
+    if (++depth_ > kMaxFormulaDepth) return error("it is nested too deep");
     TRY(Expr e, product_of());
     while (true) {
       if (accept("+")) {
@@ -90,7 +90,7 @@ class FormulaParser {
   }
 
   Result<Expr> factor() {
-    if (++depth_ > kMaxDepth) return error("it is nested too deep");
+    if (++depth_ > kMaxFormulaDepth) return error("it is nested too deep");
     TRY(const Expr e, plain_factor());
     --depth_;
     return e;

@@ -12,9 +12,9 @@
 namespace coil {
 namespace {
 
-constexpr int kMaxDepth = 200;  // nested parentheses and calls
+constexpr int kMaxParseDepth = 200;  // nested parentheses and calls
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_decimal(char c) { return c >= '0' && c <= '9'; }
 
 // "i12" with prefix 'i' is 12.
 std::optional<int32_t> numbered(std::string_view word, char prefix) {
@@ -96,7 +96,7 @@ class Parser {
   }
 
   Result<Expr> comparison() {
-    if (++depth_ > kMaxDepth) return error("nested too deeply");
+    if (++depth_ > kMaxParseDepth) return error("nested too deeply");
     TRY(Expr left, sum());
     for (std::string_view symbol : {"==", "!=", "<=", ">=", "<", ">"}) {
       if (!accept(symbol)) continue;
@@ -151,8 +151,8 @@ class Parser {
   Result<Expr> unary() {
     skip_space();
     if (!accept("-")) return primary();
-    if (at_ < text_.size() && (is_digit(text_[at_]) || peek("inf"))) return number(true);
-    if (++depth_ > kMaxDepth) return error("nested too deeply");
+    if (at_ < text_.size() && (is_decimal(text_[at_]) || peek("inf"))) return number(true);
+    if (++depth_ > kMaxParseDepth) return error("nested too deeply");
     TRY(Expr operand, unary());
     --depth_;
     return apply(ScalarOp::neg, {operand});
@@ -165,7 +165,7 @@ class Parser {
       if (!accept(")")) return error("expected ')'");
       return e;
     }
-    if (at_ < text_.size() && is_digit(text_[at_])) return number(false);
+    if (at_ < text_.size() && is_decimal(text_[at_])) return number(false);
     const size_t start = at_;
     const std::string_view word = take_word();
     if (word.empty()) return error("expected an expression");
@@ -250,7 +250,7 @@ class Parser {
       while (at_ < text_.size()) {
         const char c = text_[at_];
         const bool exponent_sign = (c == '+' || c == '-') && text_[at_ - 1] == 'e' && at_ > start;
-        if (!is_digit(c) && c != '.' && c != 'e' && !exponent_sign) break;
+        if (!is_decimal(c) && c != '.' && c != 'e' && !exponent_sign) break;
         floating |= c == '.' || c == 'e';
         ++at_;
       }

@@ -19,7 +19,7 @@ using expr::Term;
 using Bound = std::optional<int64_t>;
 
 constexpr int kMaxSteps = 400;  // eliminations for one question
-constexpr int kMaxDepth = 40;
+constexpr int kMaxRangeDepth = 40;
 
 Bound larger(Bound a, Bound b) { return !a ? b : !b ? a : std::max(*a, *b); }
 Bound smaller(Bound a, Bound b) { return !a || !b ? std::nullopt : Bound(std::min(*a, *b)); }
@@ -112,7 +112,7 @@ Expr Prover::outermost_atom(const Polynomial& p) const {
 }
 
 Bound Prover::lower(const Polynomial& p, int depth) {
-  if (p.overflow() || depth > kMaxDepth || --steps_ < 0) return std::nullopt;
+  if (p.overflow() || depth > kMaxRangeDepth || --steps_ < 0) return std::nullopt;
   if (p.is_constant()) return p.constant_part();
   // g*x + c with g > 1: bound x.
   if (const int64_t g = p.content(false); g > 1) {
@@ -258,7 +258,7 @@ Bound Prover::eliminate_symbols(const Polynomial& p, int depth) {
   };
   // Takes a bounded symbol out of the first negative term, at both of its ends.
   const auto solve = [&](const auto& self, const Polynomial& q, int level) -> Bound {
-    if (q.overflow() || level > kMaxDepth || --steps_ < 0) return std::nullopt;
+    if (q.overflow() || level > kMaxRangeDepth || --steps_ < 0) return std::nullopt;
     const auto term = negative(q);
     if (term == q.terms().end()) return q.constant_part();
     for (Expr s : term->atoms) {

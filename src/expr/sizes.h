@@ -31,6 +31,8 @@ class CheckedList : public std::vector<T> {
 };
 using Sizes = CheckedList<Expr>;
 
+[[noreturn]] void throw_outside();  // std::out_of_range
+
 class Coordinates : public std::span<const Expr> {
  public:
   using std::span<const Expr>::span;
@@ -46,7 +48,7 @@ class Coordinates : public std::span<const Expr> {
 
  private:
   const Coordinates& checked(bool inside) const {
-    if (!inside) throw std::out_of_range("coordinates");
+    if (!inside) throw_outside();
     return *this;
   }
 };

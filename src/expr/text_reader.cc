@@ -13,7 +13,7 @@ namespace coil {
 namespace {
 
 constexpr size_t kMaxConditions = 10000;  // parts of one condition
-constexpr int kMaxDepth = 50;             // of conditions in parentheses
+constexpr int kMaxTextDepth = 50;         // of conditions in parentheses
 
 // Words that expressions read as something else than names.
 constexpr std::string_view kWords[] = {"true", "false", "inf", "nan", "load"};
@@ -172,7 +172,7 @@ Condition TextReader::comparison() {
   if (accept("true")) return Condition::constant(true);
   if (accept("false")) return Condition::constant(false);
   // "(a or b) and c", but "(a + b)*2 < c" too.
-  if (const std::string_view before = rest_; depth_ < kMaxDepth && accept("(")) {
+  if (const std::string_view before = rest_; depth_ < kMaxTextDepth && accept("(")) {
     ++depth_;
     Condition inside = condition();
     --depth_;

@@ -53,14 +53,14 @@ Expr rebuild(Expr e, std::vector<Expr> args) {
 
 }  // namespace
 
-void visit(Expr e, const std::function<void(Expr)>& f) {
+void visit(Expr e, FunctionRef<void(Expr)> f) {
   walk(e, [&](Expr x) {
     f(x);
     return false;
   });
 }
 
-bool any_of(Expr e, const std::function<bool(Expr)>& f) { return walk(e, f); }
+bool any_of(Expr e, FunctionRef<bool(Expr)> f) { return walk(e, f); }
 
 bool depends_on_data(Expr e) {
   return any_of(e, [](Expr n) { return n->kind == ExprKind::symbol && n->pool->symbol_info(SymbolId(n->id)).from_data; });
@@ -80,7 +80,7 @@ int cost(Expr e) {
   return sum;
 }
 
-Expr rewrite(Expr e, const std::function<Expr(Expr)>& leaf) {
+Expr rewrite(Expr e, FunctionRef<Expr(Expr)> leaf) {
   NodeTable<Expr> done;
   walk(e, [&](Expr x) {
     Expr result = x;

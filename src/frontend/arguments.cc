@@ -5,11 +5,10 @@
 #include <charconv>
 #include <cmath>
 
+#include "frontend/errors.h"
+
 namespace coil {
 namespace {
-
-Error bad(std::string message) { return Error{ErrorCode::bad_program, std::move(message), {}, {}}; }
-Error unsupported(std::string message) { return Error{ErrorCode::unsupported_feature, std::move(message), {}, {}}; }
 
 Result<std::string_view> name_field(Json json) { return json.get_string("name"); }
 
@@ -76,7 +75,7 @@ Result<ValueId> read_optional_tensor(ArgumentSource& source, Json json) {
 }
 
 Result<MemoryFormat> read_memory_format(int64_t number) {
-  if (number < 1 || number > 4) return bad(fmt::format("memory format {} is unknown", number));
+  if (number < 1 || number > 4) return bad_program(fmt::format("memory format {} is unknown", number));
   return static_cast<MemoryFormat>(number - 1);
 }
 
@@ -88,13 +87,13 @@ Result<Argument> wrap(Result<T> r) {
   return Argument(std::move(r).value());
 }
 
-struct Row {
+struct ArgumentRow {
   std::string_view key;
   Reader read;  // null: no lowering understands it
 };
 
 // The list readers of literals and of symbolic values are the same: {"as_int": 3} or a bare 3.
-constexpr Row kRows[] = {
+constexpr ArgumentRow kRows[] = {
     {"as_none", [](ArgumentSource&, Json) { return Result<Argument>(NoneArg{}); }},
     {"as_tensor",
      [](ArgumentSource& s, Json j) -> Result<Argument> {
@@ -155,7 +154,7 @@ constexpr Row kRows[] = {
     {"as_layout",
      [](ArgumentSource&, Json j) -> Result<Argument> {
        TRY(int64_t number, j.as_int());
-       if (number < 0 || number > 100) return bad(fmt::format("layout {} is unknown", number));
+       if (number < 0 || number > 100) return bad_program(fmt::format("layout {} is unknown", number));
        return Argument(LayoutArg{static_cast<int>(number)});
      }},
     {"as_device", [](ArgumentSource&, Json j) { return wrap(read_device(j)); }},
@@ -187,7 +186,7 @@ constexpr Row kRows[] = {
 
 Result<Argument> read_argument(ArgumentSource& source, Json json) {
   TRY(JsonUnion u, as_union(json));
-  for (const Row& row : kRows) {
+  for (const ArgumentRow& row : kRows) {
     if (row.key == u.key) return row.read ? row.read(source, u.value) : Argument(OpaqueArg{std::string(u.key)});
   }
   if (u.key == "as_custom_obj") return unsupported("the program passes a custom (torchbind) object, which is not supported");
@@ -214,7 +213,7 @@ Result<DeviceArg> read_device(Json json) {
   d.type = type == "cpu" ? DeviceType::cpu : type == "cuda" ? DeviceType::cuda : DeviceType::other;
   if (auto index = json.find("index")) {
     TRY(int64_t i, index->as_int());
-    if (i < -1 || i > 1000) return bad("a device index is out of range");
+    if (i < -1 || i > 1000) return bad_program("a device index is out of range");
     d.index = static_cast<int>(i);
   }
   return d;

@@ -4,12 +4,10 @@
 #include <charconv>
 
 #include "frontend/arguments.h"
+#include "frontend/errors.h"
 
 namespace coil {
 namespace {
-
-Error bad(std::string message) { return Error{ErrorCode::bad_program, std::move(message), {}, {}}; }
-Error unsupported(std::string message) { return Error{ErrorCode::unsupported_feature, std::move(message), {}, {}}; }
 
 std::string_view kind_name(const Argument& a) {
   static constexpr std::string_view kNames[] = {"None",
@@ -68,7 +66,7 @@ Result<Argument> coerce_list(ExprPool& pool, Argument a, const SchemaArg& schema
     default: return a;
   }
   (void)pool;
-  return bad(fmt::format("argument '{}' is {} instead of a list", schema.name, kind_name(a)));
+  return bad_program(fmt::format("argument '{}' is {} instead of a list", schema.name, kind_name(a)));
 }
 
 Result<Argument> coerce_single(ExprPool& pool, Argument a, const SchemaArg& schema) {
@@ -99,7 +97,7 @@ Result<Argument> coerce_single(ExprPool& pool, Argument a, const SchemaArg& sche
     case SchemaType::generator:
     case SchemaType::other: break;
   }
-  if (!fits) return bad(fmt::format("argument '{}' is {}, which the operator does not take", schema.name, kind_name(a)));
+  if (!fits) return bad_program(fmt::format("argument '{}' is {}, which the operator does not take", schema.name, kind_name(a)));
   return a;
 }
 
@@ -126,7 +124,7 @@ Result<Argument> default_literal(ExprPool& pool, std::string_view text, const Sc
   if (text == "True" || text == "False") return Argument(text == "True");
   if (text.starts_with('"')) return Argument(unquote(text));
   std::optional<double> number = parse_number(text);
-  if (!number) return bad(fmt::format("the default of '{}' cannot be read: {}", schema.name, text));
+  if (!number) return bad_program(fmt::format("the default of '{}' cannot be read: {}", schema.name, text));
   bool integral = text.find_first_of(".en") == std::string_view::npos;
   // Enumerations print as the numbers of C++: c10::ScalarType and c10::MemoryFormat.
   if (schema.type == SchemaType::dtype) {
@@ -137,7 +135,7 @@ Result<Argument> default_literal(ExprPool& pool, std::string_view text, const Sc
   }
   if (schema.type == SchemaType::memory_format) {
     static constexpr MemoryFormat kFormats[] = {MemoryFormat::contiguous, MemoryFormat::preserve, MemoryFormat::channels_last, MemoryFormat::channels_last_3d};
-    if (*number < 0 || *number > 3) return bad("unknown memory format");
+    if (*number < 0 || *number > 3) return bad_program("unknown memory format");
     return Argument(kFormats[static_cast<int>(*number)]);
   }
   if (integral) return Argument(pool.index(static_cast<int64_t>(*number)));
@@ -149,13 +147,13 @@ Result<Argument> default_literal(ExprPool& pool, std::string_view text, const Sc
 Result<Argument> coerce(ExprPool& pool, Argument argument, const SchemaArg& schema) {
   if (std::holds_alternative<NoneArg>(argument)) {
     if (schema.optional || schema.type == SchemaType::other || schema.type == SchemaType::generator) return argument;
-    return bad(fmt::format("argument '{}' is None", schema.name));
+    return bad_program(fmt::format("argument '{}' is None", schema.name));
   }
   return schema.list ? coerce_list(pool, std::move(argument), schema) : coerce_single(pool, std::move(argument), schema);
 }
 
 Result<Argument> default_argument(ExprPool& pool, const SchemaArg& schema) {
-  if (!schema.default_text) return bad(fmt::format("argument '{}' is missing", schema.name));
+  if (!schema.default_text) return bad_program(fmt::format("argument '{}' is missing", schema.name));
   std::string_view text = *schema.default_text;
   if (!text.starts_with('[')) {
     TRY(Argument a, default_literal(pool, text, schema));
@@ -166,7 +164,7 @@ Result<Argument> default_argument(ExprPool& pool, const SchemaArg& schema) {
   while (!text.empty()) {
     size_t comma = text.find(',');
     std::optional<double> v = parse_number(text.substr(0, comma));
-    if (!v) return bad(fmt::format("the default of '{}' cannot be read", schema.name));
+    if (!v) return bad_program(fmt::format("the default of '{}' cannot be read", schema.name));
     list.push_back(pool.index(static_cast<int64_t>(*v)));
     text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
     while (text.starts_with(' ')) text.remove_prefix(1);

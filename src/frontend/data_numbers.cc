@@ -9,14 +9,14 @@ namespace {
 
 enum class Operands : uint8_t { common, floating, as_they_are };  // what the operands are converted to
 
-struct Row {
+struct NumberRow {
   std::string_view python, aten;
   std::vector<std::string_view> args;
   Operands operands = Operands::common;
 };
 
-const std::vector<Row>& rows() {
-  static const std::vector<Row> kRows = {
+const std::vector<NumberRow>& rows() {
+  static const std::vector<NumberRow> kRows = {
       {"_operator.add", "aten.add.Tensor", {"self", "other"}},
       {"_operator.sub", "aten.sub.Tensor", {"self", "other"}},
       {"_operator.mul", "aten.mul.Tensor", {"self", "other"}},
@@ -106,7 +106,7 @@ Result<ValueId> DataNumbers::compute(std::string_view python, const std::vector<
     return add("aten.where.self", {{"condition", condition}, {"self", number(operands[1], dtype)}, {"other", number(operands[2], dtype)}}, dtype,
                std::move(name));
   }
-  const auto row = std::find_if(rows().begin(), rows().end(), [&](const Row& r) { return r.python == python; });
+  const auto row = std::find_if(rows().begin(), rows().end(), [&](const NumberRow& r) { return r.python == python; });
   if (row == rows().end() || operands.size() != row->args.size()) return unsupported();
   const bool divides = python == "_operator.mod" || python == "_operator.floordiv" || python == "_operator.truediv";
   if (divides && std::holds_alternative<ValueId>(operands[1])) {  // Python raises where ATen gives 0 or infinity

@@ -9,7 +9,7 @@
 namespace coil {
 namespace {
 
-Error bad(std::string message, std::string hint = {}) { return Error{ErrorCode::bad_dimension, std::move(message), {}, std::move(hint)}; }
+Error bad_dim_name(std::string message, std::string hint = {}) { return Error{ErrorCode::bad_dimension, std::move(message), {}, std::move(hint)}; }
 
 std::string known_dimensions(const Graph& graph) {
   std::string text;
@@ -22,7 +22,7 @@ Result<SymbolId> resolve(const Graph& graph, const std::string& key) {
   size_t colon = key.rfind(':');
   if (colon == std::string::npos) {
     if (auto id = graph.pool->find_symbol(key)) return *id;
-    return bad(fmt::format("the program has no dimension '{}'", key), known_dimensions(graph));
+    return bad_dim_name(fmt::format("the program has no dimension '{}'", key), known_dimensions(graph));
   }
   std::string_view input = std::string_view(key).substr(0, colon);
   for (const GraphInput& in : graph.inputs) {
@@ -31,14 +31,15 @@ Result<SymbolId> resolve(const Graph& graph, const std::string& key) {
     size_t dim = sizes.size();
     const char* end = key.data() + key.size();
     auto [stop, error] = std::from_chars(key.data() + colon + 1, end, dim);
-    if (error != std::errc() || stop != end || dim >= sizes.size()) return bad(fmt::format("'{}': input '{}' has {} dimensions", key, input, sizes.size()));
+    if (error != std::errc() || stop != end || dim >= sizes.size())
+      return bad_dim_name(fmt::format("'{}': input '{}' has {} dimensions", key, input, sizes.size()));
     return sizes[dim]->kind == ExprKind::symbol ? SymbolId(sizes[dim]->id) : SymbolId();
   }
   std::string tensors;
   for (const GraphInput& in : graph.inputs) {
     if (in.kind == GraphInput::Kind::user && in.value.valid() && graph.value(in.value).is_tensor()) tensors += (tensors.empty() ? "" : ", ") + in.name;
   }
-  return bad(fmt::format("'{}': the program has no tensor input '{}'", key, input), "its tensor inputs: " + tensors.substr(0, 200));
+  return bad_dim_name(fmt::format("'{}': the program has no tensor input '{}'", key, input), "its tensor inputs: " + tensors.substr(0, 200));
 }
 
 }  // namespace
@@ -62,11 +63,11 @@ Status apply_dim_names(Graph& graph, const std::map<std::string, std::string>& n
     }
     if (!id.value().valid()) continue;
     if (!is_dimension_name(label))
-      return bad(fmt::format("'{}' cannot name a dimension", clipped(label, 100)),
-                 "use letters, digits and underscores, and another word than a formula has a meaning for (workers, i0)");
+      return bad_dim_name(fmt::format("'{}' cannot name a dimension", clipped(label, 100)),
+                          "use letters, digits and underscores, and another word than a formula has a meaning for (workers, i0)");
     for (size_t i = 0; i < graph.pool->num_symbols(); ++i) {
       if (SymbolId(i) != id.value() && graph.pool->symbol_info(SymbolId(i)).label == label) {
-        return bad(fmt::format("two different dimensions would be named '{}'", label));
+        return bad_dim_name(fmt::format("two different dimensions would be named '{}'", label));
       }
     }
     graph.pool->set_symbol_label(id.value(), label);

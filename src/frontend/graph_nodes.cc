@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "frontend/data_numbers.h"
+#include "frontend/errors.h"
 #include "frontend/graph_reader.h"
 #include "frontend/provenance.h"
 
@@ -13,8 +14,6 @@ namespace coil {
 namespace {
 
 constexpr std::string_view kOpsPrefix = "torch.ops.";
-
-Error bad(std::string message) { return Error{ErrorCode::bad_program, std::move(message), {}, {}}; }
 
 // Puts the node's place and name into an error that does not have them.
 Error at(Error error, const Node& node) {
@@ -100,7 +99,7 @@ Status GraphReader::read_nodes() {
 }
 
 Status GraphReader::read_node(Json json) {
-  if (--context_.nodes_left < 0) return bad("the program has more than 5 million nodes");
+  if (--context_.nodes_left < 0) return bad_program("the program has more than 5 million nodes");
   TRY(std::string_view target, json.get_string("target"));
   std::string_view short_target = target.starts_with(kOpsPrefix) ? target.substr(kOpsPrefix.size()) : target;
   Node node;
@@ -141,11 +140,11 @@ Status GraphReader::read_node(Json json) {
 // the node becomes that of the operator.
 Status GraphReader::read_effect(Json json, Node& node) {
   TRY(auto inputs, json.get_array("inputs"));
-  if (inputs.size() < 2) return bad("with_effects without an operator");
+  if (inputs.size() < 2) return bad_program("with_effects without an operator");
   TRY(Json operator_argument, inputs[1].get("arg"));
   TRY(Argument target, read_argument(*this, operator_argument));
   const std::string* text = std::get_if<std::string>(&target);
-  if (!text) return bad("with_effects without an operator");
+  if (!text) return bad_program("with_effects without an operator");
   std::string_view short_target = *text;
   if (short_target.starts_with(kOpsPrefix)) short_target.remove_prefix(kOpsPrefix.size());
   node.target = clipped(short_target, 200);
@@ -171,7 +170,7 @@ Status GraphReader::read_effect(Json json, Node& node) {
 // contents: for a user's operator the functional node itself. Others are left as they are, to be named when they are lowered.
 Status GraphReader::read_functionalized(Json json, Node& node) {
   TRY(auto inputs, json.get_array("inputs"));
-  if (inputs.size() == 0) return bad("auto_functionalized without an operator");
+  if (inputs.size() == 0) return bad_program("auto_functionalized without an operator");
   TRY(Json operator_argument, inputs[0].get("arg"));
   TRY(Argument target, read_argument(*this, operator_argument));
   const std::string* text = std::get_if<std::string>(&target);
@@ -182,13 +181,13 @@ Status GraphReader::read_functionalized(Json json, Node& node) {
   if (!user) return ok_status();
   TRY(FunctionalCall call, read_functional_call(*this, inputs, *user));
   TRY(const std::vector<size_t> order, add_written(call, *user));
-  if (order.size() != call.all.size()) return bad("auto_functionalized has a base that nothing writes to");
+  if (order.size() != call.all.size()) return bad_program("auto_functionalized has a base that nothing writes to");
   node.user = user;
   node.target = user->target;
   TRY_STATUS(bind_arguments(node, &*context_.schema(user->target), std::move(call.names), std::move(call.given)));
   TRY_STATUS(read_outputs(json, node, user->returns == 0 ? 1 : 0));
   const auto returns = static_cast<size_t>(user->returns);
-  if (node.outputs.size() != returns + order.size()) return bad("auto_functionalized has too few results");
+  if (node.outputs.size() != returns + order.size()) return bad_program("auto_functionalized has too few results");
   std::vector<ValueId> outputs(node.outputs.begin(), node.outputs.begin() + static_cast<std::ptrdiff_t>(returns));
   for (const size_t base : order) outputs.push_back(node.outputs[returns + base]);
   node.outputs = std::move(outputs);
@@ -234,7 +233,7 @@ Status GraphReader::bind_arguments(Node& node, const Schema* schema, std::vector
     node.args.push_back(std::move(a).value());
   }
   for (size_t i = 0; i < used.size(); ++i) {
-    if (!used[i]) return bad(fmt::format("the operator has no argument '{}', or it is given twice", names[i].substr(0, 100)));
+    if (!used[i]) return bad_program(fmt::format("the operator has no argument '{}', or it is given twice", names[i].substr(0, 100)));
   }
   return ok_status();
 }
@@ -246,7 +245,7 @@ Status GraphReader::read_outputs(Json json, Node& node, size_t skipped) {
   auto define = [&](Json tensor) -> Status {
     TRY(std::string_view name, tensor.get_string("name"));
     // Older files list symbolic integers among the tensors of a higher-order operator.
-    if (!tensors_.contains(name) && sym_ints_.contains(name)) return bad(fmt::format("result '{}' is a symbolic integer", name.substr(0, 200)));
+    if (!tensors_.contains(name) && sym_ints_.contains(name)) return bad_program(fmt::format("result '{}' is a symbolic integer", name.substr(0, 200)));
     TRY(ValueId v, define_tensor(name, id));
     node.outputs.push_back(v);
     return ok_status();

@@ -5,15 +5,10 @@
 
 #include "frontend/data_numbers.h"
 #include "base/text.h"
+#include "frontend/errors.h"
 #include "frontend/graph_reader.h"
 
 namespace coil {
-namespace {
-
-Error bad(std::string message) { return Error{ErrorCode::bad_program, std::move(message), {}, {}}; }
-
-}  // namespace
-
 namespace {
 
 // The arguments of a node by name, unread.
@@ -52,7 +47,7 @@ void GraphReader::assert_sizes(Condition condition, std::string message, const N
 Status GraphReader::read_assertion(Json json, const Node& node) {
   TRY(auto arguments, arguments_of(json));
   const auto self = find_argument(arguments, "self"), text = find_argument(arguments, "assert_msg");
-  if (!self) return bad("an assertion has no condition");
+  if (!self) return bad_program("an assertion has no condition");
   std::string message(text ? clipped(text_or_empty(*text, "as_string"), 300) : "");
   if (message.empty()) message = "the program's assertion does not hold";
   TRY(JsonUnion u, as_union(*self));
@@ -80,7 +75,7 @@ Status GraphReader::read_assertion(Json json, const Node& node) {
     }
   }
   if (depth_ == 0 && !depends_on_data(condition) && truth(condition) == Truth::no)
-    return bad(fmt::format("an assertion of the program always fails: {}", message));
+    return bad_program(fmt::format("an assertion of the program always fails: {}", message));
   assert_sizes(std::move(condition), std::move(message), node);
   return ok_status();
 }
@@ -89,7 +84,7 @@ Status GraphReader::read_assertion(Json json, const Node& node) {
 Status GraphReader::read_range_assertion(Json json, const Node& node) {
   TRY(auto arguments, arguments_of(json));
   const auto size = find_argument(arguments, "size");
-  if (!size) return bad("a range constraint has no size");
+  if (!size) return bad_program("a range constraint has no size");
   TRY(Argument number, read_argument(*this, *size));
   for (const bool is_min : {true, false}) {
     const auto bound = find_argument(arguments, is_min ? "min" : "max");
@@ -106,7 +101,7 @@ Status GraphReader::read_range_assertion(Json json, const Node& node) {
     } else if (const Expr* n = std::get_if<Expr>(&number)) {
       assert_sizes(Condition::compare(Condition::Kind::less_equal, is_min ? *e : *n, is_min ? *n : *e), message, node);
     } else {
-      return bad("a range constraint of something that is no integer");
+      return bad_program("a range constraint of something that is no integer");
     }
   }
   return ok_status();
@@ -124,13 +119,13 @@ Status GraphReader::read_data_number(Json json, const Node& node, std::string_vi
   ValueId v;
   if (operands.size() == 1 && (node.target == "aten.item.default" || node.target == "aten._local_scalar_dense.default")) {
     const ValueId* tensor = std::get_if<ValueId>(&operands[0]);
-    if (!tensor) return bad("item() of something that is no tensor");
+    if (!tensor) return bad_program("item() of something that is no tensor");
     TRY(v, data.read(*tensor, dtype, std::string(output)));
     if (dtype == DType::i64) read_size(node, v, output);
   } else {
     TRY(v, data.compute(node.target, operands, dtype, std::string(output)));
   }
-  if (defined_.contains(output)) return bad(fmt::format("'{}' is defined twice", output.substr(0, 200)));
+  if (defined_.contains(output)) return bad_program(fmt::format("'{}' is defined twice", output.substr(0, 200)));
   data_numbers_[output] = defined_[output] = v;
   return ok_status();
 }

@@ -6,14 +6,13 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "frontend/errors.h"
 
 namespace coil {
 namespace {
 
 constexpr int kMaxGraphDepth = 12;
 constexpr int64_t kMaxElements = int64_t{1} << 48;
-
-Error bad(std::string message) { return Error{ErrorCode::bad_program, std::move(message), {}, {}}; }
 
 Result<std::unordered_map<std::string_view, Json>> read_table(Json graph, std::string_view key) {
   std::unordered_map<std::string_view, Json> table;
@@ -29,7 +28,7 @@ Result<std::unordered_map<std::string_view, Json>> read_table(Json graph, std::s
 
 Status GraphReader::read_values() {
   graph_.pool = context_.pool;
-  if (depth_ > kMaxGraphDepth) return bad(fmt::format("graphs are nested more than {} deep", kMaxGraphDepth));
+  if (depth_ > kMaxGraphDepth) return bad_program(fmt::format("graphs are nested more than {} deep", kMaxGraphDepth));
   TRY(tensors_, read_table(json_, "tensor_values"));
   TRY(sym_ints_, read_table(json_, "sym_int_values"));
   TRY(sym_bools_, read_table(json_, "sym_bool_values"));
@@ -57,16 +56,17 @@ Result<TensorType> GraphReader::tensor_type(Json meta, std::string_view name) {
   type.device = d.type;
   TRY(auto sizes, meta.get_array("sizes"));
   TRY(auto strides, meta.get_array("strides"));
-  if (sizes.size() > 64 || sizes.size() != strides.size()) return bad(fmt::format("'{}' has {} sizes and {} strides", name, sizes.size(), strides.size()));
+  if (sizes.size() > 64 || sizes.size() != strides.size())
+    return bad_program(fmt::format("'{}' has {} sizes and {} strides", name, sizes.size(), strides.size()));
   int64_t elements = 1;
   auto read = [&](JsonArray list, std::vector<Expr>& out, bool is_size) -> Status {
     for (Json item : list) {
       TRY(Expr e, context_.symbols.sym_int(item));
       if (e->is_constant()) {
         int64_t v = e->as_int();
-        if (v < 0 || v > kMaxElements) return bad(fmt::format("'{}' has a size or stride of {}", name, v));
+        if (v < 0 || v > kMaxElements) return bad_program(fmt::format("'{}' has a size or stride of {}", name, v));
         if (is_size && (__builtin_mul_overflow(elements, std::max<int64_t>(v, 1), &elements) || elements > kMaxElements)) {
-          return bad(fmt::format("'{}' is larger than any memory", name));
+          return bad_program(fmt::format("'{}' is larger than any memory", name));
         }
       }
       out.push_back(e);
@@ -80,8 +80,8 @@ Result<TensorType> GraphReader::tensor_type(Json meta, std::string_view name) {
 
 Result<ValueId> GraphReader::define_tensor(std::string_view name, NodeId producer) {
   auto it = tensors_.find(name);
-  if (it == tensors_.end()) return bad(fmt::format("'{}' has no entry in tensor_values", name.substr(0, 200)));
-  if (defined_.contains(name)) return bad(fmt::format("'{}' is defined twice", name.substr(0, 200)));
+  if (it == tensors_.end()) return bad_program(fmt::format("'{}' has no entry in tensor_values", name.substr(0, 200)));
+  if (defined_.contains(name)) return bad_program(fmt::format("'{}' is defined twice", name.substr(0, 200)));
   TRY(TensorType type, tensor_type(it->second, name));
   ValueId id = graph_.add_value({std::string(name), std::move(type), producer});
   defined_[name] = id;
@@ -90,7 +90,7 @@ Result<ValueId> GraphReader::define_tensor(std::string_view name, NodeId produce
 
 Result<ValueId> GraphReader::define_input(std::string_view name) {
   if (tensors_.contains(name)) return define_tensor(name, NodeId());
-  if (defined_.contains(name)) return bad(fmt::format("'{}' is defined twice", name.substr(0, 200)));
+  if (defined_.contains(name)) return bad_program(fmt::format("'{}' is defined twice", name.substr(0, 200)));
   return value(name);
 }
 
@@ -101,24 +101,24 @@ Result<ValueId> GraphReader::value(std::string_view name) {
     return defined_[name] = graph_.add_value({std::string(name), e, NodeId()});
   }
   if (sym_floats_.contains(name)) return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is a float that depends on sizes or data", name), {}, {}};
-  return bad(fmt::format("'{}' is {}", name.substr(0, 200), tensors_.contains(name) ? "used before it is computed" : "not a value of the graph"));
+  return bad_program(fmt::format("'{}' is {}", name.substr(0, 200), tensors_.contains(name) ? "used before it is computed" : "not a value of the graph"));
 }
 
 Result<Expr> GraphReader::sym_int(std::string_view name) {
   auto it = sym_ints_.find(name);
-  if (it == sym_ints_.end()) return bad(fmt::format("'{}' has no entry in sym_int_values", name.substr(0, 200)));
+  if (it == sym_ints_.end()) return bad_program(fmt::format("'{}' has no entry in sym_int_values", name.substr(0, 200)));
   return context_.symbols.sym_int(it->second);
 }
 
 Result<Condition> GraphReader::sym_bool(std::string_view name) {
   auto it = sym_bools_.find(name);
-  if (it == sym_bools_.end()) return bad(fmt::format("'{}' has no entry in sym_bool_values", name.substr(0, 200)));
+  if (it == sym_bools_.end()) return bad_program(fmt::format("'{}' has no entry in sym_bool_values", name.substr(0, 200)));
   return context_.symbols.sym_bool(it->second);
 }
 
 Result<double> GraphReader::sym_float(std::string_view name) {
   auto it = sym_floats_.find(name);
-  if (it == sym_floats_.end()) return bad(fmt::format("'{}' has no entry in sym_float_values", name.substr(0, 200)));
+  if (it == sym_floats_.end()) return bad_program(fmt::format("'{}' has no entry in sym_float_values", name.substr(0, 200)));
   return context_.symbols.sym_float(it->second);
 }
 

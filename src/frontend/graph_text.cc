@@ -21,7 +21,7 @@ std::optional<Schema> schema_of(std::string_view target) {
   return find_schema(std::string(target.substr(0, overload)) + "_" + std::string(target.substr(overload)));
 }
 
-std::vector<std::string> arguments_of(std::string_view target) {
+std::vector<std::string> written_arguments(std::string_view target) {
   std::vector<std::string> names;
   if (const std::optional<Schema> schema = schema_of(target)) {
     for (const SchemaArg& a : schema->args) names.emplace_back(a.name);
@@ -61,7 +61,7 @@ Status check_node(ExprPool& pool, Node& node, LeftOut left_out) {
 }  // namespace
 
 Result<Graph> read_graph_text(std::string_view text, LeftOut left_out) {
-  TRY(Graph graph, parse_graph(text, {arguments_of, [&](ExprPool& pool, Node& node) { return check_node(pool, node, left_out); }}));
+  TRY(Graph graph, parse_graph(text, {written_arguments, [&](ExprPool& pool, Node& node) { return check_node(pool, node, left_out); }}));
   for (size_t i = 0; i < graph.pool->num_symbols(); ++i) {
     const Symbol& s = graph.pool->symbol_info(SymbolId(i));
     for (const std::string& name : {s.name, s.label}) {

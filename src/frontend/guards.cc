@@ -11,7 +11,7 @@ namespace coil {
 namespace {
 
 constexpr size_t kMaxText = 4000;
-constexpr int kMaxDepth = 60;
+constexpr int kMaxGuardDepth = 60;
 constexpr size_t kMaxGuards = 10000;  // real programs have some dozens
 
 // The sizes of the inputs, by the names that guards have for them.
@@ -98,7 +98,7 @@ class Translator {
   static std::string minus(const std::string& a) { return "Mul(Integer(-1), " + a + ")"; }
 
   Text disjunction() {
-    if (++depth_ > kMaxDepth) return too_deep();
+    if (++depth_ > kMaxGuardDepth) return too_deep();
     Text a = conjunction();
     while (a && eat("or")) {
       const Text b = conjunction();
@@ -116,7 +116,7 @@ class Translator {
     return a;
   }
   Text negation() {
-    if (++depth_ > kMaxDepth) return too_deep();
+    if (++depth_ > kMaxGuardDepth) return too_deep();
     Text a;
     if (eat("not")) {
       a = negation();
@@ -171,7 +171,7 @@ class Translator {
     return a;
   }
   Text factor() {
-    if (++depth_ > kMaxDepth) return too_deep();
+    if (++depth_ > kMaxGuardDepth) return too_deep();
     Text a;
     if (eat("-")) {
       a = factor();

@@ -17,7 +17,7 @@ bool is_pytorch_file(std::string_view path) {
   return path.starts_with("torch/");
 }
 
-std::string_view trim(std::string_view s) {
+std::string_view trim_line(std::string_view s) {
   while (!s.empty() && (s.front() == ' ' || s.front() == '\t')) s.remove_prefix(1);
   while (!s.empty() && (s.back() == ' ' || s.back() == '\r')) s.remove_suffix(1);
   return s;
@@ -44,7 +44,7 @@ std::optional<Frame> choose_frame(std::string_view trace) {
   bool code_follows = false, is_user = false;
   while (!trace.empty()) {
     size_t end = trace.find('\n');
-    std::string_view line = trim(trace.substr(0, end));
+    std::string_view line = trim_line(trace.substr(0, end));
     trace.remove_prefix(end == std::string_view::npos ? trace.size() : end + 1);
     if (auto frame = parse_frame(line)) {
       last = frame;

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "frontend/errors.h"
+
 namespace coil {
 namespace {
-
-Error unsupported(std::string message, std::string hint = {}) { return Error{ErrorCode::unsupported_feature, std::move(message), {}, std::move(hint)}; }
-Error bad(std::string message) { return Error{ErrorCode::bad_program, std::move(message), {}, {}}; }
 
 // The stored tensor must be the one that the graph was traced with.
 Status check_data(const Graph& graph, const GraphInput& in) {
@@ -27,7 +26,7 @@ Status add_weight(GraphReader& reader, GraphInput in, Json spec, std::string_vie
   TRY(std::string_view fqn, spec.get_string(name_key));
   in.name = fqn;
   TRY(in.value, reader.define_input(arg_name));
-  if (!reader.graph().value(in.value).is_tensor()) return bad(fmt::format("weight '{}' is not a tensor", fqn.substr(0, 300)));
+  if (!reader.graph().value(in.value).is_tensor()) return bad_program(fmt::format("weight '{}' is not a tensor", fqn.substr(0, 300)));
   TRY(in.data, weights.get(fqn));
   TRY_STATUS(check_data(reader.graph(), in));
   reader.graph().inputs.push_back(std::move(in));
@@ -98,7 +97,7 @@ Status add_output(GraphReader& reader, JsonUnion spec, Json graph_output) {
       TRY(std::string_view target, spec.value.get_string(k.target_key));
       out.target = target;
       auto* v = std::get_if<ValueId>(&out.value);
-      if (!v || !reader.graph().value(*v).is_tensor()) return bad(fmt::format("the new value of '{}' is not a tensor", target.substr(0, 200)));
+      if (!v || !reader.graph().value(*v).is_tensor()) return bad_program(fmt::format("the new value of '{}' is not a tensor", target.substr(0, 200)));
     }
     reader.graph().outputs.push_back(std::move(out));
     return ok_status();
@@ -113,7 +112,7 @@ Status add_output(GraphReader& reader, JsonUnion spec, Json graph_output) {
 Status read_input_specs(GraphReader& reader, Json signature, WeightStore& weights) {
   TRY(JsonArray specs, signature.get_array("input_specs"));
   TRY(JsonArray inputs, reader.json().get_array("inputs"));
-  if (specs.size() != inputs.size()) return bad(fmt::format("the graph has {} inputs and the signature {}", inputs.size(), specs.size()));
+  if (specs.size() != inputs.size()) return bad_program(fmt::format("the graph has {} inputs and the signature {}", inputs.size(), specs.size()));
   for (Json item : specs) {
     if (const auto spec = item.find("user_input")) note_user_input(reader, *spec);
   }
@@ -147,7 +146,7 @@ Status read_input_specs(GraphReader& reader, Json signature, WeightStore& weight
 Status read_output_specs(GraphReader& reader, Json signature) {
   TRY(JsonArray specs, signature.get_array("output_specs"));
   TRY(JsonArray outputs, reader.json().get_array("outputs"));
-  if (specs.size() != outputs.size()) return bad(fmt::format("the graph has {} outputs and the signature {}", outputs.size(), specs.size()));
+  if (specs.size() != outputs.size()) return bad_program(fmt::format("the graph has {} outputs and the signature {}", outputs.size(), specs.size()));
   for (size_t i = 0; i < specs.size(); ++i) {
     TRY(JsonUnion spec, as_union(specs[i]));
     TRY_STATUS(add_output(reader, spec, outputs[i]));

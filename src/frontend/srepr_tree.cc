@@ -11,7 +11,7 @@ namespace coil {
 namespace {
 
 // Files are hostile: these bound the work that one expression may cause. Real sizes have a few dozen nodes.
-constexpr int kMaxDepth = 100;
+constexpr int kMaxTreeDepth = 100;
 constexpr int kMaxNodes = 2000;
 
 // What both parsers share: a place in the text, and whether the text is beyond the bounds.
@@ -72,7 +72,7 @@ class SreprParser : public TreeParser {
   }
 
   std::optional<SympyTree> parse(int depth) {
-    if (depth > kMaxDepth || ++nodes_ > kMaxNodes) return too_long();
+    if (depth > kMaxTreeDepth || ++nodes_ > kMaxNodes) return too_long();
     SympyTree tree;
     tree.head = word();
     if (tree.head.empty()) return std::nullopt;
@@ -146,7 +146,7 @@ class StrParser : public TreeParser {
         if (tree->head == head && (head == "Add" || head == "Mul" || head == "And" || head == "Or")) {
           tree->args.push_back(std::move(*right));
         } else {
-          if (++nested > kMaxDepth) return too_long();
+          if (++nested > kMaxTreeDepth) return too_long();
           tree = node(head, std::move(*tree), std::move(*right));
         }
         more = true;
@@ -173,7 +173,7 @@ class StrParser : public TreeParser {
     return left(depth, [this](int d) { return sign(d); }, {{"//", "FloorDiv"}, {"*", "Mul"}, {"/", "IntTrueDiv"}, {"%", "PythonMod"}});
   }
   Maybe sign(int depth) {
-    if (depth > kMaxDepth || ++nodes_ > kMaxNodes) return too_long();
+    if (depth > kMaxTreeDepth || ++nodes_ > kMaxNodes) return too_long();
     if (eat("~")) {
       Maybe inner = sign(depth + 1);
       return inner ? Maybe(SympyTree{"Not", {}, {std::move(*inner)}}) : std::nullopt;
@@ -241,8 +241,8 @@ Result<SympyTree> parse_sympy(std::string_view text) {
   std::optional<SympyTree> tree = is_repr ? srepr.run() : str.run();
   if (!tree && (srepr.exceeded() || str.exceeded()))
     return Error{ErrorCode::bad_program,
-                 fmt::format("a size expression is nested more than {} deep or has more than {} parts, the limits of an expression: {}", kMaxDepth, kMaxNodes,
-                             text.substr(0, 200)),
+                 fmt::format("a size expression is nested more than {} deep or has more than {} parts, the limits of an expression: {}", kMaxTreeDepth,
+                             kMaxNodes, text.substr(0, 200)),
                  {},
                  {}};
   if (!tree) return Error{ErrorCode::bad_program, fmt::format("a size expression cannot be read: {}", text.substr(0, 200)), {}, {}};

@@ -27,7 +27,7 @@ constexpr std::array<std::pair<std::string_view, Param::Kind>, 9> kKinds = {{{"p
                                                                              {"fp64", Param::Kind::f64},
                                                                              {"null", Param::Kind::null}}};
 
-Error wrong(const std::string& name, const std::string& problem) {
+Error wrong_image(const std::string& name, const std::string& problem) {
   return {ErrorCode::user_kernel, fmt::format("user kernel '{}': {}", name, problem), "",
           "coil's Python package makes such registrations of Triton's kernels: docs/triton.md"};
 }
@@ -52,7 +52,7 @@ Result<Param> parse_param(Json json, const std::string& name) {
   }
   texts.resize(std::max<size_t>(texts.size(), 1));
   const auto kind = std::find_if(kKinds.begin(), kKinds.end(), [&](const auto& row) { return row.first == texts[0]; });
-  if (kind == kKinds.end() || texts.size() > 3) return wrong(name, fmt::format("a parameter of an image is '{}'", texts[0]));
+  if (kind == kKinds.end() || texts.size() > 3) return wrong_image(name, fmt::format("a parameter of an image is '{}'", texts[0]));
   texts.resize(3);
   return Param{kind->second, texts[1], texts[2]};
 }
@@ -67,11 +67,11 @@ Result<UserImage> parse_image(Json json, const std::string& name) {
   TRY(image.symbol, text_of(json, "symbol"));
   TRY(const std::string text, text_of(json, "code"));
   std::optional<std::string> code = from_base64(text);
-  if (!code || code->empty()) return wrong(name, "the code of an image is no base64");
+  if (!code || code->empty()) return wrong_image(name, "the code of an image is no base64");
   image.code = std::move(*code);
   if (config < 0 || sm < 1 || sm > 1000 || threads < 1 || threads > kMostThreads || cluster < 1 || cluster > kMostCluster || image.shared < 0 ||
       image.shared > kMostShared)
-    return wrong(name, "a number of an image is out of its range");
+    return wrong_image(name, "a number of an image is out of its range");
   image.config = static_cast<size_t>(config), image.sm = static_cast<int>(sm), image.threads = static_cast<int>(threads),
   image.cluster = static_cast<int>(cluster);
   for (const auto& [key, flag] : {std::pair{"ptx", &image.ptx}, std::pair{"aligned", &image.aligned}}) {
@@ -149,29 +149,29 @@ Status parse_images(Json cuda, const std::string& name, UserKernelCode& code) {
 
 Status check_images(const UserKernel& k) {
   const UserKernelCode& c = *k.cuda;
-  if (!c.source.empty()) return wrong(k.name, "it has both a source and images");
-  if (c.grids.size() != k.configs.size()) return wrong(k.name, "\"grids\" has not one grid for each configuration");
+  if (!c.source.empty()) return wrong_image(k.name, "it has both a source and images");
+  if (c.grids.size() != k.configs.size()) return wrong_image(k.name, "\"grids\" has not one grid for each configuration");
   for (const auto& grid : c.grids) {
-    if (grid.empty() || grid.size() > 3) return wrong(k.name, "a grid has one to three axes");
+    if (grid.empty() || grid.size() > 3) return wrong_image(k.name, "a grid has one to three axes");
   }
-  if (!k.contiguous) return wrong(k.name, "images take dense tensors");
-  if (k.num_written()) return wrong(k.name, "images write to results (\"initial\" says what these begin as)");
-  if (!k.initial.empty() && k.initial.size() != static_cast<size_t>(k.returns)) return wrong(k.name, "\"initial\" has not one name for each result");
+  if (!k.contiguous) return wrong_image(k.name, "images take dense tensors");
+  if (k.num_written()) return wrong_image(k.name, "images write to results (\"initial\" says what these begin as)");
+  if (!k.initial.empty() && k.initial.size() != static_cast<size_t>(k.returns)) return wrong_image(k.name, "\"initial\" has not one name for each result");
   for (const std::string& argument : k.initial) {
-    if (!argument.empty() && !is_tensor(k, argument)) return wrong(k.name, fmt::format("\"initial\": there is no tensor '{}'", argument));
+    if (!argument.empty() && !is_tensor(k, argument)) return wrong_image(k.name, fmt::format("\"initial\": there is no tensor '{}'", argument));
   }
   for (const UserImage& image : c.images) {
-    if (image.config >= k.configs.size()) return wrong(k.name, "an image is of a configuration that is not there");
-    if (image.params.size() > kMostParams) return wrong(k.name, fmt::format("{} parameters are too many: {} at most", image.params.size(), kMostParams));
+    if (image.config >= k.configs.size()) return wrong_image(k.name, "an image is of a configuration that is not there");
+    if (image.params.size() > kMostParams) return wrong_image(k.name, fmt::format("{} parameters are too many: {} at most", image.params.size(), kMostParams));
     for (const Param& p : image.params) {
-      if (!fits(k, p)) return wrong(k.name, fmt::format("the parameter '{}' of an image does not fit the signature", p.name));
+      if (!fits(k, p)) return wrong_image(k.name, fmt::format("the parameter '{}' of an image does not fit the signature", p.name));
     }
     for (const std::string& a : image.divisible) {
-      if (!is_integer(k, a)) return wrong(k.name, fmt::format("there is no integer '{}'", a));
+      if (!is_integer(k, a)) return wrong_image(k.name, fmt::format("there is no integer '{}'", a));
     }
     const auto last = std::find_if(c.images.rbegin(), c.images.rend(),
                                    [&](const UserImage& other) { return other.config == image.config && other.sm == image.sm && other.ptx == image.ptx; });
-    if (last->aligned || !last->divisible.empty()) return wrong(k.name, fmt::format("no image for sm_{} takes arguments of any alignment", image.sm));
+    if (last->aligned || !last->divisible.empty()) return wrong_image(k.name, fmt::format("no image for sm_{} takes arguments of any alignment", image.sm));
   }
   return ok_status();
 }

@@ -30,7 +30,7 @@ bool is_identifier(std::string_view s) {
   return !s.empty() && letter(s[0]) && std::all_of(s.begin(), s.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
 }
 
-Error wrong(const std::string& name, const std::string& problem, const std::string& hint = "") {
+Error wrong_kernel(const std::string& name, const std::string& problem, const std::string& hint = "") {
   return {ErrorCode::user_kernel, fmt::format("user kernel '{}': {}", name, problem), "", hint};
 }
 
@@ -47,7 +47,7 @@ class Checker {
     TRY_STATUS(read_name());
     TRY_STATUS(read_signature());
     TRY_STATUS(check_configs());
-    if (!k_.cpu && !k_.cuda) return wrong(k_.name, "there is no source", "give \"cpu\" or \"cuda\", or both");
+    if (!k_.cpu && !k_.cuda) return wrong_kernel(k_.name, "there is no source", "give \"cpu\" or \"cuda\", or both");
     if (k_.cpu) TRY_STATUS(check_cpu(*k_.cpu));
     if (k_.cuda) TRY_STATUS(check_cuda(*k_.cuda));
     if (!k_.key.empty()) TRY_STATUS(check_formula("key", k_.key, nullptr, true));
@@ -58,8 +58,8 @@ class Checker {
   Status read_name() {
     const size_t colons = k_.name.find("::");
     const std::string space = k_.name.substr(0, colons), op = colons == std::string::npos ? "" : k_.name.substr(colons + 2);
-    if (!is_identifier(space) || !is_identifier(op)) return wrong(k_.name, "the name is not of the form namespace::operator");
-    if (among(space, kReserved)) return wrong(k_.name, fmt::format("the namespace '{}' is not the user's", space), "choose a namespace of your own");
+    if (!is_identifier(space) || !is_identifier(op)) return wrong_kernel(k_.name, "the name is not of the form namespace::operator");
+    if (among(space, kReserved)) return wrong_kernel(k_.name, fmt::format("the namespace '{}' is not the user's", space), "choose a namespace of your own");
     k_.target = fmt::format("{}.{}.default", space, op);
     for (auto* code : {&k_.cpu, &k_.cuda}) {
       if (*code && (*code)->entry.empty()) (*code)->entry = op;
@@ -70,26 +70,27 @@ class Checker {
   Status read_signature() {
     const std::string hint = "e.g. \"(Tensor x, Tensor? bias, float alpha=1.0, int n=2, bool flag=False, int[] sizes=[]) -> Tensor\"";
     const std::string given = k_.schema;
-    if (!given.starts_with("(")) return wrong(k_.name, fmt::format("the signature '{}' does not begin with '('", given), hint);
+    if (!given.starts_with("(")) return wrong_kernel(k_.name, fmt::format("the signature '{}' does not begin with '('", given), hint);
     k_.schema = k_.target + given;
     const std::optional<Schema> schema = parse_schema(k_.schema);
-    if (!schema) return wrong(k_.name, fmt::format("the signature '{}' cannot be read", given), hint);
+    if (!schema) return wrong_kernel(k_.name, fmt::format("the signature '{}' cannot be read", given), hint);
     k_.args.clear();
     std::set<std::string_view> names;
     for (const SchemaArg& a : schema->args) {
       if (!is_identifier(a.name) || !names.insert(a.name).second || is_result_name(a.name))
-        return wrong(k_.name, fmt::format("the argument '{}' of the signature has no name of its own", a.name), hint);
+        return wrong_kernel(k_.name, fmt::format("the argument '{}' of the signature has no name of its own", a.name), hint);
       TRY(UserKernelArg arg, read_arg(a));
       k_.args.push_back(std::move(arg));
     }
     for (const SchemaArg& r : schema->returns) {
-      if (r.type != SchemaType::tensor || r.list || r.optional) return wrong(k_.name, "a result is something else than a Tensor", hint);
-      if (r.written) return wrong(k_.name, "a result is an argument that is written to", "return nothing or new tensors; Tensor(a!) arguments change in place");
+      if (r.type != SchemaType::tensor || r.list || r.optional) return wrong_kernel(k_.name, "a result is something else than a Tensor", hint);
+      if (r.written)
+        return wrong_kernel(k_.name, "a result is an argument that is written to", "return nothing or new tensors; Tensor(a!) arguments change in place");
     }
     k_.returns = static_cast<int>(schema->returns.size());
     if (given.find("->") != std::string::npos && k_.returns == 0 && given.substr(given.find("->")).find("()") == std::string::npos)
-      return wrong(k_.name, "the signature's results cannot be read", hint);
-    if (k_.returns == 0 && k_.num_written() == 0) return wrong(k_.name, "it gives no result and writes to no argument", hint);
+      return wrong_kernel(k_.name, "the signature's results cannot be read", hint);
+    if (k_.returns == 0 && k_.num_written() == 0) return wrong_kernel(k_.name, "it gives no result and writes to no argument", hint);
     return ok_status();
   }
 
@@ -110,32 +111,33 @@ class Checker {
       case SchemaType::floating: arg.kind = Kind::number; break;
       case SchemaType::boolean: arg.kind = Kind::boolean; break;
       default:
-        return wrong(k_.name, what + " has a type that user kernels do not take",
-                     "Tensor, Tensor?, int, int[], float, bool; make a dtype or a string an operator of its own");
+        return wrong_kernel(k_.name, what + " has a type that user kernels do not take",
+                            "Tensor, Tensor?, int, int[], float, bool; make a dtype or a string an operator of its own");
     }
-    if (a.list && arg.kind != Kind::integers) return wrong(k_.name, what + " is a list of something else than integers", "pass tensors one by one");
-    if (a.optional && arg.kind != Kind::tensor) return wrong(k_.name, what + " is optional and no tensor", "give it a default instead");
-    if (a.written && (arg.kind != Kind::tensor || a.optional)) return wrong(k_.name, what + " is written to: it must be a Tensor that is always there");
+    if (a.list && arg.kind != Kind::integers) return wrong_kernel(k_.name, what + " is a list of something else than integers", "pass tensors one by one");
+    if (a.optional && arg.kind != Kind::tensor) return wrong_kernel(k_.name, what + " is optional and no tensor", "give it a default instead");
+    if (a.written && (arg.kind != Kind::tensor || a.optional)) return wrong_kernel(k_.name, what + " is written to: it must be a Tensor that is always there");
     return arg;
   }
 
   Status check_configs() {
     if (k_.configs.empty()) k_.configs.emplace_back();
-    if (!k_.initial.empty() && (!k_.cuda || k_.cuda->images.empty())) return wrong(k_.name, "\"initial\" is for images");
-    if (k_.configs.size() > kMostConfigs) return wrong(k_.name, fmt::format("{} configurations are too many", k_.configs.size()));
+    if (!k_.initial.empty() && (!k_.cuda || k_.cuda->images.empty())) return wrong_kernel(k_.name, "\"initial\" is for images");
+    if (k_.configs.size() > kMostConfigs) return wrong_kernel(k_.name, fmt::format("{} configurations are too many", k_.configs.size()));
     for (const UserKernel::Config& c : k_.configs) {
       const auto same_name = [](const auto& x, const auto& y) { return x.first == y.first; };
       if (!std::equal(c.begin(), c.end(), k_.configs[0].begin(), k_.configs[0].end(), same_name))
-        return wrong(k_.name, fmt::format("the configuration {} has other constants than {}", config_text(c), config_text(k_.configs[0])),
-                     "every configuration gives all constants a value");
-      if (std::count(k_.configs.begin(), k_.configs.end(), c) > 1) return wrong(k_.name, fmt::format("the configuration {} is there twice", config_text(c)));
+        return wrong_kernel(k_.name, fmt::format("the configuration {} has other constants than {}", config_text(c), config_text(k_.configs[0])),
+                            "every configuration gives all constants a value");
+      if (std::count(k_.configs.begin(), k_.configs.end(), c) > 1)
+        return wrong_kernel(k_.name, fmt::format("the configuration {} is there twice", config_text(c)));
     }
     for (const auto& [name, value] : k_.configs[0]) {
       const bool taken = std::any_of(k_.args.begin(), k_.args.end(), [&, &n = name](const UserKernelArg& a) { return a.name == n; }) || is_result_name(name);
       const bool entry = (k_.cpu && k_.cpu->entry == name) || (k_.cuda && k_.cuda->entry == name);
       if (!is_identifier(name) || taken || entry || among(name, kNotForConstants) || name.find("__") != std::string::npos)
-        return wrong(k_.name, fmt::format("'{}' cannot be the name of a constant", name),
-                     "an identifier that is neither an argument's name nor a word of C++, e.g. BLOCK");
+        return wrong_kernel(k_.name, fmt::format("'{}' cannot be the name of a constant", name),
+                            "an identifier that is neither an argument's name nor a word of C++, e.g. BLOCK");
     }
     return ok_status();
   }
@@ -159,7 +161,7 @@ class Checker {
     Result<Expr> e = parse_formula(pool, text, names);
     if (!e.ok()) return std::move(e).error().with_context(fmt::format("user kernel '{}', {}", k_.name, field));
     if (!sizes && (!e.value()->is_constant() || e.value()->as_int() < 0 || e.value()->as_int() > (1 << 30)))
-      return wrong(k_.name, fmt::format("{} is {} with {}", field, to_string(e.value()), constants ? config_text(*constants) : ""));
+      return wrong_kernel(k_.name, fmt::format("{} is {} with {}", field, to_string(e.value()), constants ? config_text(*constants) : ""));
     return ok_status();
   }
 
@@ -169,15 +171,15 @@ class Checker {
   }
 
   Status check_source(const char* target, const UserKernelCode& c) const {
-    if (c.source.find_first_not_of(" \n\t\r") == std::string::npos) return wrong(k_.name, fmt::format("the source for {} is empty", target));
-    if (c.source.find('\0') != std::string::npos) return wrong(k_.name, fmt::format("the source for {} is no text", target));
-    if (!is_identifier(c.entry)) return wrong(k_.name, fmt::format("'{}' cannot be the name of a function", c.entry));
+    if (c.source.find_first_not_of(" \n\t\r") == std::string::npos) return wrong_kernel(k_.name, fmt::format("the source for {} is empty", target));
+    if (c.source.find('\0') != std::string::npos) return wrong_kernel(k_.name, fmt::format("the source for {} is no text", target));
+    if (!is_identifier(c.entry)) return wrong_kernel(k_.name, fmt::format("'{}' cannot be the name of a function", c.entry));
     return ok_status();
   }
 
   Status check_cpu(const UserKernelCode& c) const {
     TRY_STATUS(check_source("the CPU", c));
-    if (c.range.empty()) return wrong(k_.name, "cpu.range is missing", "the number of items that threads share, e.g. \"out.numel()\" or \"x.size(0)\"");
+    if (c.range.empty()) return wrong_kernel(k_.name, "cpu.range is missing", "the number of items that threads share, e.g. \"out.numel()\" or \"x.size(0)\"");
     TRY_STATUS(check_everywhere("cpu.range", c.range, true));
     return c.work.empty() ? ok_status() : check_everywhere("cpu.work", c.work, true);
   }
@@ -192,9 +194,9 @@ class Checker {
     }
     TRY_STATUS(check_source("CUDA", c));
     if (c.grid.empty() || c.grid.size() > 3)
-      return wrong(k_.name, "cuda.grid is missing", "blocks along one to three axes, e.g. [\"cdiv(out.numel(), BLOCK)\"]");
+      return wrong_kernel(k_.name, "cuda.grid is missing", "blocks along one to three axes, e.g. [\"cdiv(out.numel(), BLOCK)\"]");
     for (const std::string& g : c.grid) TRY_STATUS(check_everywhere("cuda.grid", g, true));
-    if (c.block.empty()) return wrong(k_.name, "cuda.block is missing", "the threads of a block, e.g. \"BLOCK\" or \"256\"");
+    if (c.block.empty()) return wrong_kernel(k_.name, "cuda.block is missing", "the threads of a block, e.g. \"BLOCK\" or \"256\"");
     TRY_STATUS(check_everywhere("cuda.block", c.block, false));
     for (const UserKernel::Config& config : k_.configs) {
       ExprPool pool;
@@ -202,7 +204,7 @@ class Checker {
       for (const auto& [name, value] : config) names.numbers.emplace(name, pool.index(value));
       TRY(const Expr threads, parse_formula(pool, c.block, names));
       if (threads->as_int() < 1 || threads->as_int() > 1024)
-        return wrong(k_.name, fmt::format("cuda.block is {} with {}", threads->as_int(), config_text(config)), "a block has 1 to 1024 threads");
+        return wrong_kernel(k_.name, fmt::format("cuda.block is {} with {}", threads->as_int(), config_text(config)), "a block has 1 to 1024 threads");
     }
     return c.shared.empty() ? ok_status() : check_everywhere("cuda.shared", c.shared, false);
   }
@@ -221,7 +223,7 @@ Result<std::shared_ptr<const UserKernel>> make_user_kernel(UserKernel registrati
 Status check_names(const UserKernels& kernels) {
   std::set<std::string> names;
   for (const auto& k : kernels) {
-    if (!names.insert(k->name).second) return wrong(k->name, "two registrations have this name", "one registration holds the sources for all targets");
+    if (!names.insert(k->name).second) return wrong_kernel(k->name, "two registrations have this name", "one registration holds the sources for all targets");
   }
   return ok_status();
 }
@@ -247,7 +249,7 @@ Result<std::string> text_field(Json object, std::string_view key) {
 Status check_keys(Json object, const std::vector<std::string_view>& known, const std::string& name, const std::string& what) {
   TRY(auto members, object.as_object());
   for (auto [key, value] : members) {
-    if (!among(key, known)) return wrong(name, fmt::format("{} has no field '{}'", what, key), fmt::format("fields: {}", fmt::join(known, ", ")));
+    if (!among(key, known)) return wrong_kernel(name, fmt::format("{} has no field '{}'", what, key), fmt::format("fields: {}", fmt::join(known, ", ")));
   }
   return ok_status();
 }
@@ -263,7 +265,7 @@ Result<UserKernelCode> parse_code(Json json, const std::string& name, const char
   TRY(c.file, text_field(json, "file"));
   if (!source.empty()) {
     if (!c.source.empty())
-      return wrong(name, fmt::format("\"{}\" has a \"source\" and a \"text\"", target), "\"source\" names a file, \"text\" is the text itself");
+      return wrong_kernel(name, fmt::format("\"{}\" has a \"source\" and a \"text\"", target), "\"source\" names a file, \"text\" is the text itself");
     TRY(c.source, read(source));
     if (c.file.empty()) c.file = source;
   }
@@ -338,7 +340,8 @@ Result<std::shared_ptr<const UserKernel>> parse_one(Json json, const ReadSource&
       for (auto [constant, value] : members) {
         const bool number = value.is_int() || value.is_bool();
         if (!number)
-          return wrong(k.name, fmt::format("the constant '{}' of a configuration is no whole number", constant), "constants are whole numbers or booleans");
+          return wrong_kernel(k.name, fmt::format("the constant '{}' of a configuration is no whole number", constant),
+                              "constants are whole numbers or booleans");
         if (value.is_bool()) {
           TRY(const bool b, value.as_bool());
           config[std::string(constant)] = b;

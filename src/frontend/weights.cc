@@ -10,7 +10,7 @@
 namespace coil {
 namespace {
 
-Error bad(std::string_view fqn, std::string_view message, std::string hint = {}) {
+Error bad_weight(std::string_view fqn, std::string_view message, std::string hint = {}) {
   return Error{ErrorCode::bad_weights, fmt::format("weight '{}' {}", fqn.substr(0, 300), message), {}, std::move(hint)};
 }
 
@@ -107,24 +107,24 @@ Result<ProgramArchive::Bytes> WeightStore::storage(const std::string& entry) {
 Result<TensorData> WeightStore::get(std::string_view fqn) {
   if (auto it = tensors_.find(fqn); it != tensors_.end()) {
     std::optional<unsigned __int128> end = end_of_view(it->second);
-    if (!end || *end > it->second.bytes.size()) return bad(fqn, "does not fit its storage");
+    if (!end || *end > it->second.bytes.size()) return bad_weight(fqn, "does not fit its storage");
     TRY_STATUS(spend(fqn, it->second));
     return it->second;
   }
   auto it = payloads_.find(fqn);
-  if (it == payloads_.end()) return bad(fqn, "is not in the archive", "save the program with its weights: torch.export.save(program, path)");
+  if (it == payloads_.end()) return bad_weight(fqn, "is not in the archive", "save the program with its weights: torch.export.save(program, path)");
   Json meta = it->second.meta;
   if (auto pickled = meta.find("use_pickle")) {
     TRY(bool use_pickle, pickled->as_bool());
     if (use_pickle)
-      return bad(fqn, "is pickled (a tensor subclass), which coil does not read",
-                 "program.run_decompositions() before torch.export.save makes plain tensors of them");
+      return bad_weight(fqn, "is pickled (a tensor subclass), which coil does not read",
+                        "program.run_decompositions() before torch.export.save makes plain tensors of them");
   }
   TRY(std::string_view path, meta.get_string("path_name"));
   TRY(Json tensor, meta.get("tensor_meta"));
   TensorData data;
   TRY(int64_t layout, tensor.get_int("layout"));
-  if (layout != 7) return bad(fqn, "is not a dense (strided) tensor");
+  if (layout != 7) return bad_weight(fqn, "is not a dense (strided) tensor");
   TRY(int64_t dtype, tensor.get_int("dtype"));
   Result<DType> known = read_dtype(dtype);
   if (!known.ok()) return std::move(known).error().with_context(fmt::format("weight '{}'", fqn.substr(0, 300)));
@@ -136,15 +136,15 @@ Result<TensorData> WeightStore::get(std::string_view fqn) {
   TRY(Json offset, tensor.get("storage_offset"));
   TRY(data.offset, plain_int(offset));
   std::optional<unsigned __int128> end = end_of_view(data);
-  if (!end) return bad(fqn, "has impossible sizes, strides or offset");
+  if (!end) return bad_weight(fqn, "has impossible sizes, strides or offset");
 
   TRY(ProgramArchive::Bytes bytes, storage(std::string(it->second.folder) + std::string(path)));
   if (bytes.bytes.empty() && *end > 0) {
-    return bad(fqn, "has no data: the program was exported with fake tensors", "load the real weights before torch.export.save");
+    return bad_weight(fqn, "has no data: the program was exported with fake tensors", "load the real weights before torch.export.save");
   }
   if (*end > bytes.bytes.size()) {
-    return bad(fqn, fmt::format("needs {} bytes of {}{}, which has {}", static_cast<uint64_t>(std::min<unsigned __int128>(*end, UINT64_MAX)), it->second.folder,
-                                path.substr(0, 200), bytes.bytes.size()));
+    return bad_weight(fqn, fmt::format("needs {} bytes of {}{}, which has {}", static_cast<uint64_t>(std::min<unsigned __int128>(*end, UINT64_MAX)),
+                                       it->second.folder, path.substr(0, 200), bytes.bytes.size()));
   }
   data.owner = std::move(bytes.owner);
   data.bytes = bytes.bytes;

@@ -16,7 +16,7 @@ constexpr size_t kMaxSymbols = 10000;    // likewise
 constexpr size_t kMaxLines = 5'000'000;  // likewise, of nodes
 constexpr int64_t kMostSize = int64_t{1} << 62;
 
-using Lines = std::span<const std::string_view>;
+using TextLines = std::span<const std::string_view>;
 
 // What all graphs of one text share.
 struct TextContext {
@@ -33,7 +33,7 @@ class Parser {
   }
 
   // The lines behind the first one of the text, or of a nested graph without their indentation. Sizes first, then nested graphs, which nodes refer to.
-  Result<Graph> run(Lines lines, size_t first_number) {
+  Result<Graph> run(TextLines lines, size_t first_number) {
     for (size_t i = 0; i < lines.size(); ++i) {
       if (lines[i].starts_with("dim ")) TRY_STATUS(read(lines[i], first_number + i, &Parser::read_dim));
     }
@@ -65,7 +65,7 @@ class Parser {
   }
 
   // "  graph0:" and the graph's own lines, four spaces to the right.
-  Status read_nested(Lines lines, size_t number) {
+  Status read_nested(TextLines lines, size_t number) {
     LineReader words(scope_, lines[0]);
     words.expect(fmt::format("graph{}", scope_.subgraphs.size()));
     const bool functional = words.accept("functional") || (!words.accept("in place") && graph().functional);
@@ -313,7 +313,7 @@ Result<Graph> parse_graph(std::string_view text, const OperatorSchemas& schemas)
   if (!first) return Error{ErrorCode::bad_program, "line 1, column 1: expected 'program' or 'functional program'", "", ""};
   if (lines.size() > kMaxLines) return Error{ErrorCode::bad_program, fmt::format("the text has more than {} lines", kMaxLines), "", ""};
   TextContext context{first->pool, schemas};
-  TRY(Graph graph, Parser(context, first->functional, 0).run(Lines(lines).subspan(1), 2));
+  TRY(Graph graph, Parser(context, first->functional, 0).run(TextLines(lines).subspan(1), 2));
   graph.torch_version = std::move(first->torch_version);
   if (const Status sound = verify(graph); !sound.ok()) return Error{ErrorCode::bad_program, sound.error().message, sound.error().where, ""};
   if (graph.outputs.empty()) return Error{ErrorCode::bad_program, "the text has no line `return`: nothing is to be computed", "", ""};

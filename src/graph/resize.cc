@@ -6,12 +6,12 @@
 namespace coil {
 namespace {
 
-using Sizes = std::vector<int64_t>;
+using SizeList = std::vector<int64_t>;
 
 // The constant sizes of a tensor; empty where one is not constant.
-std::optional<Sizes> sizes_of(const Graph& graph, ValueId id) {
+std::optional<SizeList> sizes_of(const Graph& graph, ValueId id) {
   if (!id.valid() || !graph.value(id).is_tensor()) return std::nullopt;
-  Sizes out;
+  SizeList out;
   for (Expr s : graph.value(id).tensor().sizes) {
     if (!s->is_constant()) return std::nullopt;
     out.push_back(s->as_int());
@@ -25,8 +25,8 @@ std::optional<int64_t> number(const Node& node, const char* name) {
   return e && (*e)->is_constant() ? std::optional<int64_t>((*e)->as_int()) : std::nullopt;
 }
 
-Sizes numbers(const Node& node, const char* name) {
-  Sizes out;
+SizeList numbers(const Node& node, const char* name) {
+  SizeList out;
   const Argument* a = node.find(name);
   const auto* list = a ? std::get_if<std::vector<Expr>>(a) : nullptr;
   for (size_t i = 0; list && i < list->size(); ++i) {
@@ -82,7 +82,7 @@ class Resize {
 
   void node_rule(const Node& node) {
     const ValueId first = operand(node);
-    const std::optional<Sizes> in = sizes_of(graph_, first), out = node.outputs.empty() ? std::nullopt : sizes_of(graph_, node.outputs[0]);
+    const std::optional<SizeList> in = sizes_of(graph_, first), out = node.outputs.empty() ? std::nullopt : sizes_of(graph_, node.outputs[0]);
     const std::string name = packet(node.target);
     if (name == "cat" || name == "split" || name == "chunk" || name == "split_with_sizes" || name == "unsafe_split" || name == "tensor_split")
       return parts(node, name == "cat");
@@ -104,14 +104,14 @@ class Resize {
     return ValueId();
   }
 
-  int64_t product(const Sizes& sizes, size_t begin, size_t end) const {
+  int64_t product(const SizeList& sizes, size_t begin, size_t end) const {
     int64_t n = 1;
     for (size_t i = begin; i < end; ++i) n *= of(sizes[i]);
     return n;
   }
 
   // Neighbouring dimensions of the same number of elements stay so.
-  void regroup(const Sizes& in, const Sizes& out) {
+  void regroup(const SizeList& in, const SizeList& out) {
     size_t i = 0, o = 0;
     while (i < in.size() && o < out.size() && possible_) {
       size_t i_end = i + 1, o_end = o + 1;
@@ -131,7 +131,7 @@ class Resize {
   }
 
   // The first dimension that may still change makes the product `wanted`.
-  bool absorb(const Sizes& sizes, size_t begin, size_t end, int64_t wanted) {
+  bool absorb(const SizeList& sizes, size_t begin, size_t end, int64_t wanted) {
     for (size_t d = begin; d < end; ++d) {
       if (sizes[d] == 1 || map_.contains(sizes[d])) continue;
       const int64_t others = product(sizes, begin, end) / of(sizes[d]);
@@ -153,14 +153,14 @@ class Resize {
         if (const auto* list = std::get_if<std::vector<ValueId>>(&a)) pieces = *list;
       }
     }
-    const std::optional<Sizes> all = sizes_of(graph_, whole);
+    const std::optional<SizeList> all = sizes_of(graph_, whole);
     if (!all || all->empty() || pieces.empty()) return;
     int64_t dim = number(node, "dim").value_or(0), sum = 0;
     if (dim < 0) dim += static_cast<int64_t>(all->size());
     if (dim < 0 || dim >= static_cast<int64_t>(all->size())) return;
     std::set<int64_t> sizes;
     for (ValueId id : pieces) {
-      const std::optional<Sizes> piece = sizes_of(graph_, id);
+      const std::optional<SizeList> piece = sizes_of(graph_, id);
       if (!piece || piece->size() != all->size()) return;
       sizes.insert((*piece)[static_cast<size_t>(dim)]);
       sum += of((*piece)[static_cast<size_t>(dim)]);
@@ -172,18 +172,18 @@ class Resize {
     else set(size, sum);
   }
 
-  void window(const Node& node, const Sizes& in, const Sizes& out, bool convolution) {
-    Sizes taps = numbers(node, "kernel_size");
+  void window(const Node& node, const SizeList& in, const SizeList& out, bool convolution) {
+    SizeList taps = numbers(node, "kernel_size");
     if (convolution) {
       const Argument* w = node.find("weight");
-      const std::optional<Sizes> weight = w && std::get_if<ValueId>(w) ? sizes_of(graph_, std::get<ValueId>(*w)) : std::nullopt;
+      const std::optional<SizeList> weight = w && std::get_if<ValueId>(w) ? sizes_of(graph_, std::get<ValueId>(*w)) : std::nullopt;
       if (!weight || weight->size() < 3) return;
       taps.assign(weight->begin() + 2, weight->end());
     }
     if (taps.empty() || out.size() != in.size()) return;
     const size_t spatial = std::min(in.size(), convolution ? taps.size() : in.size() > 3 ? in.size() - 2 : size_t{1});
-    const auto at = [](const Sizes& list, size_t i, int64_t otherwise) { return list.empty() ? otherwise : list[std::min(i, list.size() - 1)]; };
-    const Sizes stride = numbers(node, "stride"), pad = numbers(node, "padding"), dilation = numbers(node, "dilation");
+    const auto at = [](const SizeList& list, size_t i, int64_t otherwise) { return list.empty() ? otherwise : list[std::min(i, list.size() - 1)]; };
+    const SizeList stride = numbers(node, "stride"), pad = numbers(node, "padding"), dilation = numbers(node, "dilation");
     for (size_t i = 0; i < spatial; ++i) {
       const size_t d = in.size() - spatial + i;
       const int64_t kernel = at(taps, i, 1), step = at(stride, i, convolution ? 1 : kernel);
@@ -196,15 +196,15 @@ class Resize {
     }
   }
 
-  void padding(const Node& node, const Sizes& in, const Sizes& out) {
-    const Sizes pads = numbers(node, node.find("pad") ? "pad" : "padding");
+  void padding(const Node& node, const SizeList& in, const SizeList& out) {
+    const SizeList pads = numbers(node, node.find("pad") ? "pad" : "padding");
     for (size_t i = 0; 2 * i + 1 < pads.size() && i < in.size() && in.size() == out.size(); ++i) {
       const size_t d = in.size() - 1 - i;
       if (of(in[d]) != in[d]) set(out[d], of(in[d]) + pads[2 * i] + pads[2 * i + 1]);
     }
   }
 
-  void slice(const Node& node, const Sizes& in, const Sizes& out) {
+  void slice(const Node& node, const SizeList& in, const SizeList& out) {
     int64_t dim = number(node, "dim").value_or(0);
     if (dim < 0) dim += static_cast<int64_t>(in.size());
     if (dim < 0 || dim >= static_cast<int64_t>(in.size()) || in.size() != out.size()) return;

@@ -171,7 +171,7 @@ std::string_view overload_name(const Node& node) {
   return dot == std::string::npos ? std::string_view() : std::string_view(node.target).substr(dot + 1);
 }
 
-Result<Graph> map_subgraphs(const Graph& graph, const std::function<Result<Graph>(const Graph&)>& f) {
+Result<Graph> map_subgraphs(const Graph& graph, FunctionRef<Result<Graph>(const Graph&)> f) {
   Graph next = graph;
   for (Node& n : next.nodes) {
     for (Argument& a : n.args) {

@@ -5,7 +5,6 @@
 // it used a. Values that nothing defines any more stay in the table until dead_code compacts it.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "graph/graph.h"
 
 namespace coil {
@@ -78,6 +78,6 @@ std::string_view aten_name(const Node& node);
 std::string_view overload_name(const Node& node);
 
 // A copy of the graph in which every sub-graph argument (at any depth) went through `f`.
-Result<Graph> map_subgraphs(const Graph& graph, const std::function<Result<Graph>(const Graph&)>& f);
+Result<Graph> map_subgraphs(const Graph& graph, FunctionRef<Result<Graph>(const Graph&)> f);
 
 }  // namespace coil

@@ -33,7 +33,7 @@ class Evaluator {
  public:
   Evaluator(const std::vector<int64_t>& domain, const TensorOf& tensor, const SymbolOf& symbol) : domain_(domain), tensor_(tensor), symbol_(symbol) {}
 
-  Status run(Expr body, const std::function<void(const BlockView&)>& sink) {
+  Status run(Expr body, FunctionRef<void(const BlockView&)> sink) {
     for (int64_t s : domain_) {
       if (s == 0) return ok_status();
     }
@@ -177,7 +177,7 @@ class Evaluator {
     return r;
   }
 
-  Status run_affine(const std::function<void(const BlockView&)>& sink) {
+  Status run_affine(FunctionRef<void(const BlockView&)> sink) {
     // Neighbouring dimensions through which every load walks evenly are one.
     std::vector<int64_t> sizes;
     std::vector<std::vector<int64_t>> strides(affine_.size());
@@ -227,7 +227,7 @@ class Evaluator {
   }
 
   // --- the general way: every variable as an array
-  Status run_general(const std::function<void(const BlockView&)>& sink) {
+  Status run_general(FunctionRef<void(const BlockView&)> sink) {
     int64_t total = 1;
     for (int64_t s : domain_) total *= s;
     for (int64_t first = 0; first < total; first += kBlock) {
@@ -326,7 +326,7 @@ class Evaluator {
     }
   }
 
-  void give(const std::function<void(const BlockView&)>& sink, int64_t first, int64_t n) {
+  void give(FunctionRef<void(const BlockView&)> sink, int64_t first, int64_t n) {
     const Slot& s = *slots_[static_cast<size_t>(result_)];
     sink({first, n, is_float_ ? s.f : nullptr, is_float_ ? nullptr : s.i});
   }
@@ -349,7 +349,7 @@ class Evaluator {
 }  // namespace
 
 Status evaluate_blocks(Expr body, const std::vector<int64_t>& domain, const TensorOf& tensor, const SymbolOf& symbol,
-                       const std::function<void(const BlockView&)>& sink) {
+                       FunctionRef<void(const BlockView&)> sink) {
   return Evaluator(domain, tensor, symbol).run(body, sink);
 }
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "loop/loop.h"
 
 namespace coil::interpreter {
@@ -30,7 +31,6 @@ struct BlockView {
 
 // f32 steps are rounded to f32, integers wrap. An error is a data-dependent index out of range (COIL-E210); a load outside its
 // buffer is a bug and CHECKs.
-Status evaluate_blocks(Expr body, const std::vector<int64_t>& domain, const TensorOf& tensor, const SymbolOf& symbol,
-                       const std::function<void(const BlockView&)>& sink);
+Status evaluate_blocks(Expr body, const std::vector<int64_t>& domain, const TensorOf& tensor, const SymbolOf& symbol, FunctionRef<void(const BlockView&)> sink);
 
 }  // namespace coil::interpreter

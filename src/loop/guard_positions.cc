@@ -1,7 +1,6 @@
 #include "loop/guard_positions.h"
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 #include <unordered_set>
 
@@ -71,7 +70,7 @@ Expr last_of(Expr bound) {
 }
 
 // op(a, b) with one of them `known`; the other one.
-std::optional<Expr> other_operand(Expr e, ScalarOp op, const std::function<bool(Expr)>& known) {
+std::optional<Expr> other_operand(Expr e, ScalarOp op, FunctionRef<bool(Expr)> known) {
   if (!e->is_op(op)) return std::nullopt;
   if (known(e->args[0])) return e->args[1];
   if (known(e->args[1])) return e->args[0];

@@ -81,7 +81,7 @@ uint8_t* Interpreter::allocate(BufferId buffer) {
   return memory;
 }
 
-Status Interpreter::evaluate(Expr body, const std::vector<int64_t>& domain, const std::function<void(const BlockView&)>& sink) {
+Status Interpreter::evaluate(Expr body, const std::vector<int64_t>& domain, FunctionRef<void(const BlockView&)> sink) {
   return interpreter::evaluate_blocks(body, domain, tensor_of_, symbol_of_, sink);
 }
 

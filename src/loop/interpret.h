@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "loop/block_eval.h"
 #include "loop/templates/template.h"
 
@@ -51,7 +52,7 @@ class Interpreter {
   Result<std::vector<T>> gathered(const Operand& operand, const std::vector<int64_t>& domain, const std::vector<int>& vars);
   template <class T>
   void store(BufferId buffer, const std::vector<T>& values);
-  Status evaluate(Expr body, const std::vector<int64_t>& domain, const std::function<void(const interpreter::BlockView&)>& sink);
+  Status evaluate(Expr body, const std::vector<int64_t>& domain, FunctionRef<void(const interpreter::BlockView&)> sink);
   uint8_t* allocate(BufferId buffer);
 
   const LoopProgram& program_;

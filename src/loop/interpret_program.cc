@@ -80,8 +80,7 @@ Result<std::vector<int64_t>> bind_symbols(const LoopProgram& program, std::span<
 namespace {
 
 // The conditions of which `known` says that all sizes have values, and `due` that they are not checked yet.
-Status check_sizes(const LoopProgram& program, const std::function<int64_t(SymbolId)>& value, std::vector<char>& due,
-                   const std::function<bool(const Condition&)>& known) {
+Status check_sizes(const LoopProgram& program, FunctionRef<int64_t(SymbolId)> value, std::vector<char>& due, FunctionRef<bool(const Condition&)> known) {
   for (size_t i = 0; i < program.checks.size(); ++i) {
     const SizeCheck& c = program.checks[i];
     if (!due[i] || !known(c.condition)) continue;

@@ -199,8 +199,7 @@ void redirect_reads(Loop& loop, const LoopProgram& program, BufferId from, Buffe
   }
 }
 
-void redirect_reads(Loop& loop, const LoopProgram& program, BufferId from, BufferId to,
-                    const std::function<std::vector<Expr>(const std::vector<Expr>&)>& moved) {
+void redirect_reads(Loop& loop, const LoopProgram& program, BufferId from, BufferId to, FunctionRef<std::vector<Expr>(const std::vector<Expr>&)> moved) {
   const auto is_read = [from](Expr e) { return e->kind == ExprKind::load && BufferId(e->id) == from; };
   each_body(program, loop, [&](Expr& body, const std::vector<Expr>& domain) {
     if (!any_of(body, is_read)) return;

@@ -1,9 +1,9 @@
 // Definitions that compute a part of what they did, and reads that find it there.
 #pragma once
 
-#include <functional>
 #include <optional>
 
+#include "base/function_ref.h"
 #include "loop/demand.h"
 
 namespace coil {
@@ -26,8 +26,7 @@ void move_reads(const LoopProgram& program, Loop& loop, const NarrowedBuffers& n
 void redirect_reads(Loop& loop, const LoopProgram& program, BufferId from, BufferId to, const DimRange& columns);
 
 // Has the loop read `to` instead of `from`, at the coordinates there that `moved` gives for those here. What it reads whole stays.
-void redirect_reads(Loop& loop, const LoopProgram& program, BufferId from, BufferId to,
-                    const std::function<std::vector<Expr>(const std::vector<Expr>&)>& moved);
+void redirect_reads(Loop& loop, const LoopProgram& program, BufferId from, BufferId to, FunctionRef<std::vector<Expr>(const std::vector<Expr>&)> moved);
 
 // A read by coordinates and the sizes of the variables in them.
 struct ReadAt {

@@ -14,13 +14,13 @@ namespace {
 
 constexpr int kMaxNesting = 50;  // of control flow
 
-using Lines = std::span<const std::string_view>;
+using TextLines = std::span<const std::string_view>;
 
 class Parser : ProgramLines {
  public:
   Parser(std::shared_ptr<ExprPool> pool, uint64_t* contents, int nesting) : ProgramLines(std::move(pool), contents), nesting_(nesting) {}
 
-  Result<LoopProgram> run(Lines lines, size_t first_number) {
+  Result<LoopProgram> run(TextLines lines, size_t first_number) {
     for (size_t i = 0; i < lines.size();) {
       size_t end = i + 1;
       while (end < lines.size() && lines[end].starts_with("  ")) ++end;
@@ -36,7 +36,7 @@ class Parser : ProgramLines {
 
  private:
   // more: the indented lines behind it.
-  Status read(std::string_view line, Lines more, size_t number) {
+  Status read(std::string_view line, TextLines more, size_t number) {
     if (line.empty() && more.empty()) return ok_status();
     LoopReader words(program_, buffers_, line);
     read_line(words);
@@ -77,7 +77,7 @@ class Parser : ProgramLines {
   }
 
   // What stands below a definition's line.
-  Status read_parts(LoopReader& words, Lines lines, size_t number) {
+  Status read_parts(LoopReader& words, TextLines lines, size_t number) {
     if (auto* concat = std::get_if<Concat>(open_)) {
       for (size_t i = 0; i < lines.size(); ++i) {
         LoopReader piece(program_, buffers_, lines[i]);
@@ -101,7 +101,7 @@ class Parser : ProgramLines {
   }
 
   // "  step [x = x_3]" and the part's own lines, four spaces to the right.
-  Result<RegionPart> read_part(const Region& region, Lines lines, size_t number) {
+  Result<RegionPart> read_part(const Region& region, TextLines lines, size_t number) {
     LoopReader words(program_, buffers_, lines[0]);
     words.expect(part_title(region.kind, region.parts.size()));
     words.expect("[");

@@ -108,7 +108,7 @@ void ProgramLines::read_stored(LoopReader& words, BufferInfo::Kind kind) {
   else b.data = kind == BufferInfo::Kind::state ? zeros(*stored) : drawn_contents(b.name, *stored);
 }
 
-void ProgramLines::read_input(LoopReader& words, std::vector<LoopInput>& inputs, const std::function<BufferId()>& buffer) {
+void ProgramLines::read_input(LoopReader& words, std::vector<LoopInput>& inputs, FunctionRef<BufferId()> buffer) {
   LoopInput in;
   if (words.accept("size ")) {
     in.name = words.name();

@@ -1,12 +1,12 @@
 // Lines that texts of loop programs and of kernel plans have in common: sizes, buffers, checks and results.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "loop/loop_reader.h"
 #include "loop/loop_text.h"
 
@@ -31,7 +31,7 @@ class ProgramLines {
   // The same of a constant or a state, and its contents.
   void read_stored(LoopReader& words, BufferInfo::Kind kind);
   // What stands behind the first word of an argument's line, in the order of the call. buffer: reads the buffer's part of it; invalid: there is none.
-  void read_input(LoopReader& words, std::vector<LoopInput>& inputs, const std::function<BufferId()>& buffer);
+  void read_input(LoopReader& words, std::vector<LoopInput>& inputs, FunctionRef<BufferId()> buffer);
 
   LoopProgram program_;
   BuffersByName buffers_;

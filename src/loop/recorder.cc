@@ -124,7 +124,7 @@ static void check_rank(const View& read, size_t coordinates) {
   if (coordinates != read.rank()) throw BadIndex(__FILE__, __LINE__, "a tensor that is read with another number of dimensions than it has");
 }
 
-View Recorder::view(const View& source, std::vector<Expr> sizes, const std::function<std::vector<Expr>(Coordinates)>& map) {
+View Recorder::view(const View& source, std::vector<Expr> sizes, FunctionRef<std::vector<Expr>(Coordinates)> map) {
   std::vector<Expr> vars = variables(pool(), sizes.size());
   std::vector<Expr> coordinates = map(vars);
   check_rank(source, coordinates.size());
@@ -146,7 +146,7 @@ View Recorder::define(std::string op, DType dtype, std::vector<Expr> sizes, Loop
   return load_of(id);
 }
 
-View Recorder::pointwise(std::string op, DType dtype, std::vector<Expr> sizes, const std::function<Expr(Coordinates)>& body) {
+View Recorder::pointwise(std::string op, DType dtype, std::vector<Expr> sizes, FunctionRef<Expr(Coordinates)> body) {
   std::vector<Expr> vars = variables(pool(), sizes.size());
   const Expr value = recorded(pool().cast(body(vars), compute_type(dtype)), dtype, sizes.size(), stored_sizes(dtype, sizes));
   return define(std::move(op), dtype, std::move(sizes), Pointwise{value});
@@ -165,8 +165,8 @@ void Recorder::check(std::string op, std::string message, Expr condition) {
   program_.outputs.push_back(std::move(out));
 }
 
-View Recorder::compact(std::string op, Expr size, Expr blocks, Expr length, const std::function<Expr(Coordinates)>& keep,
-                       const std::function<Expr(Expr)>& start, const std::function<Expr(Coordinates)>& value) {
+View Recorder::compact(std::string op, Expr size, Expr blocks, Expr length, FunctionRef<Expr(Coordinates)> keep, FunctionRef<Expr(Expr)> start,
+                       FunctionRef<Expr(Coordinates)> value) {
   const std::vector<Expr> domain = {blocks, length}, vars = variables(pool(), 2);
   Compact def;
   def.blocks = blocks;
@@ -185,7 +185,7 @@ void Recorder::read_size(SymbolId symbol, Expr value, Expr limit) {
 }
 
 View Recorder::reduce(std::string op, ReduceOp reduce, DType dtype, std::vector<Expr> sizes, std::vector<Expr> domain,
-                      const std::function<Expr(Coordinates, Coordinates)>& body) {
+                      FunctionRef<Expr(Coordinates, Coordinates)> body) {
   std::vector<Expr> vars = variables(pool(), sizes.size());
   std::vector<Expr> all = stored_sizes(dtype, sizes);
   std::vector<Expr> reduced = variables(pool(), domain.size(), all.size());
@@ -198,7 +198,7 @@ View Recorder::reduce(std::string op, ReduceOp reduce, DType dtype, std::vector<
   return define(std::move(op), dtype, std::move(sizes), Reduction{reduce, std::move(domain), value});
 }
 
-View Recorder::scan(std::string op, ScanOp scan, DType dtype, std::vector<Expr> sizes, int dim, const std::function<Expr(Coordinates)>& body) {
+View Recorder::scan(std::string op, ScanOp scan, DType dtype, std::vector<Expr> sizes, int dim, FunctionRef<Expr(Coordinates)> body) {
   std::vector<Expr> vars = variables(pool(), sizes.size());
   const Expr value = recorded(pool().cast(body(vars), compute_type(dtype)), dtype, sizes.size(), stored_sizes(dtype, sizes));
   return define(std::move(op), dtype, std::move(sizes), Scan{scan, dim, value});

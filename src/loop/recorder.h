@@ -7,11 +7,11 @@
 // and puts its coordinate in the place of part(). So nothing after the recorder knows of complex numbers.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "expr/sizes.h"
 #include "loop/loop.h"
 
@@ -51,21 +51,21 @@ class Recorder {
   View state(std::string name, TensorData data);
 
   // A view: the body at other coordinates, simplified. `map` gives one coordinate per dimension of `source`.
-  View view(const View& source, std::vector<Expr> sizes, const std::function<std::vector<Expr>(Coordinates)>& map);
+  View view(const View& source, std::vector<Expr> sizes, FunctionRef<std::vector<Expr>(Coordinates)> map);
   // The body's value at coordinates.
   Expr at(const View& v, Coordinates coordinates);
 
   // New stored values. Names are made unique.
-  View pointwise(std::string op, DType dtype, std::vector<Expr> sizes, const std::function<Expr(Coordinates)>& body);
+  View pointwise(std::string op, DType dtype, std::vector<Expr> sizes, FunctionRef<Expr(Coordinates)> body);
   View reduce(std::string op, ReduceOp reduce, DType dtype, std::vector<Expr> sizes, std::vector<Expr> domain,
-              const std::function<Expr(Coordinates, Coordinates reduced)>& body);
-  View scan(std::string op, ScanOp scan, DType dtype, std::vector<Expr> sizes, int dim, const std::function<Expr(Coordinates)>& body);
+              FunctionRef<Expr(Coordinates, Coordinates reduced)> body);
+  View scan(std::string op, ScanOp scan, DType dtype, std::vector<Expr> sizes, int dim, FunctionRef<Expr(Coordinates)> body);
   View concat(std::string op, DType dtype, std::vector<Expr> sizes, int dim, const std::vector<View>& pieces);
   // below: see Sort.
   std::pair<View, View> sort(std::string op, const View& source, int dim, Expr kept, bool descending, int64_t below = 0);
   // Kept values of all blocks one after the other, in a buffer of `size` elements; see Compact. `start` has one variable.
-  View compact(std::string op, Expr size, Expr blocks, Expr length, const std::function<Expr(Coordinates)>& keep, const std::function<Expr(Expr block)>& start,
-               const std::function<Expr(Coordinates)>& value);
+  View compact(std::string op, Expr size, Expr blocks, Expr length, FunctionRef<Expr(Coordinates)> keep, FunctionRef<Expr(Expr block)> start,
+               FunctionRef<Expr(Coordinates)> value);
   // Gives the symbol the value of an i64 expression of rank 0, which is to be in the symbol's range and at most `limit` (null: none).
   void read_size(SymbolId symbol, Expr value, Expr limit);
   // The program must stop with `message` where `condition` (bool, of rank 0) does not hold.

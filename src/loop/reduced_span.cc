@@ -69,7 +69,7 @@ Expr identity_of(ExprPool& pool, ReduceOp op, DType type) {
   }
 }
 
-std::optional<ReducedSpan> reduced_span(ReduceOp op, Expr body, int var, const std::function<bool(Expr)>& fixed) {
+std::optional<ReducedSpan> reduced_span(ReduceOp op, Expr body, int var, FunctionRef<bool(Expr)> fixed) {
   if (!body->is_op(ScalarOp::masked)) return std::nullopt;
   ExprPool& pool = *body->pool;
   const Expr none = identity_of(pool, op, body->dtype), one = pool.constant_int(1, DType::i64);

@@ -2,9 +2,9 @@
 // reductions over the whole domain that mask the others; a target that finds the range visits its points alone.
 #pragma once
 
-#include <functional>
 #include <optional>
 
+#include "base/function_ref.h"
 #include "loop/loop.h"
 
 namespace coil {
@@ -21,7 +21,7 @@ struct ReducedSpan {
 // The range of variable `var` outside of which the body is the identity of `op`: masked by `var < last` and, if it does not begin at 0, `first <= var`,
 // beside other conditions. Either there are both, as of bags of equal size, or the end is data.
 // fixed: whether an expression is the same for all reduced points.
-std::optional<ReducedSpan> reduced_span(ReduceOp op, Expr body, int var, const std::function<bool(Expr)>& fixed);
+std::optional<ReducedSpan> reduced_span(ReduceOp op, Expr body, int var, FunctionRef<bool(Expr)> fixed);
 
 // Of a reduction over one dimension.
 std::optional<ReducedSpan> reduced_span(const LoopProgram& program, const Loop& loop);

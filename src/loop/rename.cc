@@ -7,7 +7,7 @@ namespace {
 
 class Rename {
  public:
-  explicit Rename(const std::function<BufferId(BufferId)>& to) : to_(to) {}
+  explicit Rename(FunctionRef<BufferId(BufferId)> to) : to_(to) {}
 
   void operator()(Pointwise& d) const { rename(d.body); }
   void operator()(Reduction& d) const { rename(d.body); }
@@ -53,11 +53,11 @@ class Rename {
     });
   }
 
-  const std::function<BufferId(BufferId)>& to_;
+  FunctionRef<BufferId(BufferId)> to_;
 };
 
 }  // namespace
 
-void rename_reads(Loop& loop, const std::function<BufferId(BufferId)>& to) { std::visit(Rename(to), loop.def); }
+void rename_reads(Loop& loop, FunctionRef<BufferId(BufferId)> to) { std::visit(Rename(to), loop.def); }
 
 }  // namespace coil

@@ -10,8 +10,6 @@ namespace {
 
 #include "lower/special_tables.inc"
 
-constexpr double kPi = 3.14159265358979323846;
-
 // A function that is 1 at 0, to the last digit, as in eager: the series gives it but for its rounding.
 constexpr double kNearZero = 0x1p-54;  // 1 less that much is 1
 Val one_at_zero(Val x, Val value) { return select(abs(x) < kNearZero, 1.0, value); }

@@ -138,7 +138,7 @@ View covariance(Op& op, double correction, const std::optional<View>& counts, co
     return w;
   };
   auto share = [&](Expr k) { return shares ? Val(as(read(*shares, std::vector<Expr>{k}), type)) : Val(op.constant(1, type)); };
-  auto total = [&](const char* name, const std::function<Val(Expr)>& f) {
+  auto total = [&](const char* name, FunctionRef<Val(Expr)> f) {
     return op.rec.reduce(name, ReduceOp::sum, type, {}, {n}, [&](Coordinates, Coordinates k) { return f(k[0]).e; });
   };
   View weights = total("cov.weights", weight);

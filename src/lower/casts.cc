@@ -4,7 +4,7 @@
 namespace coil::lowering {
 namespace {
 
-constexpr const char* kAliases[] = {
+constexpr const char* kCastAliases[] = {
     "aten.alias.default",        "aten.alias_copy.default",      "aten.detach.default",     "aten.detach_copy.default", "aten.lift_fresh.default",
     "aten.lift.default",         "aten.lift_fresh_copy.default", "aten.contiguous.default", "aten.clone.default",       "aten.real.default",
     "aten.resolve_conj.default", "aten.resolve_neg.default",     "aten.conj.default",       "aten.pin_memory.default",  "prims.copy_strided.default",
@@ -28,7 +28,7 @@ View first_tensor(Op& op) {
 }  // namespace
 
 void add_casts(Table& table) {
-  for (const char* target : kAliases) table[target] = [](Op& op) { return Views{first_tensor(op)}; };
+  for (const char* target : kCastAliases) table[target] = [](Op& op) { return Views{first_tensor(op)}; };
   for (const char* target : kConversions) table[target] = [](Op& op) { return Views{converted(op, first_tensor(op), op.out().dtype)}; };
   for (const char* target : kIgnored) table[target] = [](Op&) { return Views{}; };
   table["aten.copy.default"] = [](Op& op) { return Views{broadcast(op, converted(op, op.tensor("src"), op.out().dtype), op.out().sizes)}; };

@@ -11,12 +11,12 @@
 namespace coil::lowering {
 namespace {
 
-struct Movement {
+struct ComplexMovement {
   const char* packet;
   const char* values = "";  // arguments that become complex numbers before the row sees them
 };
 // clang-format off: a row of names a line would be pages
-constexpr Movement kMovement[] = {
+constexpr ComplexMovement kComplexMovement[] = {
     // views
     {"alias"}, {"alias_copy"}, {"detach"}, {"detach_copy"}, {"lift_fresh"}, {"lift"}, {"lift_fresh_copy"}, {"contiguous"}, {"clone"},
     {"resolve_conj"}, {"resolve_neg"}, {"pin_memory"}, {"positive"}, {"permute"}, {"permute_copy"}, {"transpose"}, {"transpose_copy"},
@@ -217,7 +217,7 @@ bool has_complex_row(const Graph& graph, const Node& node) {
   if (!complex_table().contains(node.target)) return false;
   if (!is_of_halves(graph, node)) return true;
   const std::string_view name = packet(node.target);
-  const bool moves = std::any_of(std::begin(kMovement), std::end(kMovement), [&](const Movement& m) { return m.packet == name; });
+  const bool moves = std::any_of(std::begin(kComplexMovement), std::end(kComplexMovement), [&](const ComplexMovement& m) { return m.packet == name; });
   return listed(kOfHalves, name) || (moves && !listed(kNotOfHalves, name));
 }
 
@@ -232,8 +232,8 @@ bool is_complex_node(const Graph& graph, const Node& node) {
 }
 
 void add_complex_movement(Table& complex, const Table& rows) {
-  std::map<std::string_view, const Movement*> listed;
-  for (const Movement& m : kMovement) listed[m.packet] = &m;
+  std::map<std::string_view, const ComplexMovement*> listed;
+  for (const ComplexMovement& m : kComplexMovement) listed[m.packet] = &m;
   for (const auto& [target, row] : rows) {
     const auto found = listed.find(packet(target));
     if (found == listed.end()) continue;

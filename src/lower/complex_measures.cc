@@ -12,7 +12,7 @@ Complex at(const View& v, Coordinates c, DType dtype) { return parts_of(read(as_
 
 // |z|^p summed up (its extreme for infinite p) over `domain`, and the root of that.
 View norm_over(Op& op, const std::string& name, DType type, const Sizes& sizes, const Sizes& domain, double p,
-               const std::function<Complex(Coordinates, Coordinates)>& f) {
+               FunctionRef<Complex(Coordinates, Coordinates)> f) {
   const ComplexMath m(op.pool, type);
   const bool extreme = std::isinf(p), plain = extreme || p == 0 || p == 1;
   const ReduceOp reduce = !extreme ? ReduceOp::sum : p > 0 ? ReduceOp::max : ReduceOp::min;
@@ -35,7 +35,7 @@ DType complex_result(const Op& op, std::initializer_list<std::string_view> args)
   return is_complex(type) ? type : complex_type(type);
 }
 
-Views dist(Op& op) {
+Views complex_dist(Op& op) {
   const View a = op.tensor("self"), b = op.tensor("other");
   const DType type = complex_result(op, {"self", "other"});
   const ComplexMath m(op.pool, part_type(type));
@@ -57,9 +57,11 @@ View distance(Op& op, const std::string& name, const View& a, const View& b, dou
   });
 }
 
-Views pairwise_distance(Op& op) { return {distance(op, op.name, op.tensor("x1"), op.tensor("x2"), op.number("p"), op.number("eps"), op.flag("keepdim"))}; }
+Views complex_pairwise_distance(Op& op) {
+  return {distance(op, op.name, op.tensor("x1"), op.tensor("x2"), op.number("p"), op.number("eps"), op.flag("keepdim"))};
+}
 
-Views triplet_margin(Op& op) {
+Views complex_triplet_margin(Op& op) {
   const View anchor = op.tensor("anchor"), positive = op.tensor("positive"), negative = op.tensor("negative");
   auto between = [&](const char* name, const View& a, const View& b) { return distance(op, name, a, b, op.number("p"), op.number("eps"), false); };
   const View near = between("triplet.positive", anchor, positive), far = between("triplet.negative", anchor, negative);
@@ -80,7 +82,7 @@ Views l1_loss(Op& op) {
   return {finished_loss(op, joint_sizes(x, target), [&](Coordinates c) { return m.abs(m.sub(at(x, c, type), at(target, c, type))); })};
 }
 
-Views renorm(Op& op) {
+Views complex_renorm(Op& op) {
   const View x = op.tensor("self");
   const size_t dim = wrap_dim(op.integer("dim"), x.rank());
   const ComplexMath m(op.pool, part_type(x.dtype));
@@ -98,7 +100,7 @@ Views renorm(Op& op) {
   })};
 }
 
-Views isclose(Op& op) {
+Views complex_isclose(Op& op) {
   const View a = op.tensor("self"), b = op.tensor("other");
   const DType type = complex_result(op, {"self", "other"});
   const ComplexMath m(op.pool, part_type(type));
@@ -129,7 +131,7 @@ Complex scaled_sum(Op& op, const View& self, Complex value, Coordinates c, DType
   return m.add(old, value);
 }
 
-Views addr(Op& op) {
+Views complex_addr(Op& op) {
   const View self = op.tensor("self"), a = op.tensor("vec1"), b = op.tensor("vec2");
   const TensorType& out = op.out();
   const ComplexMath m(op.pool, part_type(out.dtype));
@@ -138,7 +140,7 @@ Views addr(Op& op) {
   })};
 }
 
-Views addbmm(Op& op) {
+Views complex_addbmm(Op& op) {
   const View self = op.tensor("self"), a = op.tensor("batch1"), b = op.tensor("batch2");
   const TensorType& out = op.out();
   const ComplexMath m(op.pool, part_type(out.dtype));
@@ -151,7 +153,7 @@ Views addbmm(Op& op) {
 }
 
 // Over the last dimensions of both.
-Views inner(Op& op) {
+Views complex_inner(Op& op) {
   const View a = op.tensor("self"), b = op.tensor("other");
   const TensorType& out = op.out();
   const ComplexMath m(op.pool, part_type(out.dtype));
@@ -167,7 +169,7 @@ Views inner(Op& op) {
   })};
 }
 
-Views kron(Op& op) {
+Views complex_kron(Op& op) {
   View a = op.tensor("self"), b = op.tensor("other");
   const TensorType& out = op.out();
   const ComplexMath m(op.pool, part_type(out.dtype));
@@ -187,16 +189,16 @@ Views kron(Op& op) {
 }  // namespace
 
 void add_complex_measures(Table& t) {
-  t["aten.dist.default"] = dist;
-  t["aten.pairwise_distance.default"] = pairwise_distance;
-  t["aten.triplet_margin_loss.default"] = triplet_margin;
+  t["aten.dist.default"] = complex_dist;
+  t["aten.pairwise_distance.default"] = complex_pairwise_distance;
+  t["aten.triplet_margin_loss.default"] = complex_triplet_margin;
   t["aten.l1_loss.default"] = l1_loss;
-  t["aten.renorm.default"] = renorm;
-  t["aten.isclose.default"] = isclose;
-  t["aten.addr.default"] = addr;
-  t["aten.addbmm.default"] = addbmm;
-  t["aten.inner.default"] = inner;
-  t["aten.kron.default"] = kron;
+  t["aten.renorm.default"] = complex_renorm;
+  t["aten.isclose.default"] = complex_isclose;
+  t["aten.addr.default"] = complex_addr;
+  t["aten.addbmm.default"] = complex_addbmm;
+  t["aten.inner.default"] = complex_inner;
+  t["aten.kron.default"] = complex_kron;
 }
 
 }  // namespace coil::lowering

@@ -5,8 +5,8 @@
 namespace coil::lowering {
 namespace {
 
-using Unary = Complex (ComplexMath::*)(const Complex&) const;
-using Binary = Complex (ComplexMath::*)(const Complex&, const Complex&) const;
+using ComplexUnary = Complex (ComplexMath::*)(const Complex&) const;
+using ComplexBinary = Complex (ComplexMath::*)(const Complex&, const Complex&) const;
 
 // The type of the parts that an operator computes with.
 DType part_of(Op& op, std::initializer_list<std::string_view> args) { return compute_type(part_type(result_type(op, args))); }
@@ -14,21 +14,21 @@ DType part_of(Op& op, std::initializer_list<std::string_view> args) { return com
 // v at c (broadcast) as a complex number with parts of `type`.
 Complex number_at(const View& v, Coordinates c, DType type) { return parts_of(read(as_complex(v, complex_type(type)), c)); }
 
-View complex_map(Op& op, DType dtype, const std::function<Complex(Coordinates)>& f) {
+View complex_map(Op& op, DType dtype, FunctionRef<Complex(Coordinates)> f) {
   return op.rec.pointwise(op.name, dtype, op.out().sizes, [&](Coordinates c) { return joined(f(c)); });
 }
 
-View real_map(Op& op, const std::function<Expr(Coordinates)>& f) {
+View real_map(Op& op, FunctionRef<Expr(Coordinates)> f) {
   const TensorType& out = op.out();
   return op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) { return as(f(c), out.dtype); });
 }
 
-struct UnaryRow {
+struct ComplexUnaryRow {
   const char* packet;
-  Unary f;
+  ComplexUnary f;
 };
 // clang-format off: a row of names a line would be pages
-const UnaryRow kUnary[] = {
+const ComplexUnaryRow kUnary[] = {
     {"acos", &ComplexMath::acos},     {"arccos", &ComplexMath::acos},   {"acosh", &ComplexMath::acosh},   {"arccosh", &ComplexMath::acosh},
     {"asin", &ComplexMath::asin},     {"arcsin", &ComplexMath::asin},   {"asinh", &ComplexMath::asinh},   {"arcsinh", &ComplexMath::asinh},
     {"atan", &ComplexMath::atan},     {"arctan", &ComplexMath::atan},   {"atanh", &ComplexMath::atanh},   {"arctanh", &ComplexMath::atanh},
@@ -43,13 +43,13 @@ const UnaryRow kUnary[] = {
 };
 // clang-format on
 
-View mapped(Op& op, const View& x, const std::function<Complex(const ComplexMath&, Complex)>& f) {
+View mapped(Op& op, const View& x, FunctionRef<Complex(const ComplexMath&, Complex)> f) {
   const DType dtype = op.out().dtype;
   const ComplexMath m(op.pool, part_type(dtype));
   return complex_map(op, dtype, [&](Coordinates c) { return f(m, number_at(x, c, part_type(dtype))); });
 }
 
-Views add_sub(Op& op, bool subtract, bool reversed) {
+Views complex_add_sub(Op& op, bool subtract, bool reversed) {
   View a = op.operand("self"), b = op.operand("other");
   if (reversed) std::swap(a, b);
   const DType dtype = op.out().dtype, type = part_type(dtype);
@@ -62,7 +62,7 @@ Views add_sub(Op& op, bool subtract, bool reversed) {
   })};
 }
 
-Views binary(Op& op, Binary f, const char* second = "other") {
+Views binary(Op& op, ComplexBinary f, const char* second = "other") {
   const DType dtype = op.out().dtype, type = part_type(dtype);
   const View a = op.operand("self"), b = op.operand(second);
   const ComplexMath m(op.pool, type);
@@ -81,7 +81,7 @@ Views multiply(Op& op) {
   })};
 }
 
-Views divide(Op& op) {
+Views complex_divide(Op& op) {
   const DType dtype = op.out().dtype, type = part_type(dtype);
   if (op.has("rounding_mode")) fail(ErrorCode::bad_program, "div: complex numbers are not rounded");
   const View a = op.operand("self"), b = op.operand("other");
@@ -94,7 +94,7 @@ Views divide(Op& op) {
   })};
 }
 
-Views power(Op& op) {
+Views complex_power(Op& op) {
   const View a = op.operand("self");
   auto is = [&](double e) { return op.is_scalar("exponent") && op.is_number("exponent", e); };
   if (is(0)) return {mapped(op, a, [](const ComplexMath& m, Complex) { return m.real(1); })};
@@ -118,7 +118,7 @@ Views compare(Op& op, bool equal) {
   })};
 }
 
-Views logical(Op& op, ScalarOp scalar) {
+Views complex_logical(Op& op, ScalarOp scalar) {
   const View a = op.operand("self"), b = scalar == ScalarOp::logical_not ? a : op.operand("other");
   auto truth = [&](const View& v, Coordinates c) {
     if (!is_complex(v.dtype)) return as(read(v, c), DType::boolean);
@@ -132,7 +132,7 @@ Views logical(Op& op, ScalarOp scalar) {
 }
 
 // self + value * t1 (* or /) t2
-Views add_combined(Op& op, Binary combine) {
+Views add_combined(Op& op, ComplexBinary combine) {
   const DType dtype = op.out().dtype, type = part_type(dtype);
   const View x = op.tensor("self"), a = op.tensor("tensor1"), b = op.tensor("tensor2");
   const ComplexMath m(op.pool, type);
@@ -143,7 +143,7 @@ Views add_combined(Op& op, Binary combine) {
   })};
 }
 
-Views lerp(Op& op) {
+Views complex_lerp(Op& op) {
   const DType dtype = op.out().dtype, type = part_type(dtype);
   const View a = op.tensor("self"), b = op.tensor("end"), w = op.operand("weight");
   const ComplexMath m(op.pool, type);
@@ -209,33 +209,33 @@ void add_tests(Table& t) {
     t[std::string("aten.eq") + overload] = [](Op& op) { return compare(op, true); };
     for (const char* packet : {"aten.ne", "aten.not_equal"}) t[std::string(packet) + overload] = [](Op& op) { return compare(op, false); };
   }
-  t["aten.logical_and.default"] = [](Op& op) { return logical(op, ScalarOp::logical_and); };
-  t["aten.logical_or.default"] = [](Op& op) { return logical(op, ScalarOp::logical_or); };
-  t["aten.logical_xor.default"] = [](Op& op) { return logical(op, ScalarOp::logical_xor); };
-  t["aten.logical_not.default"] = [](Op& op) { return logical(op, ScalarOp::logical_not); };
+  t["aten.logical_and.default"] = [](Op& op) { return complex_logical(op, ScalarOp::logical_and); };
+  t["aten.logical_or.default"] = [](Op& op) { return complex_logical(op, ScalarOp::logical_or); };
+  t["aten.logical_xor.default"] = [](Op& op) { return complex_logical(op, ScalarOp::logical_xor); };
+  t["aten.logical_not.default"] = [](Op& op) { return complex_logical(op, ScalarOp::logical_not); };
 }
 
 void add_arithmetic(Table& t) {
   for (const char* o : {".Tensor", ".Scalar"}) {
-    t[std::string("aten.add") + o] = [](Op& op) { return add_sub(op, false, false); };
-    for (const char* packet : {"aten.sub", "aten.subtract"}) t[std::string(packet) + o] = [](Op& op) { return add_sub(op, true, false); };
-    t[std::string("aten.rsub") + o] = [](Op& op) { return add_sub(op, true, true); };
+    t[std::string("aten.add") + o] = [](Op& op) { return complex_add_sub(op, false, false); };
+    for (const char* packet : {"aten.sub", "aten.subtract"}) t[std::string(packet) + o] = [](Op& op) { return complex_add_sub(op, true, false); };
+    t[std::string("aten.rsub") + o] = [](Op& op) { return complex_add_sub(op, true, true); };
     for (const char* packet : {"aten.mul", "aten.multiply"}) t[std::string(packet) + o] = multiply;
-    for (const char* packet : {"aten.div", "aten.true_divide", "aten.divide"}) t[std::string(packet) + o] = divide;
+    for (const char* packet : {"aten.div", "aten.true_divide", "aten.divide"}) t[std::string(packet) + o] = complex_divide;
   }
   for (const char* packet : {"aten.pow", "aten.float_power"}) {
-    for (const char* o : {".Tensor_Scalar", ".Tensor_Tensor", ".Scalar"}) t[std::string(packet) + o] = power;
+    for (const char* o : {".Tensor_Scalar", ".Tensor_Tensor", ".Scalar"}) t[std::string(packet) + o] = complex_power;
   }
   t["aten.addcmul.default"] = [](Op& op) { return add_combined(op, &ComplexMath::mul); };
-  t["aten.addcdiv.default"] = [](Op& op) { return add_combined(op, static_cast<Binary>(&ComplexMath::div)); };
-  for (const char* target : {"aten.lerp.Scalar", "aten.lerp.Tensor"}) t[target] = lerp;
+  t["aten.addcdiv.default"] = [](Op& op) { return add_combined(op, static_cast<ComplexBinary>(&ComplexMath::div)); };
+  for (const char* target : {"aten.lerp.Scalar", "aten.lerp.Tensor"}) t[target] = complex_lerp;
   t["aten.square.default"] = [](Op& op) { return Views{mapped(op, op.tensor("self"), [](const ComplexMath& m, Complex z) { return m.mul(z, z); })}; };
 }
 
 }  // namespace
 
 void add_complex_pointwise(Table& t) {
-  for (const UnaryRow& row : kUnary) {
+  for (const ComplexUnaryRow& row : kUnary) {
     t[std::string("aten.") + row.packet + ".default"] = [f = row.f](Op& op) {
       return Views{mapped(op, op.tensor("self"), [f](const ComplexMath& m, Complex z) { return (m.*f)(z); })};
     };

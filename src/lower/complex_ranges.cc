@@ -6,7 +6,7 @@ namespace coil::lowering {
 namespace {
 
 // start + i * step in the first half, end - (steps - 1 - i) * step in the second, as ATen; logspace: a power of base of that.
-Views linspace(Op& op, bool powers) {
+Views complex_linspace(Op& op, bool powers) {
   const TensorType& out = op.out();
   const DType type = compute_type(out.dtype);
   const ComplexMath m(op.pool, type);
@@ -29,7 +29,7 @@ Views linspace(Op& op, bool powers) {
 }
 
 // (y[i] + y[i + 1]) / 2 times the distance of the points.
-Views trapezoid(Op& op, bool cumulative) {
+Views complex_trapezoid(Op& op, bool cumulative) {
   const TensorType& out = op.out();
   const View y = as_complex(op.tensor("y"), out.dtype), x = op.has("x") ? as_complex(op.tensor("x"), out.dtype) : View{};
   const size_t dim = wrap_dim(op.integer("dim"), y.rank());
@@ -80,12 +80,12 @@ Lowering of_real_parts(const Table& rows, const std::string& target) {
 void add_complex_ranges(Table& t) {
   const Table& rows = table();
   for (const char* overload : {"default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor"}) {
-    t[std::string("aten.linspace.") + overload] = [](Op& op) { return linspace(op, false); };
-    t[std::string("aten.logspace.") + overload] = [](Op& op) { return linspace(op, true); };
+    t[std::string("aten.linspace.") + overload] = [](Op& op) { return complex_linspace(op, false); };
+    t[std::string("aten.logspace.") + overload] = [](Op& op) { return complex_linspace(op, true); };
   }
   for (const char* o : {".dx", ".x"}) {
-    for (const char* packet : {"aten.trapezoid", "aten.trapz"}) t[std::string(packet) + o] = [](Op& op) { return trapezoid(op, false); };
-    t[std::string("aten.cumulative_trapezoid") + o] = [](Op& op) { return trapezoid(op, true); };
+    for (const char* packet : {"aten.trapezoid", "aten.trapz"}) t[std::string(packet) + o] = [](Op& op) { return complex_trapezoid(op, false); };
+    t[std::string("aten.cumulative_trapezoid") + o] = [](Op& op) { return complex_trapezoid(op, true); };
   }
   for (const char* o : {"array", "scalararray", "scalarint", "scalarrayarray", "scalarrayint", "tensorarray", "tensorarrayint"}) {
     const std::string target = std::string("aten.gradient.") + o;

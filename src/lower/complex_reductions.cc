@@ -21,7 +21,7 @@ Views tested(Op& op, ReduceOp reduce) {
 }
 
 // The norm of a complex tensor is that of its absolute values.
-Views norm(Op& op, std::string_view order_arg) {
+Views complex_norm(Op& op, std::string_view order_arg) {
   const View x = op.tensor("self");
   const TensorType& out = op.out();
   const std::vector<size_t> dims = reduced_dims(op, x.rank());
@@ -76,7 +76,7 @@ Views product(Op& op) {
 }
 
 // As of real numbers, with the largest real part taken off first.
-Views logsumexp(Op& op) {
+Views complex_logsumexp(Op& op) {
   const TensorType& out = op.out();
   const View x = as_complex(op.tensor("self"), out.dtype);
   const std::vector<size_t> dims = reduced_dims(op, x.rank());
@@ -141,12 +141,12 @@ void add_complex_reductions(Table& t) {
   for (const char* o : {"aten.count_nonzero.default", "aten.count_nonzero.dim_IntList"}) {
     t[o] = [](Op& op) { return tested(op, ReduceOp::sum); };
   }
-  t["aten.linalg_vector_norm.default"] = [](Op& op) { return norm(op, "ord"); };
+  t["aten.linalg_vector_norm.default"] = [](Op& op) { return complex_norm(op, "ord"); };
   for (const char* target : {"aten.norm.ScalarOpt_dim", "aten.norm.Scalar", "aten.norm.ScalarOpt_dim_dtype", "aten.norm.ScalarOpt_dtype"}) {
-    t[target] = [](Op& op) { return norm(op, "p"); };
+    t[target] = [](Op& op) { return complex_norm(op, "p"); };
   }
   t["aten.cumprod.default"] = cumulative_product;
-  for (const char* target : {"aten.logsumexp.default", "aten.special_logsumexp.default"}) t[target] = logsumexp;
+  for (const char* target : {"aten.logsumexp.default", "aten.special_logsumexp.default"}) t[target] = complex_logsumexp;
   for (const char* target : {"aten.prod.default", "aten.prod.dim_int"}) t[target] = product;
   for (const char* o : {".default", ".dim", ".correction"}) {
     t[std::string("aten.var") + o] = [](Op& op) { return variance(op, false, false); };

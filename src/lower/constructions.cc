@@ -22,7 +22,7 @@ View constant_table(Op& op, const std::string& name, std::vector<int64_t> sizes,
 
 namespace {
 
-View zero_of(Op& op, DType dtype) { return {dtype, {}, as(op.pool.constant_int(0, DType::i64), dtype)}; }
+View number_zero(Op& op, DType dtype) { return {dtype, {}, as(op.pool.constant_int(0, DType::i64), dtype)}; }
 
 Views block_diag(Op& op) {
   const TensorType& out = op.out();
@@ -33,7 +33,7 @@ Views block_diag(Op& op) {
     while (v.rank() < 2) v = unsqueezed(op, v, 0);
     Sizes sizes{v.sizes[0], out.sizes[1]};
     std::vector<Expr> vars{op.pool.var(0), op.pool.var(1) - left};
-    Expr body = masked(inside(vars[1], v.sizes[1]), as(op.rec.at(v, vars), out.dtype), zero_of(op, out.dtype).body);
+    Expr body = masked(inside(vars[1], v.sizes[1]), as(op.rec.at(v, vars), out.dtype), number_zero(op, out.dtype).body);
     pieces.push_back({out.dtype, sizes, simplify_body(body, sizes)});
     left = left + v.sizes[1];
   }
@@ -77,10 +77,10 @@ Views combinations(Op& op) {
   const std::optional<int64_t> n = const_int(x.sizes.at(0));
   const TensorType& out = op.out();
   if (!n || *n > 64 || r > 6) fail(ErrorCode::unsupported_feature, "combinations of many or a dynamic number of elements");
-  if (r == 0) return {View{out.dtype, out.sizes, zero_of(op, out.dtype).body}};
+  if (r == 0) return {View{out.dtype, out.sizes, number_zero(op, out.dtype).body}};
   std::vector<int64_t> rows = choices(*n, r, op.flag("with_replacement"));
   const int64_t ways = static_cast<int64_t>(rows.size()) / r;
-  if (ways == 0) return {View{out.dtype, out.sizes, zero_of(op, out.dtype).body}};
+  if (ways == 0) return {View{out.dtype, out.sizes, number_zero(op, out.dtype).body}};
   View table = constant_table(op, "combinations.table", {ways, r}, std::move(rows));
   return {op.rec.pointwise("combinations", out.dtype, out.sizes,
                            [&](Coordinates c) { return op.rec.at(x, std::vector<Expr>{op.pool.checked_index(op.rec.at(table, c), x.sizes[0])}); })};
@@ -143,7 +143,7 @@ Views pdist(Op& op) {
   const TensorType& out = op.out();
   const std::optional<int64_t> n = const_int(x.sizes.at(0));
   if (!n || *n > 1024) fail(ErrorCode::unsupported_feature, op.node.target + " of many rows or of a dynamic number of rows");
-  if (is_const(out.sizes.at(0), 0)) return {View{out.dtype, out.sizes, zero_of(op, out.dtype).body}};
+  if (is_const(out.sizes.at(0), 0)) return {View{out.dtype, out.sizes, number_zero(op, out.dtype).body}};
   std::vector<int64_t> pairs = choices(*n, 2, false);
   const int64_t rows = static_cast<int64_t>(pairs.size()) / 2;
   View table = constant_table(op, "pdist.pairs", {rows, 2}, std::move(pairs));

@@ -13,7 +13,7 @@ namespace coil::lowering {
 namespace {
 
 // x[n, c, h, w] and weight[oc, ic / groups, kh, kw]
-View by_template(Op& op, const View& x, const View& w, Geometry g, const Sizes& out_sizes) {
+View convolved_by_template(Op& op, const View& x, const View& w, Geometry g, const Sizes& out_sizes) {
   Conv2d conv;
   conv.x_sizes = x.sizes;
   conv.x = op.rec.operand(x);
@@ -84,7 +84,7 @@ View as_lines(Op& op, const View& x, const View& w, Geometry g, const Sizes& siz
   for (auto [v, extra] : {std::pair(&g.stride, 1), std::pair(&g.padding, 0), std::pair(&g.dilation, 1)}) v->insert(v->begin(), extra);
   Sizes line = sizes;
   line.insert(line.begin() + 2, op.pool.index(1));
-  return squeezed(op, by_template(op, one_line(op, x), one_line(op, w), g, line), 2);
+  return squeezed(op, convolved_by_template(op, one_line(op, x), one_line(op, w), g, line), 2);
 }
 
 View by_images(Op& op, const View& x, const View& w, Geometry g, const Sizes& sizes) {
@@ -93,7 +93,7 @@ View by_images(Op& op, const View& x, const View& w, Geometry g, const Sizes& si
   const View weight = op.rec.view(w, {w.sizes[0], w.sizes[2] * in, w.sizes[3], w.sizes[4]},
                                   [&](Coordinates c) { return std::vector<Expr>{c[0], floor_mod(c[1], in), floor_div(c[1], in), c[2], c[3]}; });
   g.dims = 2;
-  const View y = by_template(op, images, weight, g, {images.sizes[0], sizes[1], sizes[3], sizes[4]});
+  const View y = convolved_by_template(op, images, weight, g, {images.sizes[0], sizes[1], sizes[3], sizes[4]});
   return op.rec.view(y, sizes, [&](Coordinates c) { return std::vector<Expr>{c[0] * sizes[2] + c[2], c[1], c[3], c[4]}; });
 }
 
@@ -228,7 +228,7 @@ View product(Op& op, const View& x, const View& weight, Geometry g, const Sizes&
   if (!has_template) return by_window(op, x, w, g, sizes);
   const std::optional<ConvolutionForm> patches = as_patches(op, x, w, g, sizes);
   const ConvolutionForm f = patches ? *patches : with_whole_vectors(op, x, w, g);
-  const auto form = g.dims == 2 ? by_template : g.dims == 1 ? as_lines : by_images;
+  const auto form = g.dims == 2 ? convolved_by_template : g.dims == 1 ? as_lines : by_images;
   return form(op, f.x, f.w, f.geometry, sizes);
 }
 

@@ -32,7 +32,7 @@ View padded_input(Op& op, const View& x, const View& grad, const View& w, const 
 
 // term(image and the weight's coordinates, pixel), summed over each image's pixels and then over the images. The taps of a line have loops of their own, which
 // read a gradient once for all of them.
-View summed_images(Op& op, DType type, Expr images, const Sizes& weight, const Sizes& pixels, const std::function<Expr(Coordinates, Coordinates)>& term) {
+View summed_images(Op& op, DType type, Expr images, const Sizes& weight, const Sizes& pixels, FunctionRef<Expr(Coordinates, Coordinates)> term) {
   constexpr int64_t kMostTaps = 8;
   const std::string name = op.name + ".weight";
   Sizes line = join({images}, weight);
@@ -111,7 +111,7 @@ View weight_by_product(Op& op, const View& x, const View& grad, const View& w, c
   gemm.k = join({x.sizes[0]}, Sizes(grad.sizes.begin() + 2, grad.sizes.end()));
   // Variables: group, oc, (ic, taps...) or (taps..., ic), (image, pixel...).
   const size_t n0 = 2, k0 = n0 + gemm.n.size();
-  const auto operand = [&](const View& v, Sizes sizes, std::vector<size_t> variables, const std::function<std::vector<Expr>(Coordinates)>& map) {
+  const auto operand = [&](const View& v, Sizes sizes, std::vector<size_t> variables, FunctionRef<std::vector<Expr>(Coordinates)> map) {
     Operand o = op.rec.operand(op.rec.view(v, std::move(sizes), map));
     std::vector<Expr> vars;
     for (size_t variable : variables) vars.push_back(op.pool.var(static_cast<int32_t>(variable)));

@@ -11,7 +11,7 @@ namespace coil::lowering {
 
 namespace {
 
-constexpr int64_t kBlock = 1024;  // elements that one thread goes through in order
+constexpr int64_t kCountedBlock = 1024;  // elements that one thread goes through in order
 
 // The last element of a row that may be empty, then 0.
 Expr last_of(Op& op, const View& row) {
@@ -30,10 +30,10 @@ void bind_size(Op& op, Expr size, Expr value, Expr limit) {
                op.pool.op(ScalarOp::eq, {value, expected}));
 }
 
-View kept_positions(Op& op, Expr size, Expr n, const std::function<Expr(Expr)>& keep) {
+View kept_positions(Op& op, Expr size, Expr n, FunctionRef<Expr(Expr)> keep) {
   ExprPool& p = op.pool;
-  const bool small = n->is_constant() && n->as_int() <= kBlock;
-  const Expr length = small ? n : p.index(kBlock), blocks = small ? p.index(1) : ceil_div(n, length);
+  const bool small = n->is_constant() && n->as_int() <= kCountedBlock;
+  const Expr length = small ? n : p.index(kCountedBlock), blocks = small ? p.index(1) : ceil_div(n, length);
   const auto kept = [&](Expr block, Expr j) {
     const Expr position = block * length + j;
     return masked(inside(position, n), keep(position), p.boolean(false));
@@ -197,7 +197,7 @@ View repeated_positions(Op& op, const View& given, Expr size, Expr n) {
                      [&](Coordinates c) { return op.rec.at(ending, std::vector<Expr>{c[0], op.pool.index(0)}); });
 }
 
-Views repeat_interleave(Op& op) {
+Views repeat_interleave_counts(Op& op) {
   const View repeats = op.tensor("repeats");
   if (repeats.rank() != 1) fail(ErrorCode::unsupported_feature, "repeat_interleave whose repeats have not one dimension");
   return {converted(op, repeated_positions(op, repeats, op.out().sizes.at(0), repeats.sizes[0]), op.out().dtype)};
@@ -258,7 +258,7 @@ void add_data_sizes(Table& table) {
   for (const char* target : {"aten.nonzero_numpy.default", "aten.where.default"}) table[target] = nonzero_by_dimension;
   table["aten.masked_select.default"] = masked_select;
   table["aten.tensor_split.tensor_indices_or_sections"] = split_at_data;
-  table["aten.repeat_interleave.Tensor"] = repeat_interleave;
+  table["aten.repeat_interleave.Tensor"] = repeat_interleave_counts;
   table["aten.repeat_interleave.self_Tensor"] = repeat_interleave_self;
   table["aten.bincount.default"] = bincount;
   add_unique(table);

@@ -20,7 +20,7 @@ void check_ranks(const Op& op, std::initializer_list<std::pair<const char*, size
 }
 
 // The image's value between the four pixels around (row, column), positions in pixels; `place` gives the index in `x` of a whole one.
-Expr between_pixels(Op& op, const Math& m, const View& x, Expr row, Expr column, Border border, const std::function<std::vector<Expr>(Expr, Expr)>& place) {
+Expr between_pixels(Op& op, const Math& m, const View& x, Expr row, Expr column, Border border, FunctionRef<std::vector<Expr>(Expr, Expr)> place) {
   ExprPool& p = op.pool;
   const bool repeated = border == Border::repeated;
   const Expr sizes[2] = {x.sizes[2], x.sizes[3]};

@@ -33,7 +33,7 @@ Views cosine_similarity(Op& op) {
 }
 
 // (sum over k of |f(k)|^p)^(1/p)
-View p_norm(Op& op, double p, const Sizes& domain, const std::function<Expr(Coordinates, Coordinates)>& f) {
+View p_norm(Op& op, double p, const Sizes& domain, FunctionRef<Expr(Coordinates, Coordinates)> f) {
   const TensorType& out = op.out();
   const DType type = accumulate_type(out.dtype);
   ExprPool& pool = op.pool;

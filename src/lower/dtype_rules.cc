@@ -99,8 +99,8 @@ std::string_view next(std::string_view& list, char separator) {
 }
 
 // Nothing for a node with numbers, or on a device, that the table does not know.
-std::vector<Operand> operands_of(const Op& op) {
-  std::vector<Operand> found;
+std::vector<RuleOperand> operands_of(const Op& op) {
+  std::vector<RuleOperand> found;
   bool known = true;
   for (size_t i = 0; i < op.node.args.size() && i < op.node.arg_names.size(); ++i) {
     const auto add = [&](ValueId id) {
@@ -113,28 +113,29 @@ std::vector<Operand> operands_of(const Op& op) {
     if (const ValueId* id = std::get_if<ValueId>(&op.node.args[i])) add(*id);
     if (const auto* ids = std::get_if<std::vector<ValueId>>(&op.node.args[i])) std::for_each(ids->begin(), ids->end(), add);
   }
-  return known ? found : std::vector<Operand>();
+  return known ? found : std::vector<RuleOperand>();
 }
 
 // One rule of the table.
-void check(const Op& op, const Rule& rule, const std::vector<Operand>& operands) {
+void check(const Op& op, const Rule& rule, const std::vector<RuleOperand>& operands) {
   if (is_empty_product(op, operands)) return;
   const bool copies_pixels = op.node.target.find("upsample_nearest") != std::string::npos;
   if (copies_pixels && operands[0].type == DType::u8) return;  // the only integers that eager resizes so
   for (std::string_view kinds = rule.kinds; !kinds.empty();) {
     std::string_view limit = next(kinds, ' ');
     const std::string_view argument = next(limit, ':');
-    for (const Operand& o : operands) {
+    for (const RuleOperand& o : operands) {
       if (o.argument == argument && limit.find(kind_of(o.type)) == std::string_view::npos) refuse(op, operands.size() > 1 ? argument : "", limit, o.type);
     }
   }
   const char kind = kind_of(operands[0].type);
-  const bool alike = std::all_of(operands.begin(), operands.end(), [&](const Operand& o) { return kind_of(o.type) == kind && o.single == operands[0].single; });
+  const bool alike =
+      std::all_of(operands.begin(), operands.end(), [&](const RuleOperand& o) { return kind_of(o.type) == kind && o.single == operands[0].single; });
   if (alike && rule.together.find(kind) == std::string_view::npos) refuse(op, "", rule.together, operands[0].type);
   for (std::string_view groups = rule.groups; !groups.empty();) {
     const std::string group = fmt::format(" {} ", next(groups, ','));
-    const Operand* first = nullptr;
-    for (const Operand& o : operands) {
+    const RuleOperand* first = nullptr;
+    for (const RuleOperand& o : operands) {
       if (group.find(fmt::format(" {} ", o.argument)) == std::string::npos) continue;
       if (first && first->single == o.single) same_type(op, first->type, o.type);
       if (!first) first = &o;
@@ -146,7 +147,7 @@ void check(const Op& op, const Rule& rule, const std::vector<Operand>& operands)
 
 void check_types(const Op& op) {
   check_result_types(op);
-  const std::vector<Operand> operands = operands_of(op);
+  const std::vector<RuleOperand> operands = operands_of(op);
   if (operands.empty()) return;
   for (const Rule* rule : rules_of(op)) check(op, *rule, operands);
   check_single_operators(op, operands);

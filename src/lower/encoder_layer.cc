@@ -21,7 +21,7 @@ Val activated(Op& op, Val v, bool use_gelu) {
   return v * 0.5 * (tanh((v + v * v * v * 0.044715) * std::sqrt(2 / 3.14159265358979323846)) + 1.0);
 }
 
-View linear(Op& op, const std::string& name, const View& x, const View& weight, const View& bias) {
+View linear_layer(Op& op, const std::string& name, const View& x, const View& weight, const View& bias) {
   return affine(op, name, name + ".bias", x.dtype, x, weight, bias);
 }
 
@@ -56,7 +56,7 @@ Attended attend(Op& op, const std::array<View, 3>& inputs, Expr heads, bool want
   std::array<View, 3> parts;
   for (size_t i = 0; i < 3; ++i) {
     const Expr first = op.pool.index(static_cast<int64_t>(i)) * width;
-    const View y = linear(op, op.name + "." + "qkv"[i], inputs[i], sliced(op, weight, 0, first, width), sliced(op, bias, 0, first, width));
+    const View y = linear_layer(op, op.name + "." + "qkv"[i], inputs[i], sliced(op, weight, 0, first, width), sliced(op, bias, 0, first, width));
     parts[i] = permuted(op, reshaped(op, y, {y.sizes[0], y.sizes[1], heads, dim}), {0, 2, 1, 3});
   }
   const std::optional<int64_t> known_dim = const_int(dim);
@@ -89,7 +89,7 @@ Views multi_head_attention(Op& op) {
   const Expr heads = op.index("num_head");
   const bool wants = op.flag("need_weights") && op.node.outputs.size() > 1 && op.graph.value(op.node.outputs[1]).is_tensor();
   const Attended a = attend(op, {op.tensor("query"), op.tensor("key"), op.tensor("value")}, heads, wants);
-  Views results{linear(op, op.name + ".out", a.values, op.tensor("proj_weight"), op.tensor("proj_bias"))};
+  Views results{linear_layer(op, op.name + ".out", a.values, op.tensor("proj_weight"), op.tensor("proj_bias"))};
   if (!wants) return results;
   if (!op.flag("average_attn_weights")) {
     results.push_back(a.weights);
@@ -110,14 +110,14 @@ Views encoder_layer(Op& op) {
         .result;
   };
   const auto attention = [&](const View& x) {
-    return linear(op, op.name + ".out", attend(op, {x, x, x}, op.index("num_heads"), false).values, op.tensor("proj_weight"), op.tensor("proj_bias"));
+    return linear_layer(op, op.name + ".out", attend(op, {x, x, x}, op.index("num_heads"), false).values, op.tensor("proj_weight"), op.tensor("proj_bias"));
   };
   const bool use_gelu = op.flag("use_gelu");
   const auto feed = [&](const View& x) {
-    const View inner = linear(op, op.name + ".ffn1", x, op.tensor("ffn_weight_1"), op.tensor("ffn_bias_1"));
+    const View inner = linear_layer(op, op.name + ".ffn1", x, op.tensor("ffn_weight_1"), op.tensor("ffn_bias_1"));
     const View active =
         op.rec.pointwise(op.name + ".activation", x.dtype, inner.sizes, [&](Coordinates c) { return activated(op, op.rec.at(inner, c), use_gelu).e; });
-    return linear(op, op.name + ".ffn2", active, op.tensor("ffn_weight_2"), op.tensor("ffn_bias_2"));
+    return linear_layer(op, op.name + ".ffn2", active, op.tensor("ffn_weight_2"), op.tensor("ffn_bias_2"));
   };
   if (op.flag("norm_first")) {
     const View x = sum(op, "residual", src, attention(norm(src, "1")));

@@ -67,7 +67,7 @@ View c2r(Op& op, const View& x, const std::vector<size_t>& dims, Norm norm, Expr
   return c2r_line(op, c2c(op, x, but_last(dims), norm, false), dims.back(), norm, last);
 }
 
-View conjugated(Op& op, const View& z) {
+View conjugate_spectrum(Op& op, const View& z) {
   const Complex w = parts_of(z.body);
   return {z.dtype, z.sizes, joined(Complex{w.re, op.pool.op(ScalarOp::neg, {w.im})})};
 }
@@ -159,14 +159,14 @@ Views hermitian(Op& op) {  // hfft...
   const Expr last = real_size(e, self);
   const Norm norm = norm_of(op, true);
   const View x = c2c(op, half_input(op, e, last), but_last(e.dims), norm, true);
-  return {c2r_line(op, conjugated(op, x), e.dims.back(), norm, last)};
+  return {c2r_line(op, conjugate_spectrum(op, x), e.dims.back(), norm, last)};
 }
 
 Views inverse_hermitian(Op& op) {  // ihfft...
   const Extent e = extent(op, op.tensor("self").rank());
   const View x = fitted(op, real_input(op, op.out().dtype), e, e.dims.size());
   const Norm norm = norm_of(op, false);
-  const View half = conjugated(op, r2c_line(op, x, e.dims.back(), norm, true));
+  const View half = conjugate_spectrum(op, r2c_line(op, x, e.dims.back(), norm, true));
   return {c2c(op, half, but_last(e.dims), norm, false)};
 }
 

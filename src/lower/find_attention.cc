@@ -15,9 +15,9 @@ namespace {
 
 bool has_one_dimension_each(const Gemm& g) { return g.m.size() == 1 && g.n.size() == 1 && g.k.size() == 1 && !g.quantised; }
 
-class Finder {
+class AttentionFinder {
  public:
-  explicit Finder(LoopProgram& program)
+  explicit AttentionFinder(LoopProgram& program)
       : program_(program), pool_(*program.pool), masks_(program, [this](BufferId id) { return elementwise(id); }), scores_(program, definition_, masks_) {
     for (size_t l = 0; l < program.loops.size(); ++l) {
       for (BufferId id : program.loops[l].outputs) definition_[id] = l;
@@ -347,7 +347,7 @@ class Finder {
 }  // namespace
 
 LoopProgram find_attention(LoopProgram program) {
-  Finder(program).run();
+  AttentionFinder(program).run();
   return program;
 }
 

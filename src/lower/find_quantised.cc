@@ -16,9 +16,9 @@ constexpr int64_t kMostDepthwiseTaps = 512;  // nor float32's integers, in which
 constexpr int64_t kLineGroup = 16;           // rows of k of a group are multiples of that where kernels read lines of numbers (device/cuda/bytes.h)
 constexpr int64_t kLeastByteGroup = 16;      // rows of k of a group whose sums of bytes are worth making apart (COIL_LEAST_BYTE_GROUP)
 
-class Finder {
+class QuantisedFinder {
  public:
-  Finder(LoopProgram& program, const QuantisedForms& forms)
+  QuantisedFinder(LoopProgram& program, const QuantisedForms& forms)
       : program_(program), pool_(*program.pool), find_(program), find_weight_(program, true), rows_(program, before_), forms_(forms) {}
 
   void run() {
@@ -331,7 +331,7 @@ class Finder {
 }  // namespace
 
 LoopProgram find_quantised(LoopProgram program, const QuantisedForms& forms) {
-  Finder(program, forms).run();
+  QuantisedFinder(program, forms).run();
   return program;
 }
 

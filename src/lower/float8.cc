@@ -103,12 +103,12 @@ Val rounded(Val x, DType type) {
 }
 
 // Their arguments of these names become float8 numbers before the row sees them; those of other rows are bytes like any other.
-struct Movement {
+struct Float8Movement {
   const char* packet;
   const char* values = "";
 };
 // clang-format off: a row of names a line would be pages
-constexpr Movement kMovement[] = {
+constexpr Float8Movement kFloat8Movement[] = {
     {"alias"}, {"alias_copy"}, {"detach"}, {"detach_copy"}, {"lift_fresh"}, {"lift"}, {"lift_fresh_copy"}, {"contiguous"}, {"clone"}, {"pin_memory"},
     {"permute"}, {"permute_copy"}, {"transpose"}, {"transpose_copy"}, {"swapaxes"}, {"swapdims"}, {"t"}, {"t_copy"}, {"mT"}, {"numpy_T"}, {"movedim"},
     {"moveaxis"}, {"expand"}, {"expand_as"}, {"broadcast_to"}, {"expand_copy"}, {"slice"}, {"slice_copy"}, {"narrow"}, {"narrow_copy"}, {"select"},
@@ -128,7 +128,7 @@ constexpr Movement kMovement[] = {
 
 bool is_float8_value(const Graph& graph, ValueId id) { return id.valid() && graph.value(id).is_tensor() && is_float8(graph.value(id).tensor().dtype); }
 
-View conversion(Op& op, View v) {
+View float8_conversion(Op& op, View v) {
   const DType to = op.out().dtype;
   if (v.dtype == to) return v;
   v = is_float8(v.dtype) ? decoded(v) : v;
@@ -145,9 +145,9 @@ Lowering comparison(ScalarOp scalar) {
   };
 }
 
-Table make_table(const Table& rows) {
-  std::map<std::string_view, const Movement*> listed;
-  for (const Movement& m : kMovement) listed[m.packet] = &m;
+Table make_float8_table(const Table& rows) {
+  std::map<std::string_view, const Float8Movement*> listed;
+  for (const Float8Movement& m : kFloat8Movement) listed[m.packet] = &m;
   Table t;
   for (const auto& [target, row] : rows) {
     const auto found = listed.find(packet(target));
@@ -158,10 +158,10 @@ Table make_table(const Table& rows) {
     };
   }
   for (const char* target : {"aten.to.device", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.other", "aten._to_copy.default", "aten.type_as.default"}) {
-    t[target] = [](Op& op) { return Views{conversion(op, op.tensor("self"))}; };
+    t[target] = [](Op& op) { return Views{float8_conversion(op, op.tensor("self"))}; };
   }
-  t["prims.convert_element_type.default"] = [](Op& op) { return Views{conversion(op, op.tensor("a"))}; };
-  t["aten.copy.default"] = [](Op& op) { return Views{broadcast(op, conversion(op, op.tensor("src")), op.out().sizes)}; };
+  t["prims.convert_element_type.default"] = [](Op& op) { return Views{float8_conversion(op, op.tensor("a"))}; };
+  t["aten.copy.default"] = [](Op& op) { return Views{broadcast(op, float8_conversion(op, op.tensor("src")), op.out().sizes)}; };
   for (const char* overload : {"Tensor", "Scalar"}) {
     t[std::string("aten.eq.") + overload] = comparison(ScalarOp::eq);
     t[std::string("aten.ne.") + overload] = comparison(ScalarOp::ne);
@@ -213,7 +213,7 @@ bool is_float8_node(const Graph& graph, const Node& node) {
 }
 
 const Table& float8_table() {
-  static const Table instance = make_table(table());
+  static const Table instance = make_float8_table(table());
   return instance;
 }
 

@@ -2,6 +2,10 @@
 
 namespace coil::lowering {
 
+Val apply(ScalarOp op, Val a) { return a.e->pool->op(op, {a.e}); }
+
+Val apply(ScalarOp op, Val a, Val b) { return a.e->pool->op(op, {a.e, b.e}); }
+
 Lowering function_row(Function1 f, std::optional<DType> compute) {
   return [f, compute](Op& op) {
     const char* argument = op.node.find("self") ? "self" : op.node.find("x") ? "x" : "input";

@@ -1,9 +1,17 @@
 // Arithmetic on value expressions that reads as such: select(x < 0.0, -x, x * x + 1.0). A number takes the type of what it meets.
 #pragma once
 
+#include <numbers>
+
 #include "lower/lowering.h"
 
 namespace coil::lowering {
+
+inline constexpr double kPi = std::numbers::pi;
+
+struct Val;
+Val apply(ScalarOp op, Val a);
+Val apply(ScalarOp op, Val a, Val b);
 
 struct Val {
   Expr e;
@@ -11,10 +19,10 @@ struct Val {
   Val(Expr expr) : e(expr) {}
   // A number of this value's type.
   Val like(double v) const { return is_float(e->dtype) ? e->pool->constant(v, e->dtype) : e->pool->constant_int(static_cast<int64_t>(v), e->dtype); }
-};
 
-inline Val apply(ScalarOp op, Val a) { return a.e->pool->op(op, {a.e}); }
-inline Val apply(ScalarOp op, Val a, Val b) { return a.e->pool->op(op, {a.e, b.e}); }
+  // Seen where a Val is meant: of an Expr, ! asks whether there is one.
+  friend Val operator!(Val a) { return apply(ScalarOp::logical_not, a); }
+};
 
 #define COIL_BINARY(NAME, OP)                                                    \
   inline Val NAME(Val a, Val b) { return apply(ScalarOp::OP, a, b); }            \
@@ -69,7 +77,6 @@ COIL_UNARY(sign)
 #undef COIL_UNARY
 
 inline Val operator-(Val a) { return apply(ScalarOp::neg, a); }
-inline Val operator!(Val a) { return apply(ScalarOp::logical_not, a); }
 inline Val either(Val a, Val b) { return apply(ScalarOp::logical_or, a, b); }
 inline Val both(Val a, Val b) { return apply(ScalarOp::logical_and, a, b); }
 inline Val select(Val condition, Val a, Val b) { return condition.e->pool->select(condition.e, a.e, b.e); }

@@ -9,7 +9,7 @@
 namespace coil::lowering {
 namespace {
 
-using Kind = GroupedGemm::Kind;
+using GroupKind = GroupedGemm::Kind;
 
 // The template's types; products of nothing have no template.
 bool has_template(const View& a, const View& b) {
@@ -17,8 +17,8 @@ bool has_template(const View& a, const View& b) {
   return a.dtype == b.dtype && is_float(a.dtype) && a.dtype != DType::f64 && !has_nothing(a) && !has_nothing(b);
 }
 
-View define(Op& op, const std::string& name, DType dtype, Kind kind, const View& a, const View& b, const View& ends) {
-  const bool rows = kind == Kind::rows;
+View define(Op& op, const std::string& name, DType dtype, GroupKind kind, const View& a, const View& b, const View& ends) {
+  const bool rows = kind == GroupKind::rows;
   GroupedGemm def;
   def.kind = kind;
   def.groups = ends.sizes[0], def.m = a.sizes[0], def.n = b.sizes.back(), def.k = a.sizes[1];
@@ -39,7 +39,7 @@ void check(const Op& op, const View& a, const View& b, size_t rank_of_b, const V
 // out[i, n] = sum over k of a[i, k] * b[g, k, n], g being the group of row i; zeros behind the last one's.
 View by_rows(Op& op, const std::string& name, DType to, const View& a, const View& b, const View& ends) {
   check(op, a, b, 3, ends);
-  if (has_template(a, b)) return define(op, name, to, Kind::rows, a, b, ends);
+  if (has_template(a, b)) return define(op, name, to, GroupKind::rows, a, b, ends);
   ExprPool& p = op.pool;
   const DType type = is_float(to) ? accumulate_type(to) : to;
   const Expr groups = ends.sizes[0];
@@ -56,7 +56,7 @@ View by_rows(Op& op, const std::string& name, DType to, const View& a, const Vie
 // out[g, m, n] = sum over the k of group g of a[m, k] * b[k, n].
 View by_depth(Op& op, const std::string& name, DType to, const View& a, const View& b, const View& ends) {
   check(op, a, b, 2, ends);
-  if (has_template(a, b)) return define(op, name, to, Kind::depth, a, b, ends);
+  if (has_template(a, b)) return define(op, name, to, GroupKind::depth, a, b, ends);
   ExprPool& p = op.pool;
   const DType type = is_float(to) ? accumulate_type(to) : to;
   const View group = group_numbers(op, name, ends, a.sizes[1]);
@@ -123,7 +123,7 @@ View by_position(Op& op, const View& rows, const View& matrices, Expr position) 
   const auto moved = [&](const View& v, const View& to) {
     return op.rec.view(v, v.sizes, [&](Coordinates c) { return std::vector<Expr>{p.checked_index(op.rec.at(to, c.first(1)), count), c[1]}; });
   };
-  return moved(define(op, op.name, op.out().dtype, Kind::rows, moved(rows, order), matrices, ends), place);
+  return moved(define(op, op.name, op.out().dtype, GroupKind::rows, moved(rows, order), matrices, ends), place);
 }
 
 // v * g / |v|, the norm over all dimensions but `dim` (-1: over all); and the norms.

@@ -8,21 +8,21 @@ namespace coil::lowering {
 namespace {
 
 // The range of the bins of one dimension, as views of rank 0; and their edges.
-struct Range {
+struct BinRange {
   View low, high;
 };
 
 View scalar(Op& op, double v, DType type) { return {type, {}, op.pool.constant(v, type)}; }
 
 // The smallest and largest of `values`, moved apart by `apart` where they are equal.
-Range data_range(Op& op, const View& values, DType type) {
+BinRange data_range(Op& op, const View& values, DType type) {
   auto extreme = [&](const char* name, ReduceOp reduce) {
     return op.rec.reduce(name, reduce, type, {}, values.sizes, [&](Coordinates, Coordinates k) { return as(op.rec.at(values, k), type); });
   };
   return {extreme("histogram.min", ReduceOp::min), extreme("histogram.max", ReduceOp::max)};
 }
 
-Range moved_apart(Op& op, const Range& r, double apart) {
+BinRange moved_apart(Op& op, const BinRange& r, double apart) {
   auto moved = [&](const char* name, const View& v, double by) {
     return op.rec.pointwise(name, v.dtype, {}, [&](Coordinates) {
       return select(equal(Val(op.rec.at(r.low, {})), Val(op.rec.at(r.high, {}))), Val(op.rec.at(v, {})) + by, Val(op.rec.at(v, {}))).e;
@@ -39,7 +39,7 @@ Views histc(Op& op) {
   const double low = op.number("min"), high = op.number("max");
   View flat = reshaped(op, x, {count(op.pool, x.sizes)});
   const bool empty = is_const(flat.sizes[0], 0);
-  Range r = low == high && !empty ? data_range(op, flat, type) : Range{scalar(op, low, type), scalar(op, high, type)};
+  BinRange r = low == high && !empty ? data_range(op, flat, type) : BinRange{scalar(op, low, type), scalar(op, high, type)};
   if (low == high && !empty) {
     const double most = std::numeric_limits<double>::infinity();
     require(op, {}, "the range of the data is not finite",
@@ -61,7 +61,7 @@ Views histc(Op& op) {
   return {converted(op, reshaped(op, summed_rows(op, sums), out.sizes), out.dtype)};
 }
 
-View even_edges(Op& op, const Range& r, int64_t bins, DType stored) {
+View even_edges(Op& op, const BinRange& r, int64_t bins, DType stored) {
   const DType type = r.low.dtype;
   Expr n = op.pool.index(bins + 1);
   return op.rec.pointwise("histogram.edges", stored, {n}, [&](Coordinates c) {
@@ -158,7 +158,7 @@ Views histogram(Op& op, bool many) {
     const std::vector<double> range = given_range(op);
     for (size_t d = 0; d < counts.size(); ++d) {
       View column = op.rec.view(points, {n}, [&](Coordinates c) { return std::vector<Expr>{c[0], op.pool.index(static_cast<int64_t>(d))}; });
-      Range r = range.empty() ? data_range(op, column, type) : Range{scalar(op, range.at(2 * d), type), scalar(op, range.at(2 * d + 1), type)};
+      BinRange r = range.empty() ? data_range(op, column, type) : BinRange{scalar(op, range.at(2 * d), type), scalar(op, range.at(2 * d + 1), type)};
       if (is_const(n, 0) && range.empty()) r = {scalar(op, 0, type), scalar(op, 1, type)};
       edges.push_back(even_edges(op, moved_apart(op, r, 0.5), counts[d], stored));
     }

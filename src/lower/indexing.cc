@@ -26,7 +26,7 @@ Expr position_from_data(Op& op, const char* name, Expr size) {
 namespace {
 
 // x at positions(c) for each c. A view that is the same along a dimension says nothing of the positions there: they are checked on their own then.
-View read_at(Op& op, const std::string& name, const Sizes& sizes, const View& x, const std::function<std::vector<Expr>(Coordinates)>& positions) {
+View read_at(Op& op, const std::string& name, const Sizes& sizes, const View& x, FunctionRef<std::vector<Expr>(Coordinates)> positions) {
   Expr lost;
   const View result = op.rec.pointwise(name, op.out().dtype, sizes, [&](Coordinates c) {
     const std::vector<Expr> at = positions(c);
@@ -125,7 +125,7 @@ struct IndexPlace {
   }
 
   // x's coordinates at c of the result; position(i, value) is what the index of dimension i says.
-  std::vector<Expr> source(const std::vector<std::optional<View>>& indices, Coordinates c, const std::function<Expr(size_t, Expr)>& position) const {
+  std::vector<Expr> source(const std::vector<std::optional<View>>& indices, Coordinates c, FunctionRef<Expr(size_t, Expr)> position) const {
     std::vector<Expr> at;
     size_t next = 0;
     for (size_t i = 0; i < indices.size(); ++i) {

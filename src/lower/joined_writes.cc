@@ -14,7 +14,7 @@ Expr identity(Op& op, ReduceOp reduce, DType type) {
 }
 
 // Of slices, brought to their places: value(c) at the coordinates of a slice, its number in place of the dimension.
-View joined_slices(Op& op, RowSums sums, const Writes& w, const SliceWrites& slices, const std::function<Expr(Coordinates)>& value) {
+View joined_slices(Op& op, RowSums sums, const Writes& w, const SliceWrites& slices, FunctionRef<Expr(Coordinates)> value) {
   const auto dim = static_cast<std::ptrdiff_t>(slices.dim);
   Sizes rest = w.sizes;
   rest.erase(rest.begin() + dim);
@@ -35,7 +35,7 @@ View joined_slices(Op& op, RowSums sums, const Writes& w, const SliceWrites& sli
 }
 
 // Elements as the rows of a table of one column: value(at) at their own coordinates. `value` and `elements` must outlive the result.
-RowSums rows_of(Op& op, RowSums sums, const Writes& w, const ElementWrites& elements, const std::function<Expr(Coordinates)>& value) {
+RowSums rows_of(Op& op, RowSums sums, const Writes& w, const ElementWrites& elements, FunctionRef<Expr(Coordinates)> value) {
   sums.rows = count(op.pool, w.sizes);
   sums.columns = op.pool.index(1);
   sums.domain = elements.sizes;
@@ -70,8 +70,8 @@ bool many_elements(Op& op, const Writes& w, bool atomically) {
 
 }  // namespace
 
-View joined(Op& op, const std::string& name, ReduceOp reduce, DType type, const Writes& w, Expr none,
-            const std::function<Expr(Coordinates, Coordinates)>& value, const std::optional<View>& before) {
+View joined(Op& op, const std::string& name, ReduceOp reduce, DType type, const Writes& w, Expr none, FunctionRef<Expr(Coordinates, Coordinates)> value,
+            const std::optional<View>& before) {
   RowSums sums{name, type, {}, {}, {}, {}, {}, reduce, none, before};
   sums.any_order = true;
   if (const auto* slices = std::get_if<SliceWrites>(&w.way);
@@ -86,14 +86,14 @@ View joined(Op& op, const std::string& name, ReduceOp reduce, DType type, const 
   return op.rec.reduce(name, reduce, type, w.sizes, w.domain, [&](Coordinates c, Coordinates k) { return masked(w.hit(c, k), as(value(c, k), type), none); });
 }
 
-std::optional<View> written_elements(Op& op, const View& x, const Writes& w, const std::function<Expr(Coordinates)>& value) {
+std::optional<View> written_elements(Op& op, const View& x, const Writes& w, FunctionRef<Expr(Coordinates)> value) {
   if (!many_elements(op, w, false) || !writes_rows(op, x.dtype)) return {};
   RowSums sums{op.name, x.dtype, {}, {}, {}, {}, {}};
   sums.before = x;
   return reshaped(op, written_rows(op, rows_of(op, sums, w, std::get<ElementWrites>(w.way), value)), w.sizes);
 }
 
-View joined_writes(Op& op, const View& x, const Joining& j, const Writes& w, const std::function<Expr(Coordinates, Coordinates)>& value) {
+View joined_writes(Op& op, const View& x, const Joining& j, const Writes& w, FunctionRef<Expr(Coordinates, Coordinates)> value) {
   const DType stored = op.out().dtype, type = is_float(stored) ? accumulate_type(stored) : is_bool(stored) ? DType::i64 : stored;
   const bool counted = j.mean || !j.with_self;
   if (!counted && type == stored && x.dtype == stored && many_elements(op, w, joins_atomically(op, j.reduce, type, true)))

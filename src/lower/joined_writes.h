@@ -5,6 +5,7 @@
 #include <string>
 #include <variant>
 
+#include "base/function_ref.h"
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -39,13 +40,13 @@ struct Writes {
 
 // For each element what reduce makes of value(c, k) of the writes k that reach it; `none` where there is no such write. Many elements may
 // join what is `before` them.
-View joined(Op& op, const std::string& name, ReduceOp reduce, DType type, const Writes& w, Expr none,
-            const std::function<Expr(Coordinates, Coordinates)>& value, const std::optional<View>& before = {});
+View joined(Op& op, const std::string& name, ReduceOp reduce, DType type, const Writes& w, Expr none, FunctionRef<Expr(Coordinates, Coordinates)> value,
+            const std::optional<View>& before = {});
 
 // x with elements written over, value(at) each at its own coordinates; the last one stays. Nothing where that is not the way.
-std::optional<View> written_elements(Op& op, const View& x, const Writes& w, const std::function<Expr(Coordinates)>& value);
+std::optional<View> written_elements(Op& op, const View& x, const Writes& w, FunctionRef<Expr(Coordinates)> value);
 
 // Joins x with writes: value(c, k) is what write k brings to element c.
-View joined_writes(Op& op, const View& x, const Joining& j, const Writes& w, const std::function<Expr(Coordinates, Coordinates)>& value);
+View joined_writes(Op& op, const View& x, const Joining& j, const Writes& w, FunctionRef<Expr(Coordinates, Coordinates)> value);
 
 }  // namespace coil::lowering

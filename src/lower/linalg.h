@@ -33,6 +33,8 @@ View with_dims(Op& op, const View& a, const Sizes& batch);
 Views call_linalg(Op& op, const char* routine, DType type, Sizes sizes, std::vector<int64_t> options, const Views& inputs,
                   const std::vector<Recorder::Result>& results);
 
+// Whether the node asks for a failure (an argument of some operators).
+inline bool wants_errors(const Op& op) { return op.node.find("check_errors") && op.flag("check_errors"); }
 // Fails the call where info (int32, any shape) is not 0. The kinds are those of device/library/linalg_solve.cc.
 enum class Failure : int64_t { inverse, solve, cholesky, svd, eig, lu_factor, other };
 void check_info(Op& op, const View& info, Failure kind, const std::string& subject);

@@ -4,8 +4,6 @@
 namespace coil::lowering {
 namespace {
 
-bool checks(const Op& op) { return op.node.find("check_errors") && op.flag("check_errors"); }
-
 // The part of a on one side of its diagonal; `unit`: the diagonal is ones.
 View triangle_of(Op& op, const View& a, bool upper, bool unit) {
   return op.rec.pointwise(op.name + ".triangle", a.dtype, a.sizes, [&](Coordinates c) {
@@ -30,7 +28,7 @@ Views cholesky(Op& op, bool always) {
   const Expr b = columns.sizes[0];
   Views r = call_linalg(op, "cholesky", a.dtype, {b, s.rows}, {op.flag("upper")}, {columns}, {{a.dtype, columns.sizes}, {DType::i32, {b}}});
   const View info = with_dims(op, r[1], s.batch);
-  if (always || checks(op)) check_info(op, info, Failure::cholesky, always ? "linalg.cholesky" : "linalg.cholesky_ex");
+  if (always || wants_errors(op)) check_info(op, info, Failure::cholesky, always ? "linalg.cholesky" : "linalg.cholesky_ex");
   return {from_columns(op, r[0], s.batch), info};
 }
 
@@ -42,7 +40,7 @@ LuFactors pivoted(Op& op) {
 Views lu_factor(Op& op, bool always) {
   const LuFactors f = pivoted(op);
   const View info = with_dims(op, f.info, f.shape.batch);
-  if (always || checks(op)) check_info(op, info, Failure::lu_factor, "torch.linalg.lu_factor");
+  if (always || wants_errors(op)) check_info(op, info, Failure::lu_factor, "torch.linalg.lu_factor");
   return {from_columns(op, f.columns, f.shape.batch), with_dims(op, f.pivots, f.shape.batch), info};
 }
 
@@ -81,7 +79,7 @@ Views ldl_factor(Op& op, bool always) {
   Views r =
       call_linalg(op, "ldl", a.dtype, {b, s.rows}, {op.flag("hermitian")}, {columns}, {{a.dtype, columns.sizes}, {DType::i32, {b, s.rows}}, {DType::i32, {b}}});
   const View info = with_dims(op, r[2], s.batch);
-  if (always || checks(op)) check_info(op, info, Failure::other, "torch.linalg.ldl_factor_ex");
+  if (always || wants_errors(op)) check_info(op, info, Failure::other, "torch.linalg.ldl_factor_ex");
   return {from_columns(op, r[0], s.batch), with_dims(op, r[1], s.batch), info};
 }
 

@@ -89,7 +89,7 @@ View flattened_norm(Op& op, const View& x, double p) {
   return keeps(op) ? reshaped(op, r, Sizes(x.rank(), op.pool.index(1))) : r;
 }
 
-Views norm(Op& op, bool text) {
+Views linalg_norm(Op& op, bool text) {
   const View x = in_type(op, op.tensor("self"));
   std::vector<size_t> dims;
   if (op.has("dim")) dims = dims_of(op, x.rank());
@@ -106,7 +106,7 @@ View divided(Op& op, const View& a, const View& b) {
 }
 
 // Largest by smallest singular value, or the norm times that of the inverse (infinite where there is none).
-Views cond(Op& op, bool text) {
+Views condition_number(Op& op, bool text) {
   const View x = op.tensor("self");
   const double p = text || !op.has("p") ? 2 : op.number("p");
   if (is_const(count(op.pool, x.sizes), 0)) {  // eager's answer for any norm, but some ask for squares
@@ -142,8 +142,8 @@ Views cond(Op& op, bool text) {
 }  // namespace
 
 void add_linalg_norms(Table& t) {
-  t["aten.linalg_norm.default"] = [](Op& op) { return norm(op, false); };
-  t["aten.linalg_norm.ord_str"] = [](Op& op) { return norm(op, true); };
+  t["aten.linalg_norm.default"] = [](Op& op) { return linalg_norm(op, false); };
+  t["aten.linalg_norm.ord_str"] = [](Op& op) { return linalg_norm(op, true); };
   t["aten.linalg_matrix_norm.default"] = [](Op& op) { return matrix_norm_op(op, false); };
   t["aten.linalg_matrix_norm.str_ord"] = [](Op& op) { return matrix_norm_op(op, true); };
   t["aten.frobenius_norm.dim"] = [](Op& op) {
@@ -156,8 +156,8 @@ void add_linalg_norms(Table& t) {
     const View x = in_type(op, op.tensor("self"));
     return Views{matrix_norm(op, x, MatrixNorm::nuclear, 0, dims_of(op, x.rank()), keeps(op))};
   };
-  t["aten.linalg_cond.default"] = [](Op& op) { return cond(op, false); };
-  t["aten.linalg_cond.p_str"] = [](Op& op) { return cond(op, true); };
+  t["aten.linalg_cond.default"] = [](Op& op) { return condition_number(op, false); };
+  t["aten.linalg_cond.p_str"] = [](Op& op) { return condition_number(op, true); };
 }
 
 }  // namespace coil::lowering

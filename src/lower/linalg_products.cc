@@ -7,7 +7,7 @@
 namespace coil::lowering {
 namespace {
 
-View power(Op& op, const View& a, int64_t n) {
+View matrix_power(Op& op, const View& a, int64_t n) {
   if (n == 0) return with_batch(op, identity_matrix(op, a.dtype, a.sizes.back()), matrix_shape(op, a).batch);
   View base = a, result;
   if (n < 0) {
@@ -66,7 +66,7 @@ Views multi_dot(Op& op, const char* arg) {
   return {reshaped(op, chain(op, m), op.out().sizes)};
 }
 
-Views cross(Op& op, std::optional<size_t> dim) {
+Views linalg_cross(Op& op, std::optional<size_t> dim) {
   const TensorType& out = op.out();
   const View a = op.tensor("self"), b = op.tensor("other");
   size_t d = dim.value_or(0);
@@ -163,13 +163,15 @@ Views vander(Op& op, bool rising) {
 
 void add_linalg_products(Table& t) {
   for (const char* target : {"aten.linalg_matrix_power.default", "aten.matrix_power.default"}) {
-    t[target] = [](Op& op) { return Views{power(op, op.tensor("self"), op.integer("n"))}; };
+    t[target] = [](Op& op) { return Views{matrix_power(op, op.tensor("self"), op.integer("n"))}; };
   }
   for (const char* target : {"aten.linalg_matrix_exp.default", "aten.matrix_exp.default"}) t[target] = matrix_exp;
   t["aten.linalg_multi_dot.default"] = [](Op& op) { return multi_dot(op, "tensors"); };
   t["aten.chain_matmul.default"] = [](Op& op) { return multi_dot(op, "matrices"); };
-  t["aten.linalg_cross.default"] = [](Op& op) { return cross(op, wrap_dim(op.integer("dim"), op.out().sizes.size())); };
-  t["aten.cross.default"] = [](Op& op) { return cross(op, op.has("dim") ? std::optional(wrap_dim(op.integer("dim"), op.out().sizes.size())) : std::nullopt); };
+  t["aten.linalg_cross.default"] = [](Op& op) { return linalg_cross(op, wrap_dim(op.integer("dim"), op.out().sizes.size())); };
+  t["aten.cross.default"] = [](Op& op) {
+    return linalg_cross(op, op.has("dim") ? std::optional(wrap_dim(op.integer("dim"), op.out().sizes.size())) : std::nullopt);
+  };
   t["aten.linalg_vecdot.default"] = vecdot;
   t["aten.linalg_tensorinv.default"] = tensorinv;
   t["aten.linalg_tensorsolve.default"] = tensorsolve;

@@ -7,10 +7,8 @@
 namespace coil::lowering {
 namespace {
 
-bool checks(const Op& op) { return op.node.find("check_errors") && op.flag("check_errors"); }
-
 // Solves op(A) X = B or X op(A) = B by `left_solve(B)`, which solves from the left with the transposition it is told.
-View from_side(Op& op, const View& b, bool left, const std::function<View(const View&, bool)>& left_solve) {
+View from_side(Op& op, const View& b, bool left, FunctionRef<View(const View&, bool)> left_solve) {
   return left ? left_solve(b, false) : transposed(op, left_solve(transposed(op, b), true));
 }
 
@@ -57,7 +55,7 @@ View of_one_copy(Op& op, const View& v, const Sizes& sizes) {
 
 Views solve_ex(Op& op) {
   const Solved s = solve(op);
-  if (checks(op)) check_info(op, s.info, Failure::solve, "torch.linalg.solve");
+  if (wants_errors(op)) check_info(op, s.info, Failure::solve, "torch.linalg.solve");
   const Sizes& batch = s.lu.shape.batch;
   if (op.node.outputs.size() <= 2) return {s.x, s.info};
   const View factors = from_columns(op, s.lu.columns, batch), pivots = with_dims(op, s.lu.pivots, batch);
@@ -69,7 +67,7 @@ Views solve_ex(Op& op) {
 Views inverse(Op& op, const char* arg, bool always, const char* subject) {
   View info;
   const View x = inverse_of(op, op.tensor(arg), &info);
-  if (always || checks(op)) check_info(op, info, Failure::inverse, subject);
+  if (always || wants_errors(op)) check_info(op, info, Failure::inverse, subject);
   return {x, info};
 }
 

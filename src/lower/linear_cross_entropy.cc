@@ -83,7 +83,7 @@ Views linear_cross_entropy(Op& op) {
   const View gradient = gradient_of_logits(op, logs, type);
   const auto operand = [&](const char* name) { return converted(op, op.tensor(name), type); };
   const auto given = [&](bool wanted, size_t i,
-                         const std::function<View()>& made) {  // without a value where it is not asked for
+                         FunctionRef<View()> made) {  // without a value where it is not asked for
     results.push_back(wanted ? converted(op, made(), op.out(i).dtype)
                              : op.rec.pointwise("linear.none", op.out(i).dtype, op.out(i).sizes, [&](Coordinates) { return op.constant(0, op.out(i).dtype); }));
   };

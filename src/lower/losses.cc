@@ -14,7 +14,7 @@ int64_t reduction_of(const Op& op) {
   return !word ? op.integer("reduction") : *word == "mean" ? kMeanReduction : *word == "sum" ? kSumReduction : 0;
 }
 
-View finished_loss(Op& op, const Sizes& sizes, const std::function<Expr(Coordinates)>& element) {
+View finished_loss(Op& op, const Sizes& sizes, FunctionRef<Expr(Coordinates)> element) {
   const TensorType& out = op.out();
   const int64_t reduction = reduction_of(op);
   if (reduction != kMeanReduction && reduction != kSumReduction) return op.rec.pointwise(op.name, out.dtype, out.sizes, element);
@@ -28,9 +28,9 @@ View finished_loss(Op& op, const Sizes& sizes, const std::function<Expr(Coordina
 
 namespace {
 
-using Formula = std::function<Expr(Op&, Expr x, Expr target, DType)>;
+using LossFormula = std::function<Expr(Op&, Expr x, Expr target, DType)>;
 
-Lowering elementwise(Formula formula) {
+Lowering elementwise(LossFormula formula) {
   return [formula](Op& op) {
     View x = op.tensor("self"), target = op.tensor("target");
     const DType type = accumulate_type(op.out().dtype);

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "graph/graph.h"
 #include "loop/recorder.h"
 #include "loop/simplify_body.h"
@@ -209,8 +210,8 @@ Expr read(const View& v, Coordinates c);
 View broadcast(Op& op, const View& v, const Sizes& sizes);
 // A stored elementwise result of the node's first output type. f sees operands already broadcast, in the compute type of
 // `compute` (default: the result's).
-View map1(Op& op, const View& a, const std::function<Expr(Expr)>& f, std::optional<DType> compute = {});
-View map2(Op& op, const View& a, const View& b, const std::function<Expr(Expr, Expr)>& f, std::optional<DType> compute = {});
+View map1(Op& op, const View& a, FunctionRef<Expr(Expr)> f, std::optional<DType> compute = {});
+View map2(Op& op, const View& a, const View& b, FunctionRef<Expr(Expr, Expr)> f, std::optional<DType> compute = {});
 // v in another dtype: itself where the compute types agree and nothing is rounded, else a stored result.
 View converted(Op& op, const View& v, DType dtype);
 // v as complex numbers of `dtype`; a real view gets imaginary parts of 0. Nothing is stored.
@@ -251,7 +252,7 @@ Expr masked(Expr condition, Expr value, Expr otherwise);
 
 // --- reductions over dimensions `dims` of v, shared by the families. `keep`: reduced dimensions stay with size 1.
 View reduced(Op& op, const std::string& name, ReduceOp reduce, DType dtype, const View& v, const std::vector<size_t>& dims, bool keep,
-             const std::function<Expr(Expr value, Coordinates at)>& body = {});
+             FunctionRef<Expr(Expr value, Coordinates at)> body = {});
 // f32 for f16, bf16 and f32; f64 and complex types themselves
 inline DType accumulate_type(DType dtype) { return dtype == DType::f64 || is_complex(dtype) ? dtype : DType::f32; }
 // Identity of max (or min) for a type.
@@ -273,7 +274,7 @@ Expr checked_position(Op& op, Expr position, Expr size);
 // read, or, where the export says which size it is, that is checked.
 void bind_size(Op& op, Expr size, Expr value, Expr limit);
 // Row-major positions (i64, [size]) of the elements below `count` that `keep` (bool) holds for, ascending; binds `size`.
-View kept_positions(Op& op, Expr size, Expr count, const std::function<Expr(Expr position)>& keep);
+View kept_positions(Op& op, Expr size, Expr count, FunctionRef<Expr(Expr position)> keep);
 // The number of elements of an ascending row (not empty where it is read) that are at most `value`, compared in its type: by bisection, in as
 // many steps as the longest row takes.
 Expr count_up_to(Op& op, const View& row, Expr value);

@@ -26,7 +26,7 @@ struct Normalised {
 Val share_of(const Op& op, Expr number, DType type) { return Val(op.constant(1, type)) / Val(as(op.pool.cast(number, DType::i64), type)); }
 
 // Sums over `dims` of x's, kept with size 1, of a value at each point.
-View summed(const Normalised& n, const char* name, const View& x, const std::vector<size_t>& dims, bool keep, const std::function<Val(Coordinates)>& value) {
+View summed(const Normalised& n, const char* name, const View& x, const std::vector<size_t>& dims, bool keep, FunctionRef<Val(Coordinates)> value) {
   return reduced(n.op, n.op.name + name, ReduceOp::sum, n.type, x, dims, keep, [&](Expr, Coordinates at) { return value(at).e; });
 }
 
@@ -69,9 +69,9 @@ Views layer_norm_backward(Op& op) {
 struct ChannelSums {
   View grad, product;
 };
-ChannelSums channel_sums(Op& op, DType type, const View& x, const std::vector<size_t>& dims, const std::function<Val(Coordinates)>& grad,
-                         const std::function<Val(Coordinates)>& centred) {
-  const auto summed = [&](const char* name, const std::function<Val(Coordinates)>& value) {
+ChannelSums channel_sums(Op& op, DType type, const View& x, const std::vector<size_t>& dims, FunctionRef<Val(Coordinates)> grad,
+                         FunctionRef<Val(Coordinates)> centred) {
+  const auto summed = [&](const char* name, FunctionRef<Val(Coordinates)> value) {
     return reduced(op, op.name + name, ReduceOp::sum, type, x, dims, true, [&](Expr, Coordinates at) { return value(at).e; });
   };
   return {summed(".sum", grad), summed(".product", [&](Coordinates at) { return grad(at) * centred(at); })};
@@ -94,7 +94,7 @@ Views group_norm_backward(Op& op) {
   const auto inverse = [&](Coordinates c) { return at(rstd, c.first(2)); };
   const auto weights = [&](Coordinates c) { return weight ? at(*weight, std::vector<Expr>{c[1] * per_group + c[2]}) : Val(op.constant(1, type)); };
   const ChannelSums sums = channel_sums(op, type, x, {3}, grads, centred);
-  const auto sum_over = [&](const char* name, size_t dim, bool keep, const std::function<Val(Coordinates)>& value) {
+  const auto sum_over = [&](const char* name, size_t dim, bool keep, FunctionRef<Val(Coordinates)> value) {
     return reduced(op, op.name + name, ReduceOp::sum, type, sums.grad, {dim}, keep, [&](Expr, Coordinates c) { return value(c).e; });
   };
   Views results(3);
@@ -137,7 +137,7 @@ Views batch_norm_backward(Op& op) {
   const auto inverse = [&](Coordinates c) { return training ? channel(spread, c) : rsqrt(channel(spread, c) + eps); };
   const auto factor = [&](Coordinates c) { return weight ? inverse(c) * channel(*weight, c) : inverse(c); };
   const ChannelSums sums = channel_sums(op, type, x, dims, grads, centred);
-  const auto of_channel = [&](size_t i, const std::function<Val(Coordinates)>& value) {
+  const auto of_channel = [&](size_t i, FunctionRef<Val(Coordinates)> value) {
     return reshaped(op, op.rec.pointwise(op.name, op.out(i).dtype, sums.grad.sizes, [&](Coordinates c) { return as(value(c).e, op.out(i).dtype); }),
                     op.out(i).sizes);
   };
@@ -178,7 +178,7 @@ Views embedding_backward(Op& op) {
     Val index = as(op.rec.at(flat, k), DType::i64);
     return select(equal(index, padding), p.cast(rows, DType::i64), p.cast(checked_position(op, index.e, rows), DType::i64)).e;
   };
-  const auto counts = [&](const std::function<Expr(Coordinates)>& named) {
+  const auto counts = [&](FunctionRef<Expr(Coordinates)> named) {
     const auto one = [&](Coordinates, Expr) { return p.constant_int(1, DType::i64); };
     return summed_rows(op, {"embedding_backward.count", DType::i64, rows, p.index(1), {n}, named, one});
   };

@@ -114,7 +114,7 @@ void update_running(Op& op, const Moments& m, const Sizes& kept, Views& results)
   };
   View mean = of_channel(m.mean, "running.mean"), squares = of_channel(m.sum_of_squares, "running.squares");
   // Tracing says float32 of those of 16 bits: what the program goes on with.
-  auto mixed = [&](const char* arg, size_t result, const std::function<Expr(Coordinates)>& fresh) {
+  auto mixed = [&](const char* arg, size_t result, FunctionRef<Expr(Coordinates)> fresh) {
     View old = op.tensor(arg);
     const DType stated = op.out(result).dtype;
     return op.rec.pointwise(arg, stated, old.sizes, [&](Coordinates c) {

@@ -8,7 +8,7 @@ namespace coil::lowering {
 namespace {
 
 // A row sorted along `dim`, NaN last, with the places where its elements stood; `used` counts those that are not NaN.
-struct Row {
+struct SortedRow {
   View values, places, used;
   size_t dim;
   Expr size;
@@ -21,13 +21,13 @@ View number_of_numbers(Op& op, const View& x, size_t dim) {
   });
 }
 
-Row sorted_row(Op& op, const View& x, size_t dim) {
+SortedRow sorted_row(Op& op, const View& x, size_t dim) {
   auto [values, places] = op.rec.sort(op.name + ".sort", x, static_cast<int>(dim), x.sizes[dim], false);
   return {values, places, number_of_numbers(op, x, dim), dim, x.sizes[dim]};
 }
 
 // Coordinates in the row for those of a result that kept the dimension: position is an i64 value.
-std::vector<Expr> at_position(Op& op, const Row& row, Coordinates kept, Val position) {
+std::vector<Expr> at_position(Op& op, const SortedRow& row, Coordinates kept, Val position) {
   std::vector<Expr> at(kept.begin(), kept.end());
   Val last = op.pool.cast(row.size - 1, DType::i64);
   at[row.dim] = op.pool.checked_index(max(min(position, last), 0.0).e, row.size);
@@ -42,7 +42,7 @@ Views median(Op& op, bool skip_nan) {
   if (all) x = reshaped(op, x, {count(op.pool, x.sizes)});
   if (all && is_const(x.sizes[0], 0)) return {View{x.dtype, {}, is_float(x.dtype) ? op.constant(std::nan(""), x.dtype) : lowest(op.pool, x.dtype)}};
   const size_t dim = all ? 0 : wrap_dim(op.integer("dim"), x.rank());
-  const Row row = sorted_row(op, x, dim);
+  const SortedRow row = sorted_row(op, x, dim);
   Sizes kept = x.sizes;
   kept[dim] = op.pool.index(1);
   auto pick = [&](const View& from, const std::string& name) {
@@ -65,7 +65,7 @@ Views mode(Op& op) {
   if (x.rank() == 0) return {x, View{DType::i64, {}, op.pool.constant_int(0, DType::i64)}};
   const size_t dim = wrap_dim(op.integer("dim"), x.rank());
   const bool keep = op.flag("keepdim");
-  const Row row = sorted_row(op, is_bool(x.dtype) ? converted(op, x, DType::u8) : x, dim);
+  const SortedRow row = sorted_row(op, is_bool(x.dtype) ? converted(op, x, DType::u8) : x, dim);
   // Where the run of equal elements began that each is in: the longest run ends where most lie behind.
   const View begins = op.rec.scan("mode.begins", ScanOp::max, DType::i64, x.sizes, static_cast<int>(dim), [&](Coordinates c) {
     std::vector<Expr> before(c.begin(), c.end());
@@ -98,7 +98,7 @@ Views quantile(Op& op, bool skip_nan) {
   const bool all = !op.has("dim");
   if (all || x.rank() == 0) x = reshaped(op, x, {count(op.pool, x.sizes)});
   const size_t dim = all || x.rank() == 0 ? 0 : wrap_dim(op.integer("dim"), x.rank());
-  const Row row = sorted_row(op, x, dim);
+  const SortedRow row = sorted_row(op, x, dim);
   Sizes sizes = x.sizes;
   sizes[dim] = op.pool.index(1);
   if (q.rank() == 1) sizes.insert(sizes.begin(), q.sizes[0]);

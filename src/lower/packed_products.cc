@@ -23,14 +23,14 @@ Val is_one(Expr index) { return index->pool->op(ScalarOp::eq, {index, index->poo
 // --- int4pack
 
 // `columns` columns from `first` on, in blocks of `count`; `apart`: numbers count / 2 apart share a byte, otherwise neighbours do.
-struct Blocks {
+struct PackedBlocks {
   int64_t first, columns, count;
   bool apart;
 };
 
-std::vector<Blocks> blocks_of(Op& op, int64_t n) {
+std::vector<PackedBlocks> blocks_of(Op& op, int64_t n) {
   const int64_t wide = op.session.options.int4_block.width, whole = n / wide * wide;
-  std::vector<Blocks> parts;
+  std::vector<PackedBlocks> parts;
   if (whole > 0) parts.push_back({0, whole, wide, op.session.options.int4_block.apart});
   if (n > whole) parts.push_back({whole, n - whole, n - whole, false});
   return parts;
@@ -47,7 +47,7 @@ Views pack_int4(Op& op) {
   const View w = op.tensor("self");
   const int64_t n = fixed_size(op, w, 0), k = fixed_size(op, w, 1);
   Views pieces;
-  for (const Blocks& b : blocks_of(op, n)) {
+  for (const PackedBlocks& b : blocks_of(op, n)) {
     pieces.push_back(op.rec.pointwise(op.name, DType::u8, {op.pool.index(b.columns * k / 2)}, [&](Coordinates c) {
       const Expr half = op.pool.index(b.count / 2), in_row = floor_mod(c[0], half), row = floor_div(c[0], half);
       const Expr block = floor_div(row, op.pool.index(k)), at_k = floor_mod(row, op.pool.index(k));
@@ -68,7 +68,7 @@ View unpacked_int4(Op& op, const View& packed) {
   const int64_t n = fixed_size(op, packed, 0), k = fixed_size(op, packed, 1) * 2;
   const View flat = reshaped(op, packed, {op.pool.index(n * k / 2)});
   Views pieces;
-  for (const Blocks& b : blocks_of(op, n)) {
+  for (const PackedBlocks& b : blocks_of(op, n)) {
     const Sizes sizes{op.pool.index(b.columns), op.pool.index(k)};
     pieces.push_back(op.rec.pointwise(op.name + ".numbers", DType::i8, sizes, [&](Coordinates c) {
       const Expr width = op.pool.index(b.count), half = op.pool.index(b.count / 2), two = op.pool.index(2);

@@ -48,7 +48,7 @@ struct PaddedDim {
   Expr size, before, after, have;  // of the image, and of its gradient
 };
 
-Views pad_backward(Op& op, const std::function<View(const View& grad, const PaddedDim&, const Sizes& sizes, DType type)>& along) {
+Views pad_backward(Op& op, FunctionRef<View(const View& grad, const PaddedDim&, const Sizes& sizes, DType type)> along) {
   const View x = op.tensor("self");
   View grad = op.tensor("grad_output");
   const Sizes pad = op.indices("padding");

@@ -70,10 +70,10 @@ constexpr Chebyshev kThirdKind = {[](Val x) { return x * 2.0 - 1.0; }, third_kin
 constexpr Chebyshev kFourthKind = {[](Val x) { return x * 2.0 + 1.0; }, fourth_kind};
 
 // p(k + 1) from p(k), p(k - 1) and x
-using Step = Val (*)(double k, Val x, Val now, Val before);
+using RecurrenceStep = Val (*)(double k, Val x, Val now, Val before);
 struct Recurrence {
   Val (*first)(Val x);  // degree 1
-  Step step;
+  RecurrenceStep step;
 };
 
 Views by_recurrence(Op& op, const Recurrence& r) {

@@ -71,7 +71,7 @@ Candidates fractional_candidates(Op& op, const Sizes& image, const Sizes& output
 
 // Sums of gradients over the candidates: of(at, k's candidates, whether it counts) adds up.
 View gathered(Op& op, const Candidates& from, DType dtype, const Sizes& image,
-              const std::function<Expr(Coordinates pixel, Coordinates at, const std::vector<Candidate>&)>& value) {
+              FunctionRef<Expr(Coordinates pixel, Coordinates at, const std::vector<Candidate>&)> value) {
   return op.rec.reduce(op.name, ReduceOp::sum, dtype, image, from.domain, [&](Coordinates c, Coordinates k) {
     std::vector<Expr> at(c.begin(), c.end());
     std::vector<Candidate> found;
@@ -140,7 +140,7 @@ Views fractional_max_pool_backward(Op& op, size_t dims) {
 }
 
 // The gradient of each output, divided as the average was, at every pixel that its window showed: by `elements` of the window along each dimension.
-View of_averages(Op& op, const Candidates& from, const std::function<Sizes(Coordinates window)>& elements) {
+View of_averages(Op& op, const Candidates& from, FunctionRef<Sizes(Coordinates window)> elements) {
   const View grad = op.tensor("grad_output");
   const TensorType& out = op.out();
   const DType type = accumulate_type(out.dtype);

@@ -21,7 +21,7 @@ Window pool_window(const Op& op, const View& x, size_t dims) {
   return w;
 }
 
-View winning_point(Op& op, DType type, const Sizes& sizes, const Sizes& window, const std::function<Expr(Coordinates, Coordinates)>& seen) {
+View winning_point(Op& op, DType type, const Sizes& sizes, const Sizes& window, FunctionRef<Expr(Coordinates, Coordinates)> seen) {
   const View best = op.rec.reduce("max_pool.argmax", ReduceOp::argmax, DType::i64, sizes, window, seen);
   if (!is_float(type)) return best;
   ExprPool& p = op.pool;

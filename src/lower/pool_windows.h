@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "base/function_ref.h"
 #include "lower/lowering.h"
 
 namespace coil::lowering {
@@ -17,7 +18,7 @@ Window pool_window(const Op& op, const View& x, size_t dims);
 
 // The number within its window of the element that a pool takes the largest from: the first one of equal elements, but the last NaN, as eager does.
 // `seen`: the element at point k of the window of output c.
-View winning_point(Op& op, DType type, const Sizes& sizes, const Sizes& window, const std::function<Expr(Coordinates, Coordinates)>& seen);
+View winning_point(Op& op, DType type, const Sizes& sizes, const Sizes& window, FunctionRef<Expr(Coordinates, Coordinates)> seen);
 
 // The coordinates of a point in its window from its number, as values of `type` (i64, or i32 where the window's points are fewer than that).
 std::vector<Expr> point_coordinates(Op& op, Expr number, const Sizes& window, DType type);

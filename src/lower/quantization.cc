@@ -10,7 +10,7 @@ namespace coil::lowering {
 namespace {
 
 // A step that eager computes as an operator of its own. Without dimensions of their own, the operands are numbers of `dtype`.
-View step(Op& op, const char* name, DType dtype, const Sizes& sizes, const std::function<Expr(Coordinates)>& body) {
+View step(Op& op, const char* name, DType dtype, const Sizes& sizes, FunctionRef<Expr(Coordinates)> body) {
   if (byte_size(dtype) == 2 && is_float(dtype)) return op.rec.pointwise(op.name + "." + name, dtype, sizes, body);  // a store rounds
   std::vector<Expr> vars;
   for (size_t i = 0; i < sizes.size(); ++i) vars.push_back(op.pool.var(static_cast<int32_t>(i)));
@@ -28,7 +28,7 @@ View unary(Op& op, ScalarOp scalar, const View& a) {
   return step(op, info(scalar).name.data(), a.dtype, a.sizes, [&](Coordinates c) { return op.pool.op(scalar, {op.rec.at(a, c)}); });
 }
 
-View number(Op& op, double value, DType dtype) {
+View number_view(Op& op, double value, DType dtype) {
   if (is_float(dtype)) return {dtype, {}, op.constant(value, dtype)};
   return {dtype, {}, op.pool.constant_int(static_cast<int64_t>(value), dtype)};
 }
@@ -51,7 +51,7 @@ View clamped(Op& op, const View& v, const View& low, const View& high) {
     return op.pool.op(ScalarOp::minimum, {op.pool.op(ScalarOp::maximum, {op.rec.at(v, c), as(low.body, v.dtype)}), as(high.body, v.dtype)});
   });
 }
-View clamped(Op& op, const View& v, double low, double high) { return clamped(op, v, number(op, low, v.dtype), number(op, high, v.dtype)); }
+View clamped(Op& op, const View& v, double low, double high) { return clamped(op, v, number_view(op, low, v.dtype), number_view(op, high, v.dtype)); }
 
 View stored(Op& op, const View& v, DType dtype) {
   return op.rec.pointwise(op.name, dtype, v.sizes, [&](Coordinates c) { return as(op.rec.at(v, c), dtype); });
@@ -66,7 +66,7 @@ View widened(const View& v) { return byte_size(v.dtype) == 2 && is_float(v.dtype
 
 // Numbers, or tensors of one element.
 View parameter(Op& op, const char* arg, DType dtype) {
-  if (op.is_scalar(arg)) return number(op, op.number(arg), dtype);
+  if (op.is_scalar(arg)) return number_view(op, op.number(arg), dtype);
   return reinterpreted(single(op, op.tensor(arg)), dtype);
 }
 
@@ -91,33 +91,33 @@ Views dequantize_per_tensor(Op& op) {
   return {stored(op, binary(op, ScalarOp::mul, difference, beside("scale")), type)};
 }
 
-struct Range {
+struct QuantisedRange {
   View least, greatest;  // 0 is in between
 };
 
-Range range_of(Op& op, const View& x, const std::vector<size_t>& dims, bool keep) {
+QuantisedRange range_of(Op& op, const View& x, const std::vector<size_t>& dims, bool keep) {
   const View stored = cheap(op, x);
   const View least = reduced(op, op.name + ".least", ReduceOp::min, x.dtype, stored, dims, keep);
   const View greatest = reduced(op, op.name + ".greatest", ReduceOp::max, x.dtype, stored, dims, keep);
-  const View zero = number(op, 0, x.dtype);
+  const View zero = number_view(op, 0, x.dtype);
   return {binary(op, ScalarOp::minimum, least, zero), binary(op, ScalarOp::maximum, greatest, zero)};
 }
 
 Views choose_qparams(Op& op, bool symmetric) {
   const View x = op.tensor("input");
   const double low = op.number("quant_min"), high = op.number("quant_max");
-  const View eps = number(op, static_cast<float>(op.number("eps")), DType::f32);
+  const View eps = number_view(op, static_cast<float>(op.number("eps")), DType::f32);
   auto [least, greatest] = range_of(op, x, wrap_dims({}, x.rank()), false);
   View scale, zero;
   if (symmetric) {
     greatest = binary(op, ScalarOp::maximum, unary(op, ScalarOp::neg, least), greatest);
-    scale = binary(op, ScalarOp::maximum, binary(op, ScalarOp::div, greatest, number(op, (high - low) / 2, x.dtype)), eps);
-    zero = number(op, op.dtype("dtype") == DType::u8 ? 128 : 0, DType::i64);
+    scale = binary(op, ScalarOp::maximum, binary(op, ScalarOp::div, greatest, number_view(op, (high - low) / 2, x.dtype)), eps);
+    zero = number_view(op, op.dtype("dtype") == DType::u8 ? 128 : 0, DType::i64);
   } else {
-    scale = binary(op, ScalarOp::div, binary(op, ScalarOp::sub, greatest, least), number(op, high - low, x.dtype));
+    scale = binary(op, ScalarOp::div, binary(op, ScalarOp::sub, greatest, least), number_view(op, high - low, x.dtype));
     scale = binary(op, ScalarOp::maximum, scale, eps);
     const View place = reinterpreted(unary(op, ScalarOp::round, binary(op, ScalarOp::div, least, scale)), DType::i32);
-    zero = clamped(op, binary(op, ScalarOp::sub, number(op, low, DType::i32), place), low, high);
+    zero = clamped(op, binary(op, ScalarOp::sub, number_view(op, low, DType::i32), place), low, high);
   }
   const auto result = [&](const View& v, DType dtype) { return reshaped(op, stored(op, v, dtype), {op.pool.index(1)}); };
   return {result(scale, DType::f64), result(zero, DType::i64)};
@@ -196,20 +196,21 @@ Views choose_per_token(Op& op) {
   View scale =
       reduced(op, op.name + ".greatest", ReduceOp::max, x.dtype, x, {x.rank() - 1}, true, [&](Expr e, Coordinates) { return op.pool.op(ScalarOp::abs, {e}); });
   if (scale.dtype == DType::f16) scale = reinterpreted(scale, DType::f32);
-  scale = binary(op, ScalarOp::maximum, scale, number(op, 1e-5, scale.dtype));
-  scale = binary(op, ScalarOp::div, scale, number(op, 127, scale.dtype));
-  return {stored(op, scale, op.out(0).dtype), {op.out(1).dtype, scale.sizes, number(op, 0, op.out(1).dtype).body}};
+  scale = binary(op, ScalarOp::maximum, scale, number_view(op, 1e-5, scale.dtype));
+  scale = binary(op, ScalarOp::div, scale, number_view(op, 127, scale.dtype));
+  return {stored(op, scale, op.out(0).dtype), {op.out(1).dtype, scale.sizes, number_view(op, 0, op.out(1).dtype).body}};
 }
 
 Views choose_per_token_asymmetric(Op& op) {
   const View x = op.tensor("input");
   const DType type = x.dtype;
   const auto [least, greatest] = range_of(op, x, {x.rank() - 1}, true);
-  View scale = binary(op, ScalarOp::div, binary(op, ScalarOp::sub, greatest, least), number(op, 255, type));
-  scale = stored(op, binary(op, ScalarOp::maximum, scale, number(op, std::numeric_limits<float>::epsilon(), type)), type);
+  View scale = binary(op, ScalarOp::div, binary(op, ScalarOp::sub, greatest, least), number_view(op, 255, type));
+  scale = stored(op, binary(op, ScalarOp::maximum, scale, number_view(op, std::numeric_limits<float>::epsilon(), type)), type);
   const View low = binary(op, ScalarOp::div, least, scale), high = binary(op, ScalarOp::div, greatest, scale);
-  const auto from = [&](double place, const View& v) { return binary(op, ScalarOp::sub, broadcast(op, number(op, place, type), v.sizes), v); };
-  const View error = binary(op, ScalarOp::add, binary(op, ScalarOp::add, low, number(op, -128, type)), binary(op, ScalarOp::add, high, number(op, 127, type)));
+  const auto from = [&](double place, const View& v) { return binary(op, ScalarOp::sub, broadcast(op, number_view(op, place, type), v.sizes), v); };
+  const View error =
+      binary(op, ScalarOp::add, binary(op, ScalarOp::add, low, number_view(op, -128, type)), binary(op, ScalarOp::add, high, number_view(op, 127, type)));
   const View from_low = from(-128, low), from_high = from(127, high);
   const View zero = step(op, "where", type, x.sizes.empty() ? Sizes{} : scale.sizes, [&](Coordinates c) {
     return op.pool.select(op.pool.op(ScalarOp::gt, {op.rec.at(error, c), op.constant(0, type)}), op.rec.at(from_low, c), op.rec.at(from_high, c));
@@ -220,12 +221,12 @@ Views choose_per_token_asymmetric(Op& op) {
 // --- torchao: one of each for a block
 
 // The blocks of x: how many there are in each dimension, and how long.
-struct Blocks {
+struct QuantisedBlocks {
   Sizes counts, lengths;
 };
 
-Blocks blocks_of(Op& op, const View& x) {
-  Blocks b;
+QuantisedBlocks blocks_of(Op& op, const View& x) {
+  QuantisedBlocks b;
   b.lengths = op.indices("block_size");
   if (b.lengths.size() != x.rank()) fail(ErrorCode::bad_program, op.node.target + ": block_size has another length than the tensor has dimensions");
   for (size_t i = 0; i < x.rank(); ++i) {
@@ -235,7 +236,7 @@ Blocks blocks_of(Op& op, const View& x) {
   return b;
 }
 
-View by_blocks(Op& op, const View& v, const View& x, const Blocks& blocks) {
+View by_blocks(Op& op, const View& v, const View& x, const QuantisedBlocks& blocks) {
   const View flat = reshaped(op, v, {count(op.pool, v.sizes)});
   return op.rec.view(flat, x.sizes, [&](Coordinates c) {
     Sizes block;
@@ -257,7 +258,7 @@ double bound_of(Op& op, const char* arg, DType dtype, bool least) {
 
 Views quantize_affine(Op& op) {
   const View x = op.tensor("input");
-  const Blocks blocks = blocks_of(op, x);
+  const QuantisedBlocks blocks = blocks_of(op, x);
   if (!op.has("zero_point")) fail(ErrorCode::bad_program, op.node.target + " without zero points");
   const View factor = by_blocks(op, inverse(op, op.tensor("scale")), x, blocks), zero = by_blocks(op, op.tensor("zero_point"), x, blocks);
   const View places = binary(op, ScalarOp::add, unary(op, ScalarOp::round, binary(op, ScalarOp::mul, x, factor)), zero);
@@ -267,7 +268,7 @@ Views quantize_affine(Op& op) {
 
 Views dequantize_affine(Op& op) {
   const View x = op.tensor("input");
-  const Blocks blocks = blocks_of(op, x);
+  const QuantisedBlocks blocks = blocks_of(op, x);
   const DType type = op.out().dtype;
   const auto to = [&](const View& v) { return step(op, "to", type, v.sizes, [&](Coordinates c) { return as(op.rec.at(v, c), type); }); };
   View value = to(x);
@@ -276,7 +277,7 @@ Views dequantize_affine(Op& op) {
 }
 
 // The least and the greatest element of each block, with the sizes of the results.
-Range block_range(Op& op, const View& in, const Blocks& blocks) {
+QuantisedRange block_range(Op& op, const View& in, const QuantisedBlocks& blocks) {
   const View x = cheap(op, in);
   const auto extreme = [&](const char* name, ReduceOp reduce) {
     return op.rec.reduce(op.name + name, reduce, x.dtype, blocks.counts, blocks.lengths, [&](Coordinates block, Coordinates inside) {
@@ -287,7 +288,7 @@ Range block_range(Op& op, const View& in, const Blocks& blocks) {
   };
   const View least = reshaped(op, extreme(".least", ReduceOp::min), op.out().sizes),
              greatest = reshaped(op, extreme(".greatest", ReduceOp::max), op.out().sizes);
-  const View zero = number(op, 0, x.dtype);
+  const View zero = number_view(op, 0, x.dtype);
   return {binary(op, ScalarOp::minimum, least, zero), binary(op, ScalarOp::maximum, greatest, zero)};
 }
 
@@ -297,28 +298,28 @@ Views choose_affine(Op& op) {
   const DType target = *op.dtype("target_dtype"), type = x.dtype;
   const double low = bound_of(op, "quant_min", target, true), high = bound_of(op, "quant_max", target, false);
   const double smallest = type == DType::f16 ? 6.103515625e-05 : std::numeric_limits<float>::min();
-  const View eps = number(op, op.has("eps") ? op.number("eps") : smallest, type);
+  const View eps = number_view(op, op.has("eps") ? op.number("eps") : smallest, type);
   auto [least, greatest] = block_range(op, x, blocks_of(op, x));
   View scale, zero;
   if (mapping == "ASYMMETRIC") {
-    scale = binary(op, ScalarOp::div, binary(op, ScalarOp::sub, greatest, least), number(op, high - low, type));
+    scale = binary(op, ScalarOp::div, binary(op, ScalarOp::sub, greatest, least), number_view(op, high - low, type));
     scale =
         op.rec.pointwise(op.name + ".scale", type, scale.sizes, [&](Coordinates c) { return op.pool.op(ScalarOp::maximum, {op.rec.at(scale, c), eps.body}); });
     const View place = unary(op, ScalarOp::round, binary(op, ScalarOp::div, least, scale));
-    zero = clamped(op, binary(op, ScalarOp::sub, broadcast(op, number(op, low, type), place.sizes), place), low, high);
+    zero = clamped(op, binary(op, ScalarOp::sub, broadcast(op, number_view(op, low, type), place.sizes), place), low, high);
   } else {
     if (mapping == "SYMMETRIC") {
       greatest = binary(op, ScalarOp::maximum, unary(op, ScalarOp::neg, least), greatest);
-      scale = binary(op, ScalarOp::div, greatest, number(op, (high - low) / 2, type));
+      scale = binary(op, ScalarOp::div, greatest, number_view(op, (high - low) / 2, type));
     } else if (mapping == "SYMMETRIC_NO_CLIPPING_ERR") {
-      const View below = binary(op, ScalarOp::div, least, number(op, low, type)), above = binary(op, ScalarOp::div, greatest, number(op, high, type));
+      const View below = binary(op, ScalarOp::div, least, number_view(op, low, type)), above = binary(op, ScalarOp::div, greatest, number_view(op, high, type));
       scale = step(op, "where", type, below.sizes, [&](Coordinates c) {
         return op.pool.select(op.pool.op(ScalarOp::gt, {op.rec.at(below, c), op.rec.at(above, c)}), op.rec.at(below, c), op.rec.at(above, c));
       });
     } else {
       fail(ErrorCode::unsupported_feature, op.node.target + " of the kind " + mapping);
     }
-    zero = broadcast(op, number(op, static_cast<double>(static_cast<int64_t>((high + low + 1) / 2)), type), scale.sizes);
+    zero = broadcast(op, number_view(op, static_cast<double>(static_cast<int64_t>((high + low + 1) / 2)), type), scale.sizes);
     scale = binary(op, ScalarOp::maximum, scale, eps);
   }
   return {stored(op, scale, op.out(0).dtype), stored(op, zero, op.out(1).dtype)};
@@ -386,7 +387,7 @@ void add_quantization(Table& table) {
     // With fake_quant_enabled at 0 the tensor passes as it is.
     const View enabled = single(op, op.tensor("fake_quant_enabled")), x = op.tensor("self");
     const Views results = fake_quantized(op, parameter(op, "scale", DType::f32), parameter(op, "zero_point", DType::i64), true);
-    const auto choice = [&](const char* name, const View& on, const std::function<Expr(Coordinates)>& off) {
+    const auto choice = [&](const char* name, const View& on, FunctionRef<Expr(Coordinates)> off) {
       return op.rec.pointwise(op.name + name, on.dtype, x.sizes,
                               [&](Coordinates c) { return op.pool.select(as(enabled.body, DType::boolean), op.rec.at(on, c), off(c)); });
     };

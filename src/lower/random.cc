@@ -12,7 +12,6 @@
 namespace coil::lowering {
 namespace {
 
-constexpr double kPi = 3.14159265358979323846;
 constexpr int64_t kSeed = 0x5eed0fc0175eed;  // until somebody writes another to the state
 
 Val bits_and(Val a, Val b) { return apply(ScalarOp::bit_and, a, b); }

@@ -99,7 +99,7 @@ std::vector<Weights> weights_of(Op& op, size_t count) {
   return result;
 }
 
-View turned(Op& op, const View& v) {
+View time_turned(Op& op, const View& v) {
   return op.rec.view(v, v.sizes, [&](Coordinates c) {
     std::vector<Expr> at(c.begin(), c.end());
     at[0] = v.sizes[0] - 1 - at[0];
@@ -112,7 +112,7 @@ Views sequence(Op& op, Cell cell, const Weights& w, const View& x, const Views& 
   const View in = gates(op, x, w.input, w.input_bias);
   Steps s;
   s.carry = state;
-  s.rows = {backward ? turned(op, in) : in};
+  s.rows = {backward ? time_turned(op, in) : in};
   s.extra = {w.hidden};
   for (const std::optional<View>& more : {w.hidden_bias, w.projection}) {
     if (more) s.extra.push_back(*more);
@@ -132,7 +132,7 @@ Views sequence(Op& op, Cell cell, const Weights& w, const View& x, const Views& 
     return after;
   };
   Views all = steps(op, s);
-  if (backward) all.back() = turned(op, all.back());
+  if (backward) all.back() = time_turned(op, all.back());
   return all;
 }
 

@@ -158,11 +158,11 @@ Views nan_sum(Op& op, bool mean) {
   return {map2(op, sum, n, [&](Expr a, Expr b) { return op.pool.op(ScalarOp::div, {a, b}); })};
 }
 
-struct Row {
+struct ReductionRow {
   const char* target;
   ReduceOp op;
 };
-constexpr Row kSimple[] = {
+constexpr ReductionRow kSimple[] = {
     {"aten.sum.default", ReduceOp::sum},
     {"aten.sum.dim_IntList", ReduceOp::sum},
     {"aten.prod.default", ReduceOp::prod},
@@ -184,7 +184,7 @@ constexpr Row kSimple[] = {
 }  // namespace
 
 void add_reductions(Table& table) {
-  for (const Row& row : kSimple) table[row.target] = [row](Op& op) { return simple(op, row.op); };
+  for (const ReductionRow& row : kSimple) table[row.target] = [row](Op& op) { return simple(op, row.op); };
   for (const char* target : {"aten.mean.default", "aten.mean.dim"}) table[target] = mean;
   table["aten.argmax.default"] = [](Op& op) { return extreme_position(op, true); };
   table["aten.argmin.default"] = [](Op& op) { return extreme_position(op, false); };

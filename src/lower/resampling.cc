@@ -115,7 +115,7 @@ bool grows(const View& x, const TensorType& out, size_t d) {
 }
 
 // One dimension after the other, the last one in the end, from the first on that all behind it grow.
-Views linear(Op& op, size_t dims) {
+Views linear_resampling(Op& op, size_t dims) {
   View x = op.tensor(op.node.find("self") ? "self" : "input");
   const TensorType& out = op.out();
   const DType type = accumulate_type(out.dtype);
@@ -145,7 +145,7 @@ void add_resampling(Table& table) {
     for (const char* overload : {"default", "vec"}) {
       table[fmt::format("aten.upsample_nearest{}d.{}", dims, overload)] = [dims](Op& op) { return nearest(op, dims, false); };
       table[fmt::format("aten._upsample_nearest_exact{}d.{}", dims, overload)] = [dims](Op& op) { return nearest(op, dims, true); };
-      table[fmt::format("aten.upsample_{}{}d.{}", kLinear[dims - 1], dims, overload)] = [dims](Op& op) { return linear(op, dims); };
+      table[fmt::format("aten.upsample_{}{}d.{}", kLinear[dims - 1], dims, overload)] = [dims](Op& op) { return linear_resampling(op, dims); };
     }
   }
 }

@@ -14,7 +14,7 @@
 namespace coil::lowering {
 namespace {
 
-constexpr int64_t kBlock = 32;          // sorted rows of a block, and blocks of a larger one
+constexpr int64_t kSummedBlock = 32;    // sorted rows of a block, and blocks of a larger one
 constexpr int64_t kFewForBlocks = 512;  // rows that are added up one by one, however many are for the same
 
 struct Sorted {
@@ -47,15 +47,15 @@ Views block_sums(const Sorted& sorted, const RowSums& sums, Expr identity) {
   ExprPool& p = op.pool;
   const int64_t most = upper_bound(sorted.count).value_or(INT64_MAX);
   Views levels;
-  int64_t rows = kBlock;
-  for (; levels.size() < 2 && most > kFewForBlocks && most >= 4 * rows; rows *= kBlock) {
+  int64_t rows = kSummedBlock;
+  for (; levels.size() < 2 && most > kFewForBlocks && most >= 4 * rows; rows *= kSummedBlock) {
     const View inner = levels.empty() ? View{} : levels.back();
-    levels.push_back(op.rec.reduce(sums.name + ".block", sums.reduce, sums.type, {floor_div(sorted.count, p.index(rows)), sums.columns}, {p.index(kBlock)},
-                                   [&](Coordinates c, Coordinates t) {
+    levels.push_back(op.rec.reduce(sums.name + ".block", sums.reduce, sums.type, {floor_div(sorted.count, p.index(rows)), sums.columns},
+                                   {p.index(kSummedBlock)}, [&](Coordinates c, Coordinates t) {
                                      const Expr first = p.cast(c[0] * rows, DType::i64), last = p.cast(c[0] * rows + rows - 1, DType::i64);
                                      const Expr whole = p.op(ScalarOp::eq, {sorted.row_at(first), sorted.row_at(last)});
-                                     const Expr value = inner.body ? op.rec.at(inner, std::vector<Expr>{c[0] * kBlock + t[0], c[1]})
-                                                                   : value_at(sorted, sums, p.cast(c[0] * kBlock + t[0], DType::i64), c[1]);
+                                     const Expr value = inner.body ? op.rec.at(inner, std::vector<Expr>{c[0] * kSummedBlock + t[0], c[1]})
+                                                                   : value_at(sorted, sums, p.cast(c[0] * kSummedBlock + t[0], DType::i64), c[1]);
                                      return masked(whole, value, identity);
                                    }));
   }
@@ -69,18 +69,18 @@ struct Parts {
   size_t level;  // a position is of one sorted row (0) or of a block of that level
 
   bool has_blocks(const Views& blocks) const { return level < blocks.size(); }
-  Val begin() const { return apply(ScalarOp::floor_div, first + static_cast<double>(kBlock - 1), first.like(kBlock)); }  // of the blocks between
-  Val end() const { return apply(ScalarOp::floor_div, last, last.like(kBlock)); }
+  Val begin() const { return apply(ScalarOp::floor_div, first + static_cast<double>(kSummedBlock - 1), first.like(kSummedBlock)); }  // of the blocks between
+  Val end() const { return apply(ScalarOp::floor_div, last, last.like(kSummedBlock)); }
   Val any() const { return begin() < end(); }
-  Val head() const { return select(any(), begin() * static_cast<double>(kBlock) - first, last - first); }
-  Val singles() const { return select(any(), head() + last - end() * static_cast<double>(kBlock), last - first); }
+  Val head() const { return select(any(), begin() * static_cast<double>(kSummedBlock) - first, last - first); }
+  Val singles() const { return select(any(), head() + last - end() * static_cast<double>(kSummedBlock), last - first); }
   Parts between() const { return {begin(), select(any(), end(), begin()), level + 1}; }
 
   Val count(const Views& blocks) const { return has_blocks(blocks) ? singles() + between().count(blocks) : last - first; }
   // Item t of count(): at(level, position). Only what is asked for is read.
-  Expr item(const Views& blocks, Val t, Expr none, const std::function<Expr(size_t level, Val position)>& at) const {
+  Expr item(const Views& blocks, Val t, Expr none, FunctionRef<Expr(size_t level, Val position)> at) const {
     if (!has_blocks(blocks)) return at(level, first + t);
-    const Val position = select(t < head(), first + t, end() * static_cast<double>(kBlock) + (t - head()));
+    const Val position = select(t < head(), first + t, end() * static_cast<double>(kSummedBlock) + (t - head()));
     const Val single = t < singles();
     return masked(single.e, at(level, position), masked((!single).e, between().item(blocks, t - singles(), none, at), none));
   }
@@ -97,7 +97,7 @@ std::pair<View, View> range_sums(const Sorted& sorted, const RowSums& sums, cons
   ExprPool& p = op.pool;
   const Views blocks = block_sums(sorted, sums, identity);
   Expr most = sorted.count;  // items of a range
-  if (!blocks.empty()) most = index_min(sorted.count, blocks.back().sizes[0] + 2 * kBlock * static_cast<int64_t>(blocks.size()));
+  if (!blocks.empty()) most = index_min(sorted.count, blocks.back().sizes[0] + 2 * kSummedBlock * static_cast<int64_t>(blocks.size()));
   const auto parts_of = [&](Expr row) { return Parts{op.rec.at(first, std::vector<Expr>{row}), op.rec.at(first, std::vector<Expr>{row + 1}), 0}; };
   const View items = op.rec.pointwise(sums.name + ".items", DType::i64, {sums.rows}, [&](Coordinates c) { return parts_of(c[0]).count(blocks).e; });
   const View made = op.rec.reduce(sums.name + ".sum", sums.reduce, sums.type, {sums.rows, sums.columns}, {most}, [&](Coordinates c, Coordinates t) {
@@ -184,7 +184,7 @@ RowValues values_of(Op& op, const RowSums& sums) {
   return {as_stored(op, {sums.type, sizes, value}), JoinRows::own};
 }
 
-View stored_numbers(Op& op, const std::string& name, const Sizes& domain, const std::function<Expr(Coordinates)>& body) {
+View stored_numbers(Op& op, const std::string& name, const Sizes& domain, FunctionRef<Expr(Coordinates)> body) {
   Sizes k;
   for (size_t d = 0; d < domain.size(); ++d) k.push_back(op.pool.var(static_cast<int32_t>(d)));
   const View numbers{DType::i64, domain, body(k)}, stored = as_stored(op, numbers);

@@ -177,7 +177,7 @@ View sliced(Op& op, const View& v, size_t dim, Expr start, Expr size, int64_t st
 }
 
 View reduced(Op& op, const std::string& name, ReduceOp reduce, DType dtype, const View& v, const std::vector<size_t>& dims, bool keep,
-             const std::function<Expr(Expr, Coordinates)>& body) {
+             FunctionRef<Expr(Expr, Coordinates)> body) {
   Sizes sizes, domain;
   for (size_t i = 0; i < v.rank(); ++i) {
     const bool gone = std::find(dims.begin(), dims.end(), i) != dims.end();

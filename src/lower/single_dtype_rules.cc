@@ -39,17 +39,17 @@ void same_type(const Op& op, DType a, DType b) {
        "convert one of them in the model");
 }
 
-bool is_empty_product(const Op& op, const std::vector<Operand>& operands) {
+bool is_empty_product(const Op& op, const std::vector<RuleOperand>& operands) {
   constexpr std::string_view kProducts[] = {"aten.mm.default",     "aten.bmm.default",           "aten.matmul.default", "aten.mv.default",
                                             "aten.linear.default", "aten.linalg_matmul.default", "aten.inner.default",  "aten.tensordot.default"};
   constexpr std::string_view kAddedTo[] = {"aten.addmm.default", "aten.baddbmm.default",
                                            "aten.addbmm.default"};  // alpha is no boolean: only a result of nothing has one
   const auto listed = [&](const auto& list) { return std::find(std::begin(list), std::end(list), op.node.target) != std::end(list); };
-  if (!std::all_of(operands.begin(), operands.end(), [](const Operand& o) { return is_bool(o.type); })) return false;
+  if (!std::all_of(operands.begin(), operands.end(), [](const RuleOperand& o) { return is_bool(o.type); })) return false;
   const TensorType* result = first_result(op);
   if (listed(kAddedTo)) return result && std::any_of(result->sizes.begin(), result->sizes.end(), [](Expr n) { return is_const(n, 0); });
   return (listed(kProducts) || op.node.target == "aten.addmv.default") &&
-         std::any_of(operands.begin(), operands.end(), [](const Operand& o) { return o.none; }) && operands[0].rank + operands[1].rank > 2;
+         std::any_of(operands.begin(), operands.end(), [](const RuleOperand& o) { return o.none; }) && operands[0].rank + operands[1].rank > 2;
 }
 
 namespace {
@@ -59,10 +59,10 @@ bool is_packet(const Op& op, std::initializer_list<std::string_view> names) {
 }
 
 // Normalisations take parameters of another type only with numbers of 16 bits.
-void check_normalisation(const Op& op, const std::vector<Operand>& operands) {
+void check_normalisation(const Op& op, const std::vector<RuleOperand>& operands) {
   if (!is_packet(op, {"batch_norm", "layer_norm", "group_norm", "instance_norm"}) || is_packet(op, {"backward"})) return;
   if (byte_size(operands[0].type) == 2) return;
-  for (const Operand& o : operands) same_type(op, operands[0].type, o.type);
+  for (const RuleOperand& o : operands) same_type(op, operands[0].type, o.type);
 }
 
 // Integers are not scaled by fractions.
@@ -150,18 +150,18 @@ void check_result(const Op& op) {
 }
 
 // What is put into a tensor is of its type, also a single element. Real tensors have no place for complex ones.
-void check_element(const Op& op, const std::vector<Operand>& operands) {
+void check_element(const Op& op, const std::vector<RuleOperand>& operands) {
   if (is_packet(op, {"aten.index_put.", "aten.index_put_.", "aten._unsafe_index_put."})) same_type(op, operands.front().type, operands.back().type);
   if (!is_packet(op, {"aten.index_fill.int_Tensor", "aten.masked_fill.Tensor"}) || is_complex(operands[0].type)) return;
-  for (const Operand& o : operands) {
+  for (const RuleOperand& o : operands) {
     if (o.argument == "value" && is_complex(o.type)) refuse(op, o.argument, "fib", o.type);
   }
 }
 
 // Classes are numbered in int64 (or uint8).
-void check_classes(const Op& op, const std::vector<Operand>& operands) {
+void check_classes(const Op& op, const std::vector<RuleOperand>& operands) {
   if (!is_packet(op, {"cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss"}) || is_packet(op, {"binary", "poisson", "gaussian"})) return;
-  for (const Operand& o : operands) {
+  for (const RuleOperand& o : operands) {
     if (o.argument == "target" && !is_float(o.type) && o.type != DType::i64 && o.type != DType::u8) {
       fail(ErrorCode::unsupported_dtype, fmt::format("{} takes i64 as 'target', not {}", op.node.target, coil::name(o.type)),
            "convert the tensor in the model");
@@ -170,7 +170,7 @@ void check_classes(const Op& op, const std::vector<Operand>& operands) {
 }
 
 // Eager repeats no booleans at the edges (but circularly).
-void check_padding(const Op& op, const std::vector<Operand>& operands) {
+void check_padding(const Op& op, const std::vector<RuleOperand>& operands) {
   const bool repeats = is_packet(op, {"aten.reflection_pad", "aten.replication_pad"}) ||
                        (is_packet(op, {"aten.pad."}) && op.node.find("mode") && (op.text("mode") == "reflect" || op.text("mode") == "replicate"));
   if (repeats && is_bool(operands[0].type)) refuse(op, "", "fic", operands[0].type);
@@ -205,12 +205,12 @@ constexpr struct {
     {"aten._unsafe_index_put.", "indices", Counted::masks},
 };
 
-void check_positions_type(const Op& op, const std::vector<Operand>& operands) {
+void check_positions_type(const Op& op, const std::vector<RuleOperand>& operands) {
   std::string target = op.node.target;  // in place as well
   if (const size_t end = target.find("_."); end != std::string::npos) target.erase(end, 1);
   for (const auto& [packet, argument, counted] : kPositions) {
     if (target.compare(0, packet.size(), packet) != 0) continue;
-    for (const Operand& o : operands) {
+    for (const RuleOperand& o : operands) {
       const bool mask = counted == Counted::masks && (is_bool(o.type) || o.type == DType::u8);
       if (o.none && is_packet(op, {"aten.gather.", "aten.scatter", "embedding_bag"})) continue;  // eager looks at none
       if (o.argument != argument || o.type == DType::i64 || (counted != Counted::by_8 && o.type == DType::i32) || mask) continue;
@@ -226,30 +226,30 @@ void check_positions_type(const Op& op, const std::vector<Operand>& operands) {
 }
 
 // The flash kernel's mask is of the queries' type, or of float32.
-void check_mask(const Op& op, const std::vector<Operand>& operands) {
+void check_mask(const Op& op, const std::vector<RuleOperand>& operands) {
   if (!is_packet(op, {"_scaled_dot_product_flash_attention_for_cpu."})) return;
-  for (const Operand& o : operands) {
+  for (const RuleOperand& o : operands) {
     if (o.argument == "attn_mask" && o.type != DType::f32) same_type(op, operands[0].type, o.type);
   }
 }
 
 // A real result has no place for complex numbers that are added to it. What eager has oneDNN compute takes a bias of the same type alone.
-void check_bias(const Op& op, const std::vector<Operand>& operands) {
+void check_bias(const Op& op, const std::vector<RuleOperand>& operands) {
   const DType type = operands[0].type;
   if (is_packet(op, {"aten.conv", "aten._conv"}) && !is_packet(op, {"backward"}) && (type == DType::f32 || type == DType::bf16)) {
-    for (const Operand& o : operands) {
+    for (const RuleOperand& o : operands) {
       if (o.argument == "bias") same_type(op, type, o.type);
     }
   }
   const TensorType* result = first_result(op);
   if (!is_packet(op, {"aten.conv", "aten._conv", "aten.linear"}) || !result || is_complex(result->dtype)) return;
-  for (const Operand& o : operands) {
+  for (const RuleOperand& o : operands) {
     if (is_complex(o.type)) refuse(op, o.argument, "f", o.type);
   }
 }
 
 // A sum of products of booleans is none, nor is a place among them searched. (With a single element inner only multiplies.)
-void check_booleans(const Op& op, const std::vector<Operand>& operands) {
+void check_booleans(const Op& op, const std::vector<RuleOperand>& operands) {
   const bool searches = is_packet(op, {"aten.bucketize.", "aten.searchsorted."});
   if ((!searches && !is_packet(op, {"aten.inner."})) || is_empty_product(op, operands)) return;
   const size_t most = std::min<size_t>(operands.size(), 2);  // a search's third is a sorter
@@ -262,16 +262,16 @@ void check_booleans(const Op& op, const std::vector<Operand>& operands) {
 }
 
 // Stirling's term subtracts the targets, a loss of rates something from those: booleans are not for that.
-void check_poisson(const Op& op, const std::vector<Operand>& operands) {
+void check_poisson(const Op& op, const std::vector<RuleOperand>& operands) {
   if (!is_packet(op, {"aten.poisson_nll_loss."})) return;
-  for (const Operand& o : operands) {
+  for (const RuleOperand& o : operands) {
     const bool subtracted = o.argument == "target" ? op.flag("full") : !op.flag("log_input");
     if (subtracted && is_bool(o.type)) refuse(op, o.argument, "fic", o.type);
   }
 }
 
 // Numbers are joined to complex ones of their own size, also where a result is given.
-void check_joined(const Op& op, const std::vector<Operand>& operands) {
+void check_joined(const Op& op, const std::vector<RuleOperand>& operands) {
   if (!is_packet(op, {"aten.complex.", "aten.polar."})) return;
   if (const DType wanted = complex_type(operands[0].type); op.out().dtype != wanted) same_type(op, wanted, op.out().dtype);
 }
@@ -283,7 +283,7 @@ void check_result_types(const Op& op) {
   check_result(op);
 }
 
-void check_single_operators(const Op& op, const std::vector<Operand>& operands) {
+void check_single_operators(const Op& op, const std::vector<RuleOperand>& operands) {
   check_normalisation(op, operands);
   check_factors(op);
   check_classes(op, operands);

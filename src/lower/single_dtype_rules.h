@@ -10,7 +10,7 @@
 namespace coil::lowering {
 
 // A tensor among a node's arguments.
-struct Operand {
+struct RuleOperand {
   std::string_view argument;
   DType type;
   bool single;  // of rank 0: perhaps a number of Python's, which takes the tensors' type
@@ -25,7 +25,7 @@ char kind_of(DType type);
 [[noreturn]] void refuse(const Op& op, std::string_view argument, std::string_view kinds, DType type);
 
 // Eager multiplies matrices of booleans where there is nothing to add up, and says that it cannot anywhere else.
-bool is_empty_product(const Op& op, const std::vector<Operand>& operands);
+bool is_empty_product(const Op& op, const std::vector<RuleOperand>& operands);
 
 // Fails where the types differ.
 void same_type(const Op& op, DType a, DType b);
@@ -33,6 +33,6 @@ void same_type(const Op& op, DType a, DType b);
 // What the result's type alone forbids.
 void check_result_types(const Op& op);
 // What the types of the operands (at least one) forbid to single operators.
-void check_single_operators(const Op& op, const std::vector<Operand>& operands);
+void check_single_operators(const Op& op, const std::vector<RuleOperand>& operands);
 
 }  // namespace coil::lowering

@@ -6,8 +6,6 @@
 
 namespace coil::lowering {
 
-constexpr double kPi = 3.14159265358979323846;
-
 // Lanczos' sum with g = 7 for x >= 0.5; the reflection formula below.
 Val log_gamma(Val x) {
   constexpr double kLanczos[] = {676.5203681218851,  -1259.1392167224028,  771.32342877765313,     -176.61502916214059,
@@ -97,7 +95,7 @@ Val zeta_tail(Val s, Val a) {
 
 // Hurwitz' zeta function of s > 1: nine terms, then the tail. Below 0, for whole s, it is the sum over all whole distances less the
 // one from the other side: three sums (`part`) of positive arguments.
-View zeta(Op& op, const Sizes& sizes, const std::function<Val(Coordinates)>& s_at, const std::function<Val(Coordinates)>& q_at) {
+View zeta(Op& op, const Sizes& sizes, FunctionRef<Val(Coordinates)> s_at, FunctionRef<Val(Coordinates)> q_at) {
   constexpr int64_t kTerms = 9;
   ExprPool& p = op.pool;
   View total = op.rec.reduce(op.name + ".sum", ReduceOp::sum, DType::f64, sizes, {p.index(3), p.index(kTerms + 1)}, [&](Coordinates c, Coordinates k) {

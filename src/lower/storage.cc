@@ -1,7 +1,6 @@
 #include "lower/storage.h"
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 
 #include <fmt/format.h>
@@ -90,7 +89,7 @@ bool lies_as_always(const Node& node) {
   return format && std::holds_alternative<MemoryFormat>(*format) && std::get<MemoryFormat>(*format) != MemoryFormat::preserve;
 }
 
-void for_each_tensor(const Node& node, const std::function<void(ValueId)>& f) {
+void for_each_tensor(const Node& node, FunctionRef<void(ValueId)> f) {
   for (const Argument& a : node.args) {
     if (const ValueId* id = std::get_if<ValueId>(&a); id && id->valid()) f(*id);
     if (const auto* list = std::get_if<std::vector<ValueId>>(&a)) {

@@ -13,7 +13,7 @@ struct Runs {
   View numbers;    // of element i its run's number; empty without inverse
 };
 
-Runs find_runs(Op& op, Expr size, Expr n, bool inverse, const std::function<Expr(Expr)>& begins) {
+Runs find_runs(Op& op, Expr size, Expr n, bool inverse, FunctionRef<Expr(Expr)> begins) {
   Runs runs;
   runs.positions = kept_positions(op, size, n, begins);
   if (!inverse) return runs;
@@ -36,7 +36,7 @@ bool wants(const Op& op, std::string_view flag) { return op.node.find(flag) && o
 bool has_result(const Op& op, size_t i) { return i < op.node.outputs.size() && op.graph.value(op.node.outputs[i]).is_tensor(); }
 
 // Results 1 and 2, where they are wanted.
-void add_inverse_and_counts(Op& op, Views& results, const Runs& runs, Expr n, const std::function<Expr(Coordinates)>& inverse) {
+void add_inverse_and_counts(Op& op, Views& results, const Runs& runs, Expr n, FunctionRef<Expr(Coordinates)> inverse) {
   const bool counts = wants(op, "return_counts");
   if (has_result(op, 1)) {
     results.push_back(inverse ? op.rec.pointwise(op.name + ".inverse", DType::i64, op.out(1).sizes, inverse) : nothing(op, 1));

@@ -4,11 +4,10 @@
 #include "lower/formula.h"
 #include "lower/pool_windows.h"
 #include "lower/row_sums.h"
+#include "lower/written_positions.h"
 
 namespace coil::lowering {
 namespace {
-
-Expr i64(Op& op, int64_t v) { return op.pool.constant_int(v, DType::i64); }
 
 // The last `dims` dimensions as one.
 View flat_image(Op& op, const View& v, size_t dims) {
@@ -28,7 +27,7 @@ Expr came_from(Op& op, const View& indices, Coordinates c, Expr k, Expr size) {
 // For each element of images of these sizes (the last dimension) what reduce makes of value(at), at the coordinates of a pooled value, over
 // those that came from it; `none` where there are none. A few are looked at by each element.
 View joined_at(Op& op, const std::string& name, ReduceOp reduce, DType type, const View& indices, const Sizes& sizes, Expr none,
-               const std::function<Expr(Coordinates)>& value) {
+               FunctionRef<Expr(Coordinates)> value) {
   ExprPool& p = op.pool;
   const Expr n = indices.sizes.back(), all = count(p, sizes);
   if (const_int(n).value_or(INT64_MAX) > 8 && many_rows(op, all, p.index(1), n, joins_atomically(op, reduce, type, true))) {

@@ -15,12 +15,12 @@
 namespace coil::lowering {
 namespace {
 
-struct Movement {
+struct UnsignedMovement {
   const char* packet;
   const char* values = "";  // arguments that become numbers of the type before the row sees them
 };
 // clang-format off: a row of names a line would be pages
-constexpr Movement kMovement[] = {
+constexpr UnsignedMovement kUnsignedMovement[] = {
     {"alias"}, {"alias_copy"}, {"detach"}, {"detach_copy"}, {"lift_fresh"}, {"lift"}, {"lift_fresh_copy"}, {"contiguous"}, {"clone"}, {"pin_memory"},
     {"resolve_conj"}, {"resolve_neg"}, {"conj"}, {"_conj"}, {"conj_physical"}, {"real"}, {"positive"}, {"ceil"}, {"floor"}, {"round"}, {"trunc"}, {"nan_to_num"},
     {"permute"}, {"permute_copy"}, {"transpose"}, {"transpose_copy"}, {"swapaxes"}, {"swapdims"}, {"t"}, {"t_copy"}, {"mT"}, {"numpy_T"}, {"movedim"},
@@ -59,7 +59,7 @@ constexpr const char* kMeasured[] = {"isclose", "signbit"};
 // With a result of 64 bits these compare with numbers of their own, which are not turned.
 constexpr const char* kNarrow[] = {"hardtanh", "relu6"};
 
-Val turned(Val bits) { return apply(ScalarOp::bit_xor, bits, Val(bits.e->pool->constant_int(INT64_MIN, DType::i64))); }
+Val widened_type(Val bits) { return apply(ScalarOp::bit_xor, bits, Val(bits.e->pool->constant_int(INT64_MIN, DType::i64))); }
 
 // The numbers as int64; of 64 bits their bits.
 View as_integers(const View& v) {
@@ -81,10 +81,10 @@ View as_floats(const View& v, DType type) {
 
 View as_turned(const View& v) {
   const View integers = as_integers(v);
-  return v.dtype == DType::u64 ? View{DType::i64, v.sizes, turned(integers.body).e} : integers;
+  return v.dtype == DType::u64 ? View{DType::i64, v.sizes, widened_type(integers.body).e} : integers;
 }
 
-Views conversion(Op& op, const View& v) {
+Views unsigned_conversion(Op& op, const View& v) {
   const DType to = op.out().dtype;
   if (v.dtype == to) return {v};
   if (is_wide_unsigned(to)) return {op.rec.pointwise("to", to, v.sizes, [&](Coordinates c) { return op.rec.at(as_unsigned(v, to), c); })};
@@ -100,7 +100,7 @@ bool is_wide_value(const Graph& graph, ValueId id, DType* type = nullptr) {
 
 bool is_search(const Node& node) { return packet(node.target) == "bucketize" || packet(node.target) == "searchsorted"; }
 
-bool has_tensor_of(const Graph& graph, const Node& node, const std::function<bool(DType)>& wanted) {
+bool has_tensor_of(const Graph& graph, const Node& node, FunctionRef<bool(DType)> wanted) {
   return std::any_of(node.args.begin(), node.args.end(), [&](const Argument& a) {
     const ValueId* id = std::get_if<ValueId>(&a);
     return id && id->valid() && graph.value(*id).is_tensor() && wanted(graph.value(*id).tensor().dtype);
@@ -151,7 +151,7 @@ Views as_numbers(Op& op, const Lowering& row) {
       DType type = DType::u16;
       if (const ValueId* id = std::get_if<ValueId>(&a); id && is_wide_value(op.graph, *id, &type)) long_numbers = long_numbers || type == DType::u64;
     }
-    op.see(as_turned, [long_numbers](const View& v) { return long_numbers && v.dtype == DType::i64 ? View{v.dtype, v.sizes, turned(v.body).e} : v; });
+    op.see(as_turned, [long_numbers](const View& v) { return long_numbers && v.dtype == DType::i64 ? View{v.dtype, v.sizes, widened_type(v.body).e} : v; });
   } else {
     op.see(as_integers);
   }
@@ -161,7 +161,7 @@ Views as_numbers(Op& op, const Lowering& row) {
   for (size_t i = 0; i < results.size() && i < given.size(); ++i) {
     const DType type = op.out(i).dtype;
     if (!is_wide_unsigned(type) || results[i].body == Expr()) continue;
-    const Expr bits = in_order && type == DType::u64 ? turned(results[i].body).e : results[i].body;
+    const Expr bits = in_order && type == DType::u64 ? widened_type(results[i].body).e : results[i].body;
     results[i] = {type, results[i].sizes, as(bits, type)};
   }
   return results;
@@ -185,9 +185,9 @@ bool has_numbers(const Graph& graph, const Node& node) {
 }
 
 // Rows of their own and those that move data.
-Table make_table(const Table& rows) {
-  std::map<std::string_view, const Movement*> movement;
-  for (const Movement& m : kMovement) movement[m.packet] = &m;
+Table make_unsigned_table(const Table& rows) {
+  std::map<std::string_view, const UnsignedMovement*> movement;
+  for (const UnsignedMovement& m : kUnsignedMovement) movement[m.packet] = &m;
   Table t;
   for (const auto& [target, row] : rows) {
     const auto found = movement.find(packet(target));
@@ -199,10 +199,10 @@ Table make_table(const Table& rows) {
   }
   for (const char* target :
        {"aten.to.device", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.other", "aten._to_copy.default", "aten.type_as.default", "aten.chalf.default"}) {
-    t[target] = [](Op& op) { return conversion(op, op.tensor("self")); };
+    t[target] = [](Op& op) { return unsigned_conversion(op, op.tensor("self")); };
   }
-  t["prims.convert_element_type.default"] = [](Op& op) { return conversion(op, op.tensor("a")); };
-  t["aten.copy.default"] = [](Op& op) { return Views{broadcast(op, conversion(op, op.tensor("src"))[0], op.out().sizes)}; };
+  t["prims.convert_element_type.default"] = [](Op& op) { return unsigned_conversion(op, op.tensor("a")); };
+  t["aten.copy.default"] = [](Op& op) { return Views{broadcast(op, unsigned_conversion(op, op.tensor("src"))[0], op.out().sizes)}; };
   t["aten.relu.default"] = [](Op& op) { return Views{op.tensor("self")}; };
   // The bits stay; rows for other types see integers of the same size.
   for (const char* target : {"aten.view.dtype", "aten.view_copy.dtype"}) {
@@ -232,7 +232,7 @@ View as_unsigned(const View& v, DType type) {
   if (type == DType::u16) return {type, v.sizes, as(as(number.e, DType::i32), type)};
   if (type == DType::u32) return {type, v.sizes, as(as(number.e, DType::i64), type)};
   const Val half = number.like(0x1p63);
-  return {type, v.sizes, select(number >= 0x1p63, turned(as((number - half).e, DType::i64)), Val(as(number.e, DType::i64))).e};
+  return {type, v.sizes, select(number >= 0x1p63, widened_type(as((number - half).e, DType::i64)), Val(as(number.e, DType::i64))).e};
 }
 
 bool is_unsigned_node(const Graph& graph, const Node& node) {
@@ -245,7 +245,7 @@ bool is_unsigned_node(const Graph& graph, const Node& node) {
 }
 
 std::optional<Lowering> unsigned_row(const Graph& graph, const Node& node) {
-  static const Table own = make_table(table());
+  static const Table own = make_unsigned_table(table());
   if (const auto found = own.find(node.target); found != own.end()) return found->second;
   const Table& rows = is_complex_node(graph, node) ? complex_table() : table();
   const auto found = rows.find(node.target);

@@ -9,7 +9,7 @@
 namespace coil::lowering {
 namespace {
 
-using Kind = UserKernelArg::Kind;
+using ArgKind = UserKernelArg::Kind;
 
 class UserLowering {
  public:
@@ -37,15 +37,15 @@ class UserLowering {
  private:
   UserCall::Argument argument(const UserKernelArg& a) {
     switch (a.kind) {
-      case Kind::tensor: return tensor(a);
-      case Kind::integer: {
+      case ArgKind::tensor: return tensor(a);
+      case ArgKind::integer: {
         const Expr e = op_.index(a.name);
         names_.numbers.emplace(a.name, e);
         return e;
       }
-      case Kind::number: return op_.number(a.name);
-      case Kind::boolean: return op_.flag(a.name);
-      case Kind::integers: break;
+      case ArgKind::number: return op_.number(a.name);
+      case ArgKind::boolean: return op_.flag(a.name);
+      case ArgKind::integers: break;
     }
     return op_.indices(a.name);
   }

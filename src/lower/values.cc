@@ -44,14 +44,14 @@ View broadcast(Op& op, const View& v, const Sizes& sizes) {
   return {v.dtype, sizes, simplify_body(read(v, vars), sizes)};
 }
 
-View map1(Op& op, const View& a, const std::function<Expr(Expr)>& f, std::optional<DType> compute) {
+View map1(Op& op, const View& a, FunctionRef<Expr(Expr)> f, std::optional<DType> compute) {
   const TensorType& out = op.out();
   check_broadcast(op, a, out.sizes);
   const DType type = compute.value_or(out.dtype);
   return op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) { return as(f(as(read(a, c), type)), out.dtype); });
 }
 
-View map2(Op& op, const View& a, const View& b, const std::function<Expr(Expr, Expr)>& f, std::optional<DType> compute) {
+View map2(Op& op, const View& a, const View& b, FunctionRef<Expr(Expr, Expr)> f, std::optional<DType> compute) {
   const TensorType& out = op.out();
   check_broadcast(op, a, out.sizes);
   check_broadcast(op, b, out.sizes);

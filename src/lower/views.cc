@@ -81,7 +81,7 @@ View selected(Op& op, const View& x, size_t dim, Expr index) {
   return squeezed(op, sliced(op, x, dim, wrapped_start(index, x.sizes[dim]), op.pool.index(1)), dim);
 }
 
-Views select(Op& op) {
+Views select_index(Op& op) {
   View x = op.tensor("self");
   const size_t dim = wrap_dim(op.integer("dim"), x.rank());
   if (!op.is_scalar("index")) {  // a number that is read from data
@@ -311,7 +311,7 @@ void add_views(Table& table) {
   }
   for (const char* target : {"aten.slice.Tensor", "aten.slice_copy.Tensor"}) table[target] = slice;
   for (const char* target : {"aten.narrow.default", "aten.narrow_copy.default"}) table[target] = narrow;
-  for (const char* target : {"aten.select.int", "aten.select_copy.int"}) table[target] = select;
+  for (const char* target : {"aten.select.int", "aten.select_copy.int"}) table[target] = select_index;
   for (const char* target :
        {"aten.split.Tensor", "aten.split.sizes", "aten.split_with_sizes.default", "aten.split_with_sizes_copy.default", "aten.split_copy.Tensor",
         "aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes.default", "aten.chunk.default", "aten.unsafe_chunk.default", "aten.tensor_split.sections",

@@ -10,12 +10,12 @@ namespace {
 constexpr int64_t kLongest = 1 << 24;
 
 // A window over x in [0, 1].
-using Shape = std::function<double(double x)>;
+using WindowShape = std::function<double(double x)>;
 
 double argument(const Op& op, const char* name, double otherwise) { return op.node.find(name) ? op.number(name) : otherwise; }
 
 // a0 - a1 cos(2 pi x) + a2 cos(4 pi x)
-Shape cosines(double a0, double a1, double a2) {
+WindowShape cosines(double a0, double a1, double a2) {
   return [=](double x) { return a0 - a1 * std::cos(2 * std::numbers::pi * x) + a2 * std::cos(4 * std::numbers::pi * x); };
 }
 
@@ -29,12 +29,12 @@ double bessel_i0(double x) {
   return sum;
 }
 
-Shape kaiser(double beta) {
+WindowShape kaiser(double beta) {
   return [=](double x) { return bessel_i0(beta * std::sqrt(std::max(0.0, 4 * x * (1 - x)))) / bessel_i0(beta); };
 }
 
 // A periodic window is one of a point more, without its last.
-Views window_of(Op& op, const Shape& shape) {
+Views window_of(Op& op, const WindowShape& shape) {
   const TensorType& out = op.out();
   const int64_t length = op.integer("window_length");
   if (!is_float(out.dtype)) fail(ErrorCode::bad_program, op.node.target + " of integers");
@@ -55,7 +55,7 @@ Views window_of(Op& op, const Shape& shape) {
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) { return as(op.rec.at(exact, c), out.dtype); })};
 }
 
-void add_window(Table& table, const std::string& name, const std::vector<const char*>& overloads, const std::function<Shape(const Op&)>& shape) {
+void add_window(Table& table, const std::string& name, const std::vector<const char*>& overloads, const std::function<WindowShape(const Op&)>& shape) {
   for (const char* overload : overloads) table["aten." + name + "_window." + overload] = [shape](Op& op) { return window_of(op, shape(op)); };
 }
 
@@ -66,7 +66,7 @@ void add_windows(Table& table) {
   add_window(table, "hamming", {"default", "periodic", "periodic_alpha", "periodic_alpha_beta"},
              [](const Op& op) { return cosines(argument(op, "alpha", 0.54), argument(op, "beta", 0.46), 0); });
   add_window(table, "blackman", {"default", "periodic"}, [](const Op&) { return cosines(0.42, 0.5, 0.08); });
-  add_window(table, "bartlett", {"default", "periodic"}, [](const Op&) -> Shape { return [](double x) { return 1 - std::abs(2 * x - 1); }; });
+  add_window(table, "bartlett", {"default", "periodic"}, [](const Op&) -> WindowShape { return [](double x) { return 1 - std::abs(2 * x - 1); }; });
   add_window(table, "kaiser", {"default", "periodic", "beta"}, [](const Op& op) { return kaiser(argument(op, "beta", 12)); });
 }
 

@@ -1,6 +1,7 @@
 // What scatter and index_put share: writes at positions that are data.
 #pragma once
 
+#include "base/function_ref.h"
 #include "loop/guard_positions.h"
 #include "lower/lowering.h"
 
@@ -19,7 +20,7 @@ inline Expr reaches(Op& op, Expr position, Expr coordinate, Expr size, bool wrap
 }
 
 // Computes checked positions (i64) for the sake of the checks.
-inline void check_all(Op& op, const Sizes& domain, const std::function<Expr(Coordinates)>& positions) {
+inline void check_all(Op& op, const Sizes& domain, FunctionRef<Expr(Coordinates)> positions) {
   const View checks = op.rec.pointwise(op.name + ".checks", DType::i64, domain, positions);
   LoopOutput out;
   out.kind = LoopOutput::Kind::check;
@@ -29,7 +30,7 @@ inline void check_all(Op& op, const Sizes& domain, const std::function<Expr(Coor
 }
 
 // Each element of the result looks at the positions (checked, i64) that may be its own. Where `size` leaves no element, they are looked at all the same.
-inline void check_positions(Op& op, Expr size, const Sizes& domain, const std::function<Expr(Coordinates)>& position) {
+inline void check_positions(Op& op, Expr size, const Sizes& domain, FunctionRef<Expr(Coordinates)> position) {
   if (!provably_nonnegative(size - 1)) check_all(op, domain, position);
 }
 

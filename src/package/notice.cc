@@ -113,8 +113,6 @@ constexpr LicensedPart kParts[] = {
 
 }  // namespace
 
-std::span<const LicensedPart> licensed_parts() { return kParts; }
-
 std::vector<const LicensedPart*> parts_of_members(const std::vector<std::string>& members) {
   std::vector<const LicensedPart*> parts;
   for (const LicensedPart& part : kParts) {

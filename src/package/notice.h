@@ -2,7 +2,6 @@
 // data/coil/NOTICE, so that whoever passes it on passes the terms on.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,9 +13,6 @@ struct LicensedPart {
   std::string_view member;                  // how the names of its members in the library's archive begin (tools/make_library_archive.sh); empty: coil itself
   std::string_view text;
 };
-
-// coil first.
-std::span<const LicensedPart> licensed_parts();
 
 // Those that a package has, of all that could be: coil, and what owns one of the members. In the order of the table.
 std::vector<const LicensedPart*> parts_of_members(const std::vector<std::string>& members);

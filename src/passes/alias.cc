@@ -5,24 +5,21 @@
 #include <algorithm>
 #include <numeric>
 
+#include "passes/named_ops.h"
+
 namespace coil {
 namespace {
 
-template <size_t N>
-bool contains(const std::string_view (&list)[N], std::string_view name) {
-  return std::find(std::begin(list), std::end(list), name) != std::end(list);
-}
-
-constexpr std::string_view kSame[] = {"alias", "detach", "detach_", "lift_fresh", "positive", "resolve_conj", "resolve_neg", "requires_grad_"};
-constexpr std::string_view kReshapes[] = {"view", "unflatten", "unsqueeze", "squeeze", "view_as", "_reshape_alias", "unsqueeze_", "squeeze_"};
+constexpr std::string_view kSameStorage[] = {"alias", "detach", "detach_", "lift_fresh", "positive", "resolve_conj", "resolve_neg", "requires_grad_"};
+constexpr std::string_view kAliasReshapes[] = {"view", "unflatten", "unsqueeze", "squeeze", "view_as", "_reshape_alias", "unsqueeze_", "squeeze_"};
 constexpr std::string_view kMaybeReshapes[] = {"reshape", "flatten", "reshape_as", "ravel"};
-constexpr std::string_view kTransposes[] = {"transpose", "swapaxes", "swapdims", "t",        "numpy_T",    "mT",
-                                            "mH",        "adjoint",  "permute",  "matrix_H", "transpose_", "t_"};
+constexpr std::string_view kAliasTransposes[] = {"transpose", "swapaxes", "swapdims", "t",        "numpy_T",    "mT",
+                                                 "mH",        "adjoint",  "permute",  "matrix_H", "transpose_", "t_"};
 constexpr std::string_view kPieces[] = {"slice", "select", "narrow", "diagonal", "unbind", "split", "split_with_sizes", "chunk"};
 constexpr std::string_view kOneWay[] = {"expand",          "expand_as", "broadcast_to", "as_strided", "unfold",    "movedim", "moveaxis",
                                         "tensor_split",    "hsplit",    "vsplit",       "dsplit",     "real",      "imag",    "view_as_real",
                                         "view_as_complex", "conj",      "_conj",        "resize_",    "resize_as_"};
-constexpr std::string_view kDropouts[] = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"};
+constexpr std::string_view kIdentityDropouts[] = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"};
 
 bool same_layout(const TensorType& a, const TensorType& b) {
   return a.dtype == b.dtype && a.device == b.device && a.sizes == b.sizes && a.strides == b.strides;
@@ -88,11 +85,11 @@ class Writer {
 
   Result<ValueId> run() {
     std::string_view name = aten_name(view_);
-    if (contains(kSame, name) || contains(kDropouts, name) || name == "contiguous" || name == "to" || name == "type_as") return written_;
-    bool reshapes = contains(kReshapes, name) || contains(kMaybeReshapes, name);
+    if (contains(kSameStorage, name) || contains(kIdentityDropouts, name) || name == "contiguous" || name == "to" || name == "type_as") return written_;
+    bool reshapes = contains(kAliasReshapes, name) || contains(kMaybeReshapes, name);
     if (reshapes && overload_name(view_) != "dtype") return add("aten.reshape.default", {{"self", written_}, {"shape", type_.sizes}});
     const bool conjugates = is_complex(type_.dtype) && (name == "mH" || name == "adjoint" || name == "matrix_H");
-    if (contains(kTransposes, name) && !conjugates) return transposed();
+    if (contains(kAliasTransposes, name) && !conjugates) return transposed();
     if (name == "view_as_real") return add("aten.view_as_complex.default", {{"self", written_}});
     if (name == "view_as_complex") return add("aten.view_as_real.default", {{"self", written_}});
     Expr one = pool().index(1);
@@ -192,10 +189,10 @@ Aliasing aliasing(const Graph& graph, const Node& node) {
   const TensorType* type = first_arg_type(graph, node);
   if (name.empty() || !type || node.outputs.empty() || !graph.value(node.outputs[0]).is_tensor()) return Aliasing::none;
   const TensorType& result = graph.value(node.outputs[0]).tensor();
-  if (contains(kSame, name) || contains(kReshapes, name) || contains(kTransposes, name) || contains(kPieces, name) || contains(kOneWay, name))
+  if (contains(kSameStorage, name) || contains(kAliasReshapes, name) || contains(kAliasTransposes, name) || contains(kPieces, name) || contains(kOneWay, name))
     return Aliasing::view;
   if (contains(kMaybeReshapes, name)) return is_row_major(*type) || type->sizes == result.sizes ? Aliasing::view : Aliasing::maybe;
-  if (contains(kDropouts, name)) return bool_arg(node, "train", true) ? Aliasing::none : Aliasing::view;
+  if (contains(kIdentityDropouts, name)) return bool_arg(node, "train", true) ? Aliasing::none : Aliasing::view;
   if (name == "contiguous") return same_layout(*type, result) ? Aliasing::view : Aliasing::none;
   if (name == "to" || name == "type_as") {
     return !bool_arg(node, "copy", false) && same_layout(*type, result) ? Aliasing::view : Aliasing::none;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/rewrite.h"
+#include "passes/inplace.h"
 #include "passes/passes.h"
 
 namespace coil {
@@ -87,10 +88,6 @@ class Inliner {
   const Graph& inner_;
   std::vector<ValueId> outer_;
 };
-
-Error unsupported(const Node& node, std::string message, std::string hint) {
-  return Error{ErrorCode::unsupported_feature, fmt::format("{}: {}", node.target, message), where(node), std::move(hint)};
-}
 
 }  // namespace
 

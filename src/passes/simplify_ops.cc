@@ -6,15 +6,11 @@
 #include <unordered_set>
 
 #include "graph/rewrite.h"
+#include "passes/named_ops.h"
 #include "passes/passes.h"
 
 namespace coil {
 namespace {
-
-template <size_t N>
-bool contains(const std::string_view (&list)[N], std::string_view name) {
-  return std::find(std::begin(list), std::end(list), name) != std::end(list);
-}
 
 using Args = std::vector<std::pair<std::string, Argument>>;
 

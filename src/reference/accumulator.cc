@@ -10,7 +10,6 @@
 namespace coil::reference {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Long sums are added up in blocks (codegen/sum_blocks.h): no chain of additions is longer.
 constexpr int64_t kLongestChain = 512;
 constexpr double kLogSumRoundoffs = 32;  // of an exponential, a logarithm and two sums

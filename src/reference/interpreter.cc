@@ -13,12 +13,6 @@
 namespace coil::reference {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-int64_t product(const std::vector<int64_t>& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, [](int64_t a, int64_t b) { return a * b; });
-}
-
 std::vector<int64_t> dense_strides(const std::vector<int64_t>& sizes) {
   std::vector<int64_t> strides(sizes.size());
   int64_t step = 1;
@@ -27,6 +21,10 @@ std::vector<int64_t> dense_strides(const std::vector<int64_t>& sizes) {
 }
 
 }  // namespace
+
+int64_t product(const std::vector<int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, [](int64_t a, int64_t b) { return a * b; });
+}
 
 Interpreter::Interpreter(const LoopProgram& program, std::vector<int64_t> symbols, Arithmetic arithmetic)
     : program_(program), symbols_(std::move(symbols)), arithmetic_(arithmetic) {

@@ -25,6 +25,9 @@ struct Values {
   std::vector<double> f, e;
 };
 
+// Of sizes: the number of elements.
+int64_t product(const std::vector<int64_t>& sizes);
+
 class Interpreter {
  public:
   // The program is borrowed and must not change. symbols: by SymbolId.

@@ -14,10 +14,6 @@ namespace {
 constexpr double kTf32Roundoff = 0x1p-11;
 constexpr double kWinogradGrowth = 128;  // of roundings, by the transforms of tiles of 6 x 6
 
-int64_t product(const std::vector<int64_t>& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, [](int64_t a, int64_t b) { return a * b; });
-}
-
 const double* from(const std::vector<double>& v, size_t at) { return v.empty() ? nullptr : v.data() + at; }
 
 }  // namespace

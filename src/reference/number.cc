@@ -8,7 +8,6 @@
 namespace coil::reference {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kMathRoundoffs = 16;  // of a function of the device's mathematics, in roundings: 8 ulps
 constexpr double kSafety = 2;          // a compiler may split one operation into two (a division into a reciprocal and a product)
 

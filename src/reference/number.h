@@ -5,11 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "expr/expr.h"
 
 namespace coil::reference {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Num {
   double f = 0;   // floating types

@@ -14,11 +14,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kHostShare = 0.1;  // of a call
-constexpr double kShortKernel = 5;  // us: about what starting threads and the call cost
 constexpr double kShortShare = 0.3;
 constexpr double kWorthSaying = 0.02;  // of a call
 constexpr double kLowRoof = 0.4;       // products and convolutions usually reach more
-constexpr double kOneThread = 1.15;    // time of all threads beside that of the kernel
 
 std::string text_of(const char* format, double a, double b = 0) {
   char text[384];

@@ -14,10 +14,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kNearRoof = 0.7, kFarFromRoof = 0.4;  // of what the machine can do
-constexpr double kShortKernel = 5;                     // us a launch: about what starting threads, or a launch, costs
 constexpr double kWorthTelling = 0.001;                // of a call, for what other kernels take
-constexpr double kWorthSaying = 0.01;                  // of a call
-constexpr double kOneThread = 1.15;                    // time of all threads beside that of the kernel
+constexpr double kWorthNaming = 0.01;                  // of a call
 
 std::string number(const char* format, double value) {
   char text[64];
@@ -47,7 +45,7 @@ class Explainer {
     whole();
     std::vector<const Json*> busiest;
     for (const Json& k : report_.at("kernels")) {
-      if (k.value("us", 0.0) > kWorthSaying * us_) busiest.push_back(&k);
+      if (k.value("us", 0.0) > kWorthNaming * us_) busiest.push_back(&k);
     }
     std::stable_sort(busiest.begin(), busiest.end(), [](const Json* a, const Json* b) { return (*a)["us"].get<double>() > (*b)["us"].get<double>(); });
     merge_equal(busiest, most);
@@ -155,7 +153,7 @@ class Explainer {
   void fusing() {
     std::vector<const Json*> rows;
     for (const Json& n : report_.at("not_fused")) {
-      if (n.value("saves_us", 0.0) > kWorthSaying * us_) rows.push_back(&n);
+      if (n.value("saves_us", 0.0) > kWorthNaming * us_) rows.push_back(&n);
     }
     std::stable_sort(rows.begin(), rows.end(), [](const Json* a, const Json* b) { return a->value("saves_us", 0.0) > b->value("saves_us", 0.0); });
     std::set<std::string> said;

@@ -1,10 +1,13 @@
-// Microseconds as people read them: "35 us", "160 ms", "1.5 s".
+// Times, and which of them are worth a word. Microseconds as people read them: "35 us", "160 ms", "1.5 s".
 #pragma once
 
 #include <cstdio>
 #include <string>
 
 namespace coil::report {
+
+inline constexpr double kShortKernel = 5;   // us a launch: about what starting threads, or a launch, costs
+inline constexpr double kOneThread = 1.15;  // time of all threads beside that of the kernel
 
 inline std::string time_text(double us) {
   char text[64];

@@ -17,7 +17,7 @@ struct SavedHead {
   uint64_t tokens;
   int64_t processed;
 };
-constexpr char kMagic[8] = {'C', 'O', 'I', 'L', 'T', 'A', 'L', 'K'};
+constexpr char kConversationMagic[8] = {'C', 'O', 'I', 'L', 'T', 'A', 'L', 'K'};
 
 void put(std::vector<uint8_t>* bytes, const void* from, size_t size) {
   const auto* begin = static_cast<const uint8_t*>(from);
@@ -203,7 +203,7 @@ Status Conversation::truncate(int64_t count) {
 
 Result<std::vector<uint8_t>> Conversation::save() {
   SavedHead head{};
-  std::memcpy(head.magic, kMagic, sizeof kMagic);
+  std::memcpy(head.magic, kConversationMagic, sizeof kConversationMagic);
   head.tokens = tokens_.size();
   head.processed = processed_;
   std::vector<uint8_t> bytes;
@@ -228,7 +228,7 @@ Status Conversation::restore(std::span<const uint8_t> bytes) {
   SavedHead head;
   if (bytes.size() < sizeof head) return damaged("it is shorter than its head");
   std::memcpy(&head, bytes.data(), sizeof head);
-  if (std::memcmp(head.magic, kMagic, sizeof kMagic) != 0) return damaged("it does not begin as one");
+  if (std::memcmp(head.magic, kConversationMagic, sizeof kConversationMagic) != 0) return damaged("it does not begin as one");
   std::vector<int64_t> tokens, source, count;
   std::span<const uint8_t> state = bytes.subspan(sizeof head);
   if (!take_numbers(&state, head.tokens, &tokens)) return damaged("it ends within its tokens");

@@ -12,7 +12,7 @@
 namespace coil::runtime {
 namespace {
 
-constexpr int64_t kAlignment = 64;
+constexpr int64_t kDeviceAlignment = 64;
 // No machine has more; keeps the rounding below from overflowing.
 constexpr int64_t kMost = int64_t{1} << 47;
 
@@ -24,8 +24,8 @@ class CpuDevice : public Device {
     error->code = static_cast<int32_t>(ErrorCode::out_of_memory);
     std::snprintf(error->message, sizeof error->message, "%lld bytes of the CPU's memory are not to be had", static_cast<long long>(bytes));
     if (bytes < 0 || bytes > kMost) return nullptr;
-    const int64_t rounded = (std::max<int64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-    return cd::allocate_pages(rounded, kAlignment);
+    const int64_t rounded = (std::max<int64_t>(bytes, 1) + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
+    return cd::allocate_pages(rounded, kDeviceAlignment);
   }
   void free(void* data) const override { std::free(data); }
   int32_t copy(void* to, const void* from, int64_t bytes, void*, CoilError*) const override {

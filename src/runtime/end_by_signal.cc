@@ -24,7 +24,7 @@ void end_by(int signal) {
   raise(signal);
 }
 
-void on_signal(int signal) {
+void on_end_signal(int signal) {
   const int before = errno;
   const auto number = static_cast<unsigned char>(signal);
   if (getpid() != process || write(to_thread, &number, 1) != 1) end_by(signal);
@@ -59,7 +59,7 @@ void act_before_signals_end(void (*act)()) {
     struct sigaction before = {}, action = {};
     sigaction(number, nullptr, &before);
     if ((before.sa_flags & SA_SIGINFO) || before.sa_handler != SIG_DFL) continue;
-    action.sa_handler = on_signal;
+    action.sa_handler = on_end_signal;
     action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
     sigemptyset(&action.sa_mask);
     sigaction(number, &action, nullptr);

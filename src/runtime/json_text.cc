@@ -44,4 +44,10 @@ std::string json_number(double value, int digits) {
   return out == "-0" ? "0" : out;
 }
 
+std::string json_strings(const std::vector<std::string>& items) {
+  std::string text;
+  for (const std::string& item : items) text += (text.empty() ? "" : ",") + json_quoted(item);
+  return "[" + text + "]";
+}
+
 }  // namespace coil::runtime

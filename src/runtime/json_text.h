@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace coil::runtime {
 
 // A string with its quotes. Control characters, '<' (so that the text may stand in a page) and bytes that are no UTF-8 are escaped.
 std::string json_quoted(std::string_view text);
+// ["a","b"]
+std::string json_strings(const std::vector<std::string>& items);
 // A number with at most `digits` places behind the point; null for what JSON has no number for.
 std::string json_number(double value, int digits = 3);
 

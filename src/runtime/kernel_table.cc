@@ -3,12 +3,11 @@
 
 #include "base/json_read.h"
 #include "base/size_formula.h"
+#include "runtime/manifest.h"
 #include "runtime/model.h"
 
 namespace coil::runtime {
 namespace {
-
-constexpr uint64_t kMaxManifest = uint64_t{1} << 28;
 
 std::string text_of(JsonValue object, std::string_view key) {
   const auto found = object.find(key);

@@ -36,6 +36,8 @@
 
 namespace coil::runtime {
 
+inline constexpr uint64_t kMaxManifest = uint64_t{1} << 28;  // bytes
+
 struct ManifestDim {
   std::string symbol;  // name or expression; empty: fixed, min == max
   int64_t min = 0;

@@ -15,10 +15,10 @@ enum : int { kCore2 = 5 };                                                      
 enum : size_t { kRangePush = 4, kRangePop = 5, kDomainCreate = 12, kCore2Functions = 16 };  // NvtxCallbackIdCore2
 constexpr uint32_t kVersion = 3;
 
-using Function = void (*)();
+using NvtxFunction = void (*)();
 struct CallbacksTable {
   size_t struct_size;
-  int (*module_functions)(int module, Function*** table, unsigned* size);
+  int (*module_functions)(int module, NvtxFunction*** table, unsigned* size);
 };
 struct VersionTable {
   size_t struct_size;
@@ -38,10 +38,10 @@ struct Attributes {  // nvtxEventAttributes_v2
 constexpr int32_t kAscii = 1;
 static_assert(sizeof(Attributes) == 48);
 
-Function functions[kCore2Functions] = {};
-Function* slots[kCore2Functions + 1] = {};
+NvtxFunction functions[kCore2Functions] = {};
+NvtxFunction* slots[kCore2Functions + 1] = {};
 
-int module_functions(int module, Function*** table, unsigned* size) {
+int module_functions(int module, NvtxFunction*** table, unsigned* size) {
   if (module != kCore2) return 0;
   for (size_t i = 1; i < kCore2Functions; ++i) slots[i] = &functions[i];
   if (table) *table = slots;

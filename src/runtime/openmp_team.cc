@@ -25,8 +25,8 @@ constexpr int64_t kLookApart = 2 * kMillisecond;  // less than libgomp spins for
 constexpr int64_t kSpinsEnd = 20 * kMillisecond;  // later than libgomp's threads have gone to sleep
 constexpr int64_t kFirstPatience = 200 * kMillisecond, kMostPatience = 10000 * kMillisecond;
 constexpr int64_t kFindApart = 100 * kMillisecond;
-constexpr int kOthersBefore = 64;  // loops in a row by which another thread becomes the one that is served
-constexpr int kMostThreads = 256;  // that are looked at
+constexpr int kOthersBefore = 64;      // loops in a row by which another thread becomes the one that is served
+constexpr int kMostTeamThreads = 256;  // that are looked at
 
 int64_t now_ns() {
   timespec t;
@@ -86,7 +86,7 @@ RunningThreads running_threads() {
   if (folder < 0) return running;
   const long self = syscall(SYS_gettid);
   alignas(Entry) char buffer[2048];
-  int left = kMostThreads;
+  int left = kMostTeamThreads;
   for (long bytes; left > 0 && (bytes = syscall(SYS_getdents64, folder, buffer, sizeof buffer)) > 0;) {
     for (long at = 0; at < bytes && left > 0; left--) {
       const Entry* entry = reinterpret_cast<const Entry*>(buffer + at);

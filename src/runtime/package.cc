@@ -11,13 +11,13 @@
 
 #include "base/hash.h"
 #include "runtime/buffer.h"
+#include "runtime/manifest.h"
 #include "runtime/programs.h"
 
 namespace coil::runtime {
 namespace {
 
 constexpr std::string_view kModelFolder = "/data/aotinductor/";
-constexpr uint64_t kMaxManifest = uint64_t{1} << 28;
 constexpr uint64_t kMaxCode = uint64_t{1} << 31;
 constexpr uint64_t kSmallConstants = uint64_t{64} << 10;
 

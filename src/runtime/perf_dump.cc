@@ -32,14 +32,14 @@ struct Line {
   uint64_t address;
   int64_t file, line;
 };
-struct Function {
+struct DumpedFunction {
   std::string name;
   uint64_t address, size;  // in the library
   std::vector<Line> lines;
 };
 struct Functions {
   std::vector<std::string> files;
-  std::vector<Function> functions;
+  std::vector<DumpedFunction> functions;
 };
 
 // The bytes of one record, or of the file's head.
@@ -136,14 +136,14 @@ std::optional<int64_t> number_at(const JsonArray& list, size_t i) {
 }
 
 // ["softmax_v4", address, bytes, [[address, file, line], ...]]; what is not of this form is left out.
-std::optional<Function> function_of(JsonValue row) {
+std::optional<DumpedFunction> function_of(JsonValue row) {
   auto parts = row.as_array();
   if (!parts.ok() || parts.value().size() < 4) return std::nullopt;
   auto name = parts.value().at(0).as_string();
   const auto address = number_at(parts.value(), 1), size = number_at(parts.value(), 2);
   auto lines = parts.value().at(3).as_array();
   if (!name.ok() || !address || !size || !lines.ok()) return std::nullopt;
-  Function f = {std::string(name.value()), static_cast<uint64_t>(*address), static_cast<uint64_t>(*size), {}};
+  DumpedFunction f = {std::string(name.value()), static_cast<uint64_t>(*address), static_cast<uint64_t>(*size), {}};
   for (JsonValue value : lines.value()) {
     auto line = value.as_array();
     if (!line.ok()) continue;
@@ -198,7 +198,7 @@ std::map<std::string, std::string> origins(const KernelTable& table) {
 }
 
 // As a profiler shows it, in one line.
-std::string name_of(const Function& f, const std::map<std::string, std::string>& origins) {
+std::string name_of(const DumpedFunction& f, const std::map<std::string, std::string>& origins) {
   const size_t level = f.name.rfind('_');  // softmax_b784c542_v4
   const auto origin = origins.find(f.name.substr(0, level));
   std::string name = (f.name + (origin == origins.end() ? "" : origin->second)).substr(0, kLongestName);
@@ -206,7 +206,7 @@ std::string name_of(const Function& f, const std::map<std::string, std::string>&
   return name;
 }
 
-std::string line_record(const Function& f, const Functions& all, uint64_t base) {
+std::string line_record(const DumpedFunction& f, const Functions& all, uint64_t base) {
   Bytes entries;
   uint64_t count = 0;
   for (const Line& line : f.lines) {
@@ -229,7 +229,7 @@ std::string line_record(const Function& f, const Functions& all, uint64_t base) 
   return record.data() + std::string(padding, '\0');
 }
 
-std::string code_record(const Function& f, const std::string& name, uint64_t base, uint64_t index) {
+std::string code_record(const DumpedFunction& f, const std::string& name, uint64_t base, uint64_t index) {
   Bytes record;
   const auto address = base + f.address;
   record.add(uint32_t{0}).add(static_cast<uint32_t>(16 + 40 + name.size() + 1 + f.size)).add(now());
@@ -260,7 +260,7 @@ Status tell_perf(const Model& model) {
   const std::lock_guard lock(f.mutex);
   TRY_STATUS(open_files(*folder));
   std::string dump, map;
-  for (const Function& function : all.functions) {
+  for (const DumpedFunction& function : all.functions) {
     const std::string name = name_of(function, from);
     dump += line_record(function, all, base) + code_record(function, name, base, f.index++);
     map += hexadecimal(base + function.address) + " " + hexadecimal(function.size) + " " + name + "\n";

@@ -77,7 +77,7 @@ void write_rest() {
   write_trace(*profile, path);
 }
 
-void on_signal(int) {
+void on_trace_signal(int) {
   watchers.fetch_add(1);
   signals_waiting.fetch_add(1);
   profile_changes.fetch_add(1, std::memory_order_relaxed);
@@ -104,7 +104,7 @@ Status listen(const std::string& text) {
   sigaction(number, nullptr, &before);
   const bool taken = (before.sa_flags & SA_SIGINFO) || (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN);
   if (taken) return wrong("COIL_PROFILE_SIGNAL='" + text + "': the process has a handler for this signal already", "choose another one");
-  action.sa_handler = on_signal;
+  action.sa_handler = on_trace_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   if (sigaction(number, &action, nullptr) != 0) return wrong("COIL_PROFILE_SIGNAL='" + text + "': " + std::strerror(errno), "choose another signal");

@@ -40,12 +40,6 @@ struct ModelSums {
   std::map<int32_t, KernelSums> rows;
 };
 
-std::string list_text(const std::vector<std::string>& items) {
-  std::string text;
-  for (const std::string& item : items) text += (text.empty() ? "" : ",") + json_quoted(item);
-  return "[" + text + "]";
-}
-
 // Each span's part of the time that passes, in ticks. Spans are in order of their begins.
 std::vector<double> parts_of_time(const std::vector<KernelSpan>& spans) {
   std::vector<double> parts(spans.size(), 0);
@@ -142,7 +136,7 @@ std::string kernel_json(const ModelSums& m, int32_t number, const KernelSums& k,
     row.text("name", r.name)
         .text("function", r.function)
         .text("kind", r.kind)
-        .raw("ops", list_text(r.ops))
+        .raw("ops", json_strings(r.ops))
         .text("module", r.module)
         .text("source", r.source)
         .text("line", r.line);

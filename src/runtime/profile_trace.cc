@@ -12,12 +12,6 @@
 namespace coil::runtime {
 namespace {
 
-std::string list_text(const std::vector<std::string>& items) {
-  std::string text;
-  for (const std::string& item : items) text += (text.empty() ? "" : ",") + json_quoted(item);
-  return "[" + text + "]";
-}
-
 class TraceWriter {
  public:
   explicit TraceWriter(const TickScale& scale) : scale_(scale), pid_(getpid()) {}
@@ -65,7 +59,7 @@ class TraceWriter {
     args.integer("kernel", k.kernel);
     if (number >= c.table->kernels.size()) return event("kernel " + std::to_string(k.kernel), "kernel", track, k.begin, k.end, args.object());
     const KernelRow& row = c.table->kernels[number];
-    args.text("kind", row.kind).raw("ops", list_text(row.ops));
+    args.text("kind", row.kind).raw("ops", json_strings(row.ops));
     if (!row.function.empty()) args.text("function", row.function);
     if (!row.module.empty()) args.text("module", row.module);
     if (!row.source.empty()) args.text("source", row.source);

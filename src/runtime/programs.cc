@@ -6,11 +6,11 @@
 #include "base/json_read.h"
 #include "base/text.h"
 #include "device/dtype_names.h"
+#include "runtime/manifest.h"
 
 namespace coil::runtime {
 namespace {
 
-constexpr uint64_t kMaxManifest = uint64_t{1} << 28;
 constexpr int64_t kFormatOfPrograms = 2;
 constexpr size_t kMostNamed = 12;  // in a message
 

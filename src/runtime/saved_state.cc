@@ -13,7 +13,7 @@ struct SavedHeader {
   uint64_t bytes;
   uint64_t runs;
 };
-constexpr char kMagic[8] = {'C', 'O', 'I', 'L', 'S', 'T', 'A', '1'};
+constexpr char kStateMagic[8] = {'C', 'O', 'I', 'L', 'S', 'T', 'A', '1'};
 
 }  // namespace
 
@@ -28,7 +28,7 @@ std::vector<uint8_t> save_bytes(uint64_t identity, const uint8_t* data, int64_t 
     }
   }
   SavedHeader header{};
-  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  std::memcpy(header.magic, kStateMagic, sizeof kStateMagic);
   header.identity = identity;
   header.bytes = static_cast<uint64_t>(size);
   header.runs = runs.size();
@@ -46,7 +46,7 @@ Result<SavedState> read_saved(std::span<const uint8_t> saved, uint64_t identity,
   SavedHeader header;
   if (saved.size() < sizeof header) return damaged("it is shorter than its head");
   std::memcpy(&header, saved.data(), sizeof header);
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return damaged("it does not begin as one");
+  if (std::memcmp(header.magic, kStateMagic, sizeof kStateMagic) != 0) return damaged("it does not begin as one");
   if (header.identity != identity || header.bytes != static_cast<uint64_t>(size))
     return Error{ErrorCode::state_mismatch, "the saved state belongs to another model, or to another compile of this one", "",
                  "restore it with the package that it was saved from"};

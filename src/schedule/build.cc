@@ -381,7 +381,7 @@ void merge_axes(LoopKernel& k) {
   }
 }
 
-Expr linearise(const LoopProgram& program, Expr body, const std::function<Expr(BufferId)>& known) {
+Expr linearise(const LoopProgram& program, Expr body, FunctionRef<Expr(BufferId)> known) {
   ExprPool& pool = *program.pool;
   return rewrite(body, [&](Expr e) -> Expr {
     if (e->kind != ExprKind::load) return Expr();

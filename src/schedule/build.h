@@ -1,15 +1,15 @@
 // Parts of build_kernels that are tested alone.
 #pragma once
 
-#include <functional>
 #include <map>
 
+#include "base/function_ref.h"
 #include "schedule/schedule.h"
 
 namespace coil {
 
 // Loads at one linear offset; a buffer for which `known` gives a value is replaced by it.
-Expr linearise(const LoopProgram& program, Expr body, const std::function<Expr(BufferId)>& known);
+Expr linearise(const LoopProgram& program, Expr body, FunctionRef<Expr(BufferId)> known);
 inline Expr linearise(const LoopProgram& program, Expr body) {
   return linearise(program, body, [](BufferId) { return Expr(); });
 }

@@ -201,7 +201,7 @@ class CheckKernels {
 
 }  // namespace
 
-std::vector<Kernel> EarlyChecks::kernels(KernelPlan& plan, const std::function<bool(int)>& silent, Expr* all_hold) const {
+std::vector<Kernel> EarlyChecks::kernels(KernelPlan& plan, FunctionRef<bool(int)> silent, Expr* all_hold) const {
   ExprPool& pool = *plan.pool;
   CheckKernels kernels(plan);
   Expr points;  // checks of one position each, which others tell of

@@ -1,10 +1,10 @@
 // What may fail a call while its kernels run, told before any of them has written to a state or an input.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "schedule/kernel_plan.h"
 
 namespace coil {
@@ -21,7 +21,7 @@ class EarlyChecks {
   int last_needed() const { return last_needed_; }
   // Kernels that compute whether all checks hold, for a place behind last_needed(), and the value itself (a load; boolean). They fail the call
   // themselves where the check was one of `silent` kernels (by their numbers) alone, which will not run where it does not hold.
-  std::vector<Kernel> kernels(KernelPlan& plan, const std::function<bool(int)>& silent, Expr* all_hold) const;
+  std::vector<Kernel> kernels(KernelPlan& plan, FunctionRef<bool(int)> silent, Expr* all_hold) const;
 
  private:
   struct Check {

@@ -106,7 +106,7 @@ class Part {
     return memory_.linear(id);
   }
 
-  Status evaluate(Expr body, const std::vector<int64_t>& domain, const std::function<void(const BlockView&)>& sink) {
+  Status evaluate(Expr body, const std::vector<int64_t>& domain, FunctionRef<void(const BlockView&)> sink) {
     return interpreter::evaluate_blocks(body, domain, [this](BufferId id) { return tensor(id); }, memory_.symbol_of(), sink);
   }
 

@@ -81,13 +81,13 @@ KernelBuffers buffers_of(const Kernel& kernel) {
   return std::move(c.found);
 }
 
-void for_expressions(const Stmt& s, const std::function<void(Expr)>& f) {
+void for_expressions(const Stmt& s, FunctionRef<void(Expr)> f) {
   for (Expr e : {s.value, s.offset, s.condition}) {
     if (e) f(e);
   }
 }
 
-int64_t spanned_elements(const BufferInfo& buffer, const std::function<int64_t(Expr)>& value) {
+int64_t spanned_elements(const BufferInfo& buffer, FunctionRef<int64_t(Expr)> value) {
   int64_t last = 0, count = 1;
   for (size_t d = 0; d < buffer.sizes.size(); ++d) {
     const int64_t size = value(buffer.sizes[d]);

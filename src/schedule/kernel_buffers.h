@@ -1,9 +1,9 @@
 // Which buffers a kernel touches, and how: all of them, also those that expressions of places and conditions load.
 #pragma once
 
-#include <functional>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "schedule/kernel_plan.h"
 
 namespace coil {
@@ -17,10 +17,10 @@ struct KernelBuffers {
 KernelBuffers buffers_of(const Kernel& kernel);
 
 // From a buffer's first to its last element in memory, at sizes and strides that have these values; without strides: all of them.
-int64_t spanned_elements(const BufferInfo& buffer, const std::function<int64_t(Expr)>& value);
+int64_t spanned_elements(const BufferInfo& buffer, FunctionRef<int64_t(Expr)> value);
 
 // Calls f with each expression of a statement, of those that it has.
-void for_expressions(const Stmt& s, const std::function<void(Expr)>& f);
+void for_expressions(const Stmt& s, FunctionRef<void(Expr)> f);
 
 // The buffer whose memory this one is a part of: itself, but for placements of kind row.
 BufferId whole_buffer(const KernelPlan& plan, BufferId id);

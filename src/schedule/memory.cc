@@ -324,7 +324,7 @@ class MemoryPlanner {
   // `placed`: buffers and where they are; `dying`: the rows of it that this kernel is the last to use; same(where, kernel): whether nothing else there is
   // used from that kernel on, and the room is the result's.
   std::optional<size_t> in_place(BufferId out, int kernel, const std::vector<std::pair<size_t, size_t>>& placed, const std::vector<size_t>& dying,
-                                 const std::function<bool(size_t, int)>& same) {
+                                 FunctionRef<bool(size_t, int)> same) {
     const auto* loop = std::get_if<LoopKernel>(&plan_.kernels[static_cast<size_t>(kernel)].def);
     if (!loop || loop->num_outer != static_cast<int>(loop->axes.size()) || loop->stmts.size() != 1) return std::nullopt;
     const Stmt& store = loop->stmts[0];

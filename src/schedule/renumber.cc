@@ -7,7 +7,7 @@ namespace {
 
 class Renumberer {
  public:
-  explicit Renumberer(const std::function<BufferId(BufferId)>& to) : to_(to) {}
+  explicit Renumberer(FunctionRef<BufferId(BufferId)> to) : to_(to) {}
 
   void operator()(LoopKernel& k) const {
     for (Stmt& s : k.stmts) map(s);
@@ -72,12 +72,12 @@ class Renumberer {
     map(s.buffer);
   }
 
-  const std::function<BufferId(BufferId)>& to_;
+  FunctionRef<BufferId(BufferId)> to_;
 };
 
 }  // namespace
 
-Kernel renumbered(Kernel kernel, const std::function<BufferId(BufferId)>& to) {
+Kernel renumbered(Kernel kernel, FunctionRef<BufferId(BufferId)> to) {
   std::visit(Renumberer(to), kernel.def);
   return kernel;
 }

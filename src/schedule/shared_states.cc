@@ -6,12 +6,12 @@
 namespace coil {
 namespace {
 
-constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kStateAlignment = 64;
 
 uint64_t bytes_of(const TensorData& data) {
   uint64_t bytes = static_cast<uint64_t>(byte_size(data.dtype));
   for (const int64_t s : data.sizes) bytes *= static_cast<uint64_t>(s);
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return (bytes + kStateAlignment - 1) / kStateAlignment * kStateAlignment;
 }
 
 struct Group {

@@ -14,11 +14,11 @@ namespace {
 constexpr int64_t kMostBytes = int64_t{1} << 46;
 
 // A piece of memory, in bytes. `space`: which memory: that of a placement's kind, and of late memory which one.
-struct Extent {
+struct BytesInUse {
   std::pair<Placement::Kind, int> space{Placement::Kind::none, -1};
   int64_t begin = 0, end = 0;
 
-  bool holds(const Extent& x) const { return space == x.space && begin <= x.begin && x.end <= end; }
+  bool holds(const BytesInUse& x) const { return space == x.space && begin <= x.begin && x.end <= end; }
 };
 
 class MemoryVerifier {
@@ -93,13 +93,13 @@ class MemoryVerifier {
   }
 
   // Where it lies in memory that kernels share; nothing of what has a place of its own, or where the place is no number.
-  std::optional<Extent> extent(BufferId id) {
+  std::optional<BytesInUse> extent(BufferId id) {
     const PlanBuffer& b = plan_.buffer(id);
     const Placement& p = b.placement;
     if (p.kind != Placement::Kind::arena && p.kind != Placement::Kind::late && p.kind != Placement::Kind::part) return std::nullopt;
     const Known begin = place(p), bytes = begin ? bytes_of(b.info) : std::nullopt;
     if (!bytes) return std::nullopt;
-    return Extent{{p.kind, p.kind == Placement::Kind::late ? p.index : -1}, *begin, *begin + *bytes};
+    return BytesInUse{{p.kind, p.kind == Placement::Kind::late ? p.index : -1}, *begin, *begin + *bytes};
   }
 
   // All of it is within the memory that a call has.
@@ -115,7 +115,7 @@ class MemoryVerifier {
         if (*bytes > 0) states[*begin] = std::max(states[*begin], {*begin + *bytes, id});
         continue;
       }
-      const std::optional<Extent> x = extent(id);
+      const std::optional<BytesInUse> x = extent(id);
       if (!x || x->space.first == Placement::Kind::part) continue;
       const bool late = x->space.first == Placement::Kind::late;
       const Known all = value(late ? plan_.late_memory[static_cast<size_t>(x->space.second)].bytes : plan_.arena_bytes);
@@ -146,19 +146,19 @@ class MemoryVerifier {
 
   // Kernels [begin, end) in which marks nest. home: what all of them have as their memory, where they are a region's; what lies elsewhere was looked at
   // further out, where it lives as long as the region.
-  Status check_level(size_t begin, size_t end, const Extent* home) {
+  Status check_level(size_t begin, size_t end, const BytesInUse* home) {
     const std::vector<Item> all = items(begin, end);
     std::map<BufferId, Life> lives;
     for (size_t i = 0; i < all.size(); ++i) {
       for (size_t n = all[i].first; n <= all[i].last; ++n) touch(used_[n], i, lives);
     }
     std::vector<std::vector<BufferId>> begins(all.size());
-    std::vector<std::optional<Extent>> regions(all.size());
+    std::vector<std::optional<BytesInUse>> regions(all.size());
     for (size_t i = 0; i < all.size(); ++i) {
       if (all[i].region) regions[i] = home_of(all[i]);
     }
     for (const auto& [id, life] : lives) {
-      const std::optional<Extent> x = extent(id);
+      const std::optional<BytesInUse> x = extent(id);
       if (!x || (home ? !home->holds(*x) : x->space.first == Placement::Kind::part)) continue;
       const auto& region = regions[life.first];
       const bool inside = life.first == life.last && all[life.first].region && id != scratch_of(all[life.first]);
@@ -181,16 +181,16 @@ class MemoryVerifier {
   BufferId scratch_of(const Item& region) const { return std::get<ControlMark>(plan_.kernels[region.first].def).scratch; }
 
   // The memory of the kernels of a region. Those of images have places of a kind of their own.
-  std::optional<Extent> home_of(const Item& region) {
+  std::optional<BytesInUse> home_of(const Item& region) {
     const auto& mark = std::get<ControlMark>(plan_.kernels[region.first].def);
     if (!mark.scratch.valid()) return std::nullopt;
     if (mark.kind != ControlMark::Kind::images) return extent(mark.scratch);
     const Known bytes = bytes_of(plan_.buffer(mark.scratch).info);
-    return bytes ? std::optional(Extent{{Placement::Kind::part, -1}, 0, *bytes}) : std::nullopt;
+    return bytes ? std::optional(BytesInUse{{Placement::Kind::part, -1}, 0, *bytes}) : std::nullopt;
   }
 
   // The parts of a region one by one: only one of a branch's runs.
-  Status check_region(const Item& region, const Extent& home) {
+  Status check_region(const Item& region, const BytesInUse& home) {
     size_t begin = region.first + 1;
     for (size_t n = begin; n < region.last; ++n) {
       const auto* mark = std::get_if<ControlMark>(&plan_.kernels[n].def);
@@ -209,7 +209,7 @@ class MemoryVerifier {
     std::vector<std::vector<BufferId>> dying(all.size());
     for (size_t i = 0; i < all.size(); ++i) {
       for (BufferId id : begins[i]) {
-        const Extent x = *extent(id);
+        const BytesInUse x = *extent(id);
         if (x.begin == x.end) continue;
         std::map<int64_t, Live>& live = spaces[x.space];
         auto next = live.lower_bound(x.begin);
@@ -224,7 +224,7 @@ class MemoryVerifier {
         dying[last].push_back(id);
       }
       for (BufferId id : dying[i]) {
-        const Extent x = *extent(id);
+        const BytesInUse x = *extent(id);
         std::map<int64_t, Live>& live = spaces[x.space];
         if (const auto found = live.find(x.begin); found != live.end() && found->second.id == id) live.erase(found);
       }

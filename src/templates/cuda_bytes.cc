@@ -13,24 +13,22 @@
 namespace coil::templates {
 namespace {
 
-constexpr int64_t kDotRows = 8;      // up to which the weight is read once by dot products: a warp's rows on the tensor cores are 16 at least
-constexpr int64_t kRowsAtOnce = 4;   // of a block of them: sums of eight columns each fill the registers
-constexpr int64_t kMostWarps = 8;    // of a block that shares k
-constexpr int64_t kSmallTiles = 64;  // rows and columns of tiles where larger ones would leave most of the machine idle
+constexpr int64_t kDotRows = 8;       // up to which the weight is read once by dot products: a warp's rows on the tensor cores are 16 at least
+constexpr int64_t kRowsAtOnce = 4;    // of a block of them: sums of eight columns each fill the registers
+constexpr int64_t kMostRowWarps = 8;  // of a block that shares k
+constexpr int64_t kSmallTiles = 64;   // rows and columns of tiles where larger ones would leave most of the machine idle
 
-struct Tile {
+struct ByteTile {
   int64_t bm, bn, wm, wn, stages;
 };
-constexpr Tile kSmall = {64, 64, 32, 32, 4}, kLarge = {128, 128, 64, 32, 4};
+constexpr ByteTile kSmall = {64, 64, 32, 32, 4}, kLarge = {128, 128, 64, 32, 4};
 
 std::string table_type(std::optional<DType> type) {
   if (!type) return "cd::NoTable";
   return *type == DType::f32 ? "float" : *type == DType::f16 ? "cd::f16" : "cd::bf16";
 }
 
-std::string tiles_text(std::string_view size, int64_t tile) { return fmt::format("(({} + {}) / {})", size, tile - 1, tile); }
-
-CudaVariant few_rows(const CudaByteFacts& f, int64_t most) {
+CudaVariant byte_few_rows(const CudaByteFacts& f, int64_t most) {
   const int64_t rows = most > 2 ? kRowsAtOnce : most, warps = byte_row_warps(f);
   CudaVariant v;
   v.name = fmt::format("bytes_{}rows{}", f.bits == 4 ? "4bit_" : "", rows);
@@ -42,7 +40,7 @@ CudaVariant few_rows(const CudaByteFacts& f, int64_t most) {
   return v;
 }
 
-CudaVariant many_rows(const CudaByteFacts& f, const Tile& t) {
+CudaVariant many_rows(const CudaByteFacts& f, const ByteTile& t) {
   CudaVariant v;
   v.name = fmt::format("bytes_{}{}x{}", f.bits == 4 ? "4bit_" : "", t.bm, t.bn);
   v.header = "cuda/byte_tiles.h";
@@ -55,10 +53,10 @@ CudaVariant many_rows(const CudaByteFacts& f, const Tile& t) {
 
 // --- wgmma's tiles
 
-struct WgmmaTile {
+struct ByteWgmmaTile {
   int64_t columns, rows;  // of the weight, of a
   int64_t split = 1;      // parts of k: blocks of a cluster
-  bool operator==(const WgmmaTile&) const = default;
+  bool operator==(const ByteWgmmaTile&) const = default;
 };
 constexpr int64_t kWgmmaRows[] = {16, 32, 64, 128, 192, 256};
 
@@ -90,24 +88,24 @@ std::optional<std::string> rows_condition(const CudaByteFacts& f) {
 }
 
 // Registers: of a thread those of rows / 2 sums, and as many floats where groups end.
-bool fits(const CudaByteFacts& f, const WgmmaTile& t) {
+bool fits(const CudaByteFacts& f, const ByteWgmmaTile& t) {
   const int64_t group_steps = f.group > step_of(f) ? f.group / step_of(f) : 1, parts = up(f.k, step_of(f) * group_steps);
   return (f.group == 0 || t.rows <= 128) && (f.bits == 8 || t.rows <= 192) && t.split <= parts;
 }
 
 // Blocks that share a multiprocessor: one takes 255 registers a thread, two of 128 columns 128.
-int blocks_of(const CudaByteFacts& f, const WgmmaTile& t) {
+int blocks_of(const CudaByteFacts& f, const ByteWgmmaTile& t) {
   const bool in_turn = f.group > 0 && f.group < step_of(f);  // two groups' sums at once
   const int64_t most = in_turn && f.bits == 4 ? (f.zero ? 16 : 32) : f.group > 0 && f.zero ? 32 : f.group > 0 || f.bits == 4 ? 64 : 128;
   return (t.rows <= most ? 2 : 1) * static_cast<int>(128 / t.columns);
 }
 
-int64_t counts_of(const CudaByteFacts& f, const WgmmaTile& t) {
+int64_t counts_of(const CudaByteFacts& f, const ByteWgmmaTile& t) {
   const int64_t groups = f.group == 0 ? 0 : f.group < step_of(f) ? step_of(f) / f.group : 1;
   return f.zero ? cd::byte_wgmma_counts(t.columns, t.rows, groups) : 0;
 }
 
-int64_t stages_of(const CudaByteFacts& f, const WgmmaTile& t, int sm) {
+int64_t stages_of(const CudaByteFacts& f, const ByteWgmmaTile& t, int sm) {
   constexpr int64_t kMost = 6, kOfBlock = 1024, kBarriers = 16 * kMost;  // the system has kOfBlock bytes of each block's memory
   const int64_t room = (cuda_machine(sm).shared_bytes + kOfBlock) / blocks_of(f, t) - kOfBlock - counts_of(f, t) - kBarriers;
   const int64_t steps = up(up(f.k, step_of(f)), t.split);
@@ -121,7 +119,7 @@ struct ByteTimes {
 };
 
 // Nanoseconds on an H200. A step is bound by the tensor cores, by what makes floats of groups' sums, or by what the L2 cache gives.
-double time_of(const CudaByteFacts& f, const WgmmaTile& t, int64_t m, int sm) {
+double time_of(const CudaByteFacts& f, const ByteWgmmaTile& t, int64_t m, int sm) {
   constexpr double kGroup = 60, kGroupElement = 0.0125, kZeroElement = 0.009;  // the end of a group, of an element of a tile there
   constexpr double kStep = 40;                                                 // of 128 numbers along k, at least
   constexpr ByteTimes w;
@@ -139,8 +137,8 @@ double time_of(const CudaByteFacts& f, const WgmmaTile& t, int64_t m, int sm) {
   return w.launch + std::max(compute, memory + w.beside_memory * compute) + resident * (w.finish + w.finish_element * area + parts);
 }
 
-std::vector<WgmmaTile> wgmma_tiles(const CudaByteFacts& f) {
-  std::vector<WgmmaTile> tiles;
+std::vector<ByteWgmmaTile> wgmma_tiles(const CudaByteFacts& f) {
+  std::vector<ByteWgmmaTile> tiles;
   for (const int64_t columns : {int64_t{128}, int64_t{64}}) {
     for (const int64_t rows : kWgmmaRows) {
       for (const int64_t split : {1, 2, 4, 8}) {
@@ -151,7 +149,7 @@ std::vector<WgmmaTile> wgmma_tiles(const CudaByteFacts& f) {
   return tiles;
 }
 
-CudaVariant wgmma_variant(const CudaByteFacts& f, const WgmmaTile& t, int sm) {
+CudaVariant byte_wgmma_variant(const CudaByteFacts& f, const ByteWgmmaTile& t, int sm) {
   const int64_t stages = stages_of(f, t, sm);
   const int type = info(DType::i8).shim_number;
   CudaVariant v;
@@ -174,15 +172,15 @@ CudaVariant wgmma_variant(const CudaByteFacts& f, const WgmmaTile& t, int sm) {
 }
 
 // The best tiles for stretches of rows from `least` to `most`, with the last row of each: one is left only for others that gain a good deal.
-std::vector<std::pair<WgmmaTile, int64_t>> tiles_by_rows(const CudaByteFacts& f, int64_t least, int64_t most, int sm) {
+std::vector<std::pair<ByteWgmmaTile, int64_t>> tiles_by_rows(const CudaByteFacts& f, int64_t least, int64_t most, int sm) {
   constexpr double kWorthAnother = 1.1;
   constexpr size_t kMostKernels = 5;
-  const std::vector<WgmmaTile> all = wgmma_tiles(f);
-  std::vector<std::pair<WgmmaTile, int64_t>> found;
+  const std::vector<ByteWgmmaTile> all = wgmma_tiles(f);
+  std::vector<std::pair<ByteWgmmaTile, int64_t>> found;
   for (const int64_t guess : {16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096}) {
     const int64_t m = std::clamp<int64_t>(guess, least, most);
-    const auto time = [&](const WgmmaTile& t) { return time_of(f, t, m, sm); };
-    const WgmmaTile best = *std::min_element(all.begin(), all.end(), [&](const WgmmaTile& x, const WgmmaTile& y) { return time(x) < time(y); });
+    const auto time = [&](const ByteWgmmaTile& t) { return time_of(f, t, m, sm); };
+    const ByteWgmmaTile best = *std::min_element(all.begin(), all.end(), [&](const ByteWgmmaTile& x, const ByteWgmmaTile& y) { return time(x) < time(y); });
     const bool stays = !found.empty() && (found.size() == kMostKernels || time(found.back().first) <= kWorthAnother * time(best));
     if (stays) found.back().second = m;
     else found.emplace_back(best, m);
@@ -197,7 +195,7 @@ std::string byte_kind_text(const CudaByteFacts& f) {
 }
 
 // 16 bytes of each line for a lane: as many warps as lines are long.
-int64_t byte_row_warps(const CudaByteFacts& f) { return std::clamp<int64_t>((f.k * f.bits / 128 + 31) / 32, 1, kMostWarps); }
+int64_t byte_row_warps(const CudaByteFacts& f) { return std::clamp<int64_t>((f.k * f.bits / 128 + 31) / 32, 1, kMostRowWarps); }
 
 std::vector<CudaVariant> cuda_byte_variants(const CudaByteFacts& f, int sm) {
   std::vector<CudaVariant> variants;
@@ -208,13 +206,13 @@ std::vector<CudaVariant> cuda_byte_variants(const CudaByteFacts& f, int sm) {
     return most <= rows && (variants.back().condition.empty());
   };
   // A single row has a kernel of its own: it needs a quarter of the registers.
-  if (least <= 1 && up_to(1, few_rows(f, 1))) return variants;
-  if (least <= kDotRows && up_to(kDotRows, few_rows(f, std::min(most, kDotRows)))) return variants;
+  if (least <= 1 && up_to(1, byte_few_rows(f, 1))) return variants;
+  if (least <= kDotRows && up_to(kDotRows, byte_few_rows(f, std::min(most, kDotRows)))) return variants;
   const std::optional<std::string> by_tma = has_wgmma(f, sm) ? rows_condition(f) : std::nullopt;
   if (by_tma) {
     auto stretches = tiles_by_rows(f, std::max(least, kDotRows + 1), most, sm);
     stretches.back().second = most;
-    for (const auto& [tile, last] : stretches) up_to(last, wgmma_variant(f, tile, sm));
+    for (const auto& [tile, last] : stretches) up_to(last, byte_wgmma_variant(f, tile, sm));
     if (by_tma->empty()) return variants;
     variants.push_back(many_rows(f, kLarge));
     return variants;
@@ -235,13 +233,13 @@ std::vector<CudaCandidate> cuda_byte_candidates(const CudaByteFacts& f, int sm, 
   if (m < 1 || f.n < 1 || f.k < 1) return out;
   const double bytes = static_cast<double>(f.n * f.k) * static_cast<double>(f.bits) / 8;
   if (m <= kMostFewRows) out.push_back({{kFewRows}, 2000 + bytes / 3.9 * static_cast<double>(up(m, kRowsAtOnce)) / 1000});
-  for (const Tile& t : {kSmall, kLarge}) {
+  for (const ByteTile& t : {kSmall, kLarge}) {
     const double turns = std::ceil(static_cast<double>(up(m, t.bm) * up(f.n, t.bn)) / cuda_machine(sm).multiprocessors);
     out.push_back({{kMmaSync, static_cast<int32_t>(t.bm), static_cast<int32_t>(t.bn), 1},
                    2500 + turns * kMmaElement * static_cast<double>(t.bm * t.bn) * static_cast<double>(f.k) / 128});
   }
   if (has_wgmma(f, sm) && rows_condition(f)) {
-    for (const WgmmaTile& t : wgmma_tiles(f)) {
+    for (const ByteWgmmaTile& t : wgmma_tiles(f)) {
       const bool idle = t.rows > 16 && t.rows >= 2 * m;  // most of the tile would be
       if (!idle)
         out.push_back({{kWgmmaTile, static_cast<int32_t>(t.rows), static_cast<int32_t>(t.columns), static_cast<int32_t>(t.split)}, time_of(f, t, m, sm)});
@@ -252,14 +250,14 @@ std::vector<CudaCandidate> cuda_byte_candidates(const CudaByteFacts& f, int sm, 
 }
 
 std::optional<CudaVariant> cuda_byte_variant(const CudaByteFacts& f, int sm, const CudaWay& way) {
-  if (way == CudaWay{kFewRows}) return few_rows(f, std::min(upper_bound(f.m).value_or(kDotRows), kDotRows));
-  for (const Tile& t : {kSmall, kLarge}) {
+  if (way == CudaWay{kFewRows}) return byte_few_rows(f, std::min(upper_bound(f.m).value_or(kDotRows), kDotRows));
+  for (const ByteTile& t : {kSmall, kLarge}) {
     if (way == CudaWay{kMmaSync, static_cast<int32_t>(t.bm), static_cast<int32_t>(t.bn), 1}) return many_rows(f, t);
   }
   if (way.kind != kWgmmaTile || !has_wgmma(f, sm) || !rows_condition(f)) return std::nullopt;
-  const std::vector<WgmmaTile> tiles = wgmma_tiles(f);
-  const WgmmaTile tile{way.columns, way.rows, way.split};
-  return std::find(tiles.begin(), tiles.end(), tile) == tiles.end() ? std::nullopt : std::optional(wgmma_variant(f, tile, sm));
+  const std::vector<ByteWgmmaTile> tiles = wgmma_tiles(f);
+  const ByteWgmmaTile tile{way.columns, way.rows, way.split};
+  return std::find(tiles.begin(), tiles.end(), tile) == tiles.end() ? std::nullopt : std::optional(byte_wgmma_variant(f, tile, sm));
 }
 
 }  // namespace coil::templates

@@ -16,7 +16,7 @@
 namespace coil::templates {
 namespace {
 
-struct Tile {
+struct ConvTile {
   int bm, bn;    // pixels and channels of a block
   int a, b;      // simt: rows and columns of a thread; mma: of a warp
   int line;      // bytes of k in a slab
@@ -27,28 +27,28 @@ struct Tile {
   double start;    // of a block beside its slabs
 };
 
-constexpr std::array<Tile, 3> kSimtTiles = {
+constexpr std::array<ConvTile, 3> kSimtTiles = {
     {{64, 64, 8, 4, 64, 5, 0.561, 1846, 3223}, {32, 64, 4, 4, 64, 6, 0.363, 1516, 1925}, {32, 32, 4, 4, 64, 12, 0.284, 47, 2017}}};
-constexpr std::array<Tile, 1> kDoubleTiles = {{{64, 64, 4, 4, 64, 3, 0.5, 2000, 2000}}};
-constexpr std::array<Tile, 3> kMmaTiles = {
+constexpr std::array<ConvTile, 1> kDoubleTiles = {{{64, 64, 4, 4, 64, 3, 0.5, 2000, 2000}}};
+constexpr std::array<ConvTile, 3> kConvMmaTiles = {
     {{128, 128, 64, 32, 64, 2, 0.341, 772, 4384}, {128, 64, 64, 32, 64, 3, 0.327, 949, 5331}, {64, 64, 32, 32, 64, 5, 0.187, 957, 2360}}};
 
-constexpr std::array<Tile, 3> kTf32Tiles = {
+constexpr std::array<ConvTile, 3> kConvTf32Tiles = {
     {{128, 128, 64, 32, 128, 1, 0.236, 2325, 8777}, {128, 64, 64, 32, 128, 2, 0.137, 2010, 6931}, {64, 64, 32, 32, 128, 2, 0.129, 1606, 6456}}};
 
 // conv_wgmma.h: 64 * groups pixels x bn channels, `resident` persistent blocks on an SM. Clocks, fitted to ResNet-50's convolutions on
 // an H200: of 64 along k, of a tile beside its steps, of the launch; and where a cluster shares a tile, of it for each part.
-struct WgmmaTile {
+struct ConvWgmmaTile {
   int groups, bn, stages, split_stages, resident;
   double step, tile, start;
   double split_step, split_tile, split_part;  // 0: does not split
 };
-constexpr std::array<WgmmaTile, 6> kWgmmaTiles = {{{2, 128, 5, 6, 1, 758, 3695, 3107, 650, 7470, 1057},
-                                                   {2, 64, 6, 8, 1, 644, 1614, 4525, 688, 6250, 689},
-                                                   {2, 64, 3, 0, 2, 705, 6388, 0, 0, 0, 0},
-                                                   {2, 256, 4, 4, 1, 1137, 8910, 0, 1142, 10126, 1216},
-                                                   {3, 128, 4, 5, 1, 964, 5089, 3565, 879, 6930, 2498},
-                                                   {3, 64, 5, 0, 1, 850, 2137, 4610, 0, 0, 0}}};
+constexpr std::array<ConvWgmmaTile, 6> kConvWgmmaTiles = {{{2, 128, 5, 6, 1, 758, 3695, 3107, 650, 7470, 1057},
+                                                           {2, 64, 6, 8, 1, 644, 1614, 4525, 688, 6250, 689},
+                                                           {2, 64, 3, 0, 2, 705, 6388, 0, 0, 0, 0},
+                                                           {2, 256, 4, 4, 1, 1137, 8910, 0, 1142, 10126, 1216},
+                                                           {3, 128, 4, 5, 1, 964, 5089, 3565, 879, 6930, 2498},
+                                                           {3, 64, 5, 0, 1, 850, 2137, 4610, 0, 0, 0}}};
 
 std::string_view type_name(const CudaConvFacts& facts) { return facts.tf32 ? "cd::tf32" : info(facts.dtype).c_name; }
 
@@ -61,7 +61,7 @@ ConvMachine machine_of(int sm, const CudaConvFacts& facts) {
   return m;
 }
 
-CudaVariant variant(const CudaConvFacts& facts, const Tile& tile, int split) {
+CudaVariant variant(const CudaConvFacts& facts, const ConvTile& tile, int split) {
   const bool mma = on_tensor_cores(facts);
   const int size = byte_size(facts.dtype);
   const char* kind = mma ? "mma" : "simt";
@@ -83,7 +83,7 @@ std::string join(const std::string& a, const std::string& b) { return a.empty() 
 
 // Clocks of the whole problem: rounds of blocks that are resident together. A round is as long as its blocks' products take the SM, or
 // as one block's slabs one after the other.
-double clocks(const ConvMachine& machine, const Tile& tile, int split, int64_t rows, int64_t columns, int64_t k, int64_t groups, int slab) {
+double clocks(const ConvMachine& machine, const ConvTile& tile, int split, int64_t rows, int64_t columns, int64_t k, int64_t groups, int slab) {
   const int64_t blocks = ceil_div(rows, tile.bm) * ceil_div(columns, tile.bn) * groups * split, per_sm = ceil_div(blocks, machine.sms);
   const double slabs = static_cast<double>(ceil_div(ceil_div(k, slab), split));
   const double work = static_cast<double>(tile.bm) * tile.bn * slab / machine.flops / tile.rate;
@@ -93,21 +93,21 @@ double clocks(const ConvMachine& machine, const Tile& tile, int split, int64_t r
          (split > 1 ? machine.split + machine.part * split : 0);
 }
 
-std::span<const Tile> tiles_of(const CudaConvFacts& facts) {
-  if (facts.tf32) return kTf32Tiles;
-  if (is_half(facts.dtype)) return kMmaTiles;
-  return facts.dtype == DType::f64 ? std::span<const Tile>(kDoubleTiles) : kSimtTiles;
+std::span<const ConvTile> tiles_of(const CudaConvFacts& facts) {
+  if (facts.tf32) return kConvTf32Tiles;
+  if (is_half(facts.dtype)) return kConvMmaTiles;
+  return facts.dtype == DType::f64 ? std::span<const ConvTile>(kDoubleTiles) : kSimtTiles;
 }
 
 struct Choice {
-  const Tile* tile;
+  const ConvTile* tile;
   int split;
 };
 
-Choice choose(const ConvMachine& machine, std::span<const Tile> tiles, int64_t rows, int64_t columns, int64_t k, int64_t groups, int slab) {
+Choice choose(const ConvMachine& machine, std::span<const ConvTile> tiles, int64_t rows, int64_t columns, int64_t k, int64_t groups, int slab) {
   Choice best = {&tiles[0], 1};
   double least = -1;
-  for (const Tile& tile : tiles) {
+  for (const ConvTile& tile : tiles) {
     for (int split = 1; split <= (machine.clusters ? 8 : 1); split *= 2) {
       if (split > 1 && k < int64_t{2} * split * slab) break;
       const double c = clocks(machine, tile, split, rows, columns, k, groups, slab);
@@ -122,11 +122,11 @@ Choice choose(const ConvMachine& machine, std::span<const Tile> tiles, int64_t r
 // --- Hopper: wgmma
 
 struct WgmmaChoice {
-  const WgmmaTile* tile;
+  const ConvWgmmaTile* tile;
   int split;
 };
 
-double clocks(const ConvMachine& machine, const WgmmaTile& tile, int split, int64_t rows, int64_t columns, int64_t k, int64_t groups) {
+double clocks(const ConvMachine& machine, const ConvWgmmaTile& tile, int split, int64_t rows, int64_t columns, int64_t k, int64_t groups) {
   const int64_t tiles = ceil_div(rows, 64 * tile.groups) * ceil_div(columns, tile.bn) * groups;
   const auto steps = static_cast<double>(ceil_div(ceil_div(k, 64), split)), turns = static_cast<double>(ceil_div(tiles * split, machine.sms * tile.resident));
   if (split > 1) return turns * (steps * tile.split_step + tile.split_tile + tile.split_part * split);
@@ -134,8 +134,8 @@ double clocks(const ConvMachine& machine, const WgmmaTile& tile, int split, int6
 }
 
 WgmmaChoice choose_wgmma(const ConvMachine& machine, int64_t rows, int64_t columns, int64_t k, int64_t groups) {
-  WgmmaChoice best = {&kWgmmaTiles[0], 1};
-  for (const WgmmaTile& tile : kWgmmaTiles) {
+  WgmmaChoice best = {&kConvWgmmaTiles[0], 1};
+  for (const ConvWgmmaTile& tile : kConvWgmmaTiles) {
     for (int split = 1; split <= 8; split *= 2) {
       if (split > 1 && (tile.split_step == 0 || k < int64_t{2} * split * 64)) break;
       if (clocks(machine, tile, split, rows, columns, k, groups) < clocks(machine, *best.tile, best.split, rows, columns, k, groups)) best = {&tile, split};
@@ -144,8 +144,8 @@ WgmmaChoice choose_wgmma(const ConvMachine& machine, int64_t rows, int64_t colum
   return best;
 }
 
-CudaVariant wgmma_variant(const CudaConvFacts& facts, const WgmmaChoice& choice) {
-  const WgmmaTile& tile = *choice.tile;
+CudaVariant conv_wgmma_variant(const CudaConvFacts& facts, const WgmmaChoice& choice) {
+  const ConvWgmmaTile& tile = *choice.tile;
   const int split = choice.split, bm = 64 * tile.groups, stages = split > 1 ? tile.split_stages : tile.stages;
   CudaVariant v;
   v.name = fmt::format("conv_wgmma_{}x{}", bm, tile.bn) + (split > 1 ? fmt::format("_split{}", split) : "");
@@ -174,7 +174,7 @@ std::vector<CudaVariant> wgmma_variants(const CudaConvFacts& facts, const ConvMa
   const int64_t groups = facts.def.groups, columns = *oc / groups, k = *ic / groups * facts.def.kernel[0] * facts.def.kernel[1];
   std::vector<CudaVariant> variants;
   if (n && oh && ow) {
-    variants.push_back(wgmma_variant(facts, choose_wgmma(machine, *n * *oh * *ow, columns, k, groups)));
+    variants.push_back(conv_wgmma_variant(facts, choose_wgmma(machine, *n * *oh * *ow, columns, k, groups)));
     variants.back().condition = *fit;
     return variants;
   }
@@ -183,10 +183,10 @@ std::vector<CudaVariant> wgmma_variants(const CudaConvFacts& facts, const ConvMa
   const WgmmaChoice many = choose_wgmma(machine, 16 * fills, columns, k, groups),
                     few = choose_wgmma(machine, std::max<int64_t>(fills / 2, 64), columns, k, groups);
   if (many.tile != few.tile || many.split != few.split) {
-    variants.push_back(wgmma_variant(facts, many));
+    variants.push_back(conv_wgmma_variant(facts, many));
     variants.back().condition = join(fmt::format("t.n * t.oh * t.ow >= {}", fills), *fit);
   }
-  variants.push_back(wgmma_variant(facts, few));
+  variants.push_back(conv_wgmma_variant(facts, few));
   variants.back().condition = *fit;
   return variants;
 }
@@ -207,7 +207,7 @@ std::vector<CudaVariant> cuda_conv_variants(const CudaConvFacts& facts, int sm) 
   }
   if (!variants.empty() && variants.back().condition.empty()) return variants;
 
-  const std::span<const Tile> tiles = tiles_of(facts);
+  const std::span<const ConvTile> tiles = tiles_of(facts);
   const std::optional<int64_t> n = known(facts.result_sizes[0]), oh = known(facts.result_sizes[2]), ow = known(facts.result_sizes[3]);
   const int64_t columns = oc.value_or(64 * def.groups) / def.groups, k = ic.value_or(64 * def.groups) / def.groups * def.kernel[0] * def.kernel[1];
   const int slab = tiles[0].line / byte_size(facts.dtype);
@@ -237,7 +237,7 @@ struct Tiled {
   bool tensor;
   ConvMachine machine;
   std::optional<std::string> wgmma;  // the condition of wgmma's tiles; null: they cannot serve
-  std::span<const Tile> tiles;       // the others'
+  std::span<const ConvTile> tiles;   // the others'
   int slab;
   int64_t columns, k;  // of a group
 };
@@ -250,7 +250,7 @@ std::optional<Tiled> tiled(const CudaConvFacts& facts, int sm) {
   if (!ic || !oc || (*ic == *oc && def.groups == *ic && def.groups > 1) || (is_half(facts.dtype) && few_channels(facts, machine)) ||
       few_channel_groups(facts, machine))
     return std::nullopt;
-  const std::span<const Tile> tiles = tiles_of(facts);
+  const std::span<const ConvTile> tiles = tiles_of(facts);
   Tiled t = {on_tensor_cores(facts),
              machine,
              std::nullopt,
@@ -262,8 +262,8 @@ std::optional<Tiled> tiled(const CudaConvFacts& facts, int sm) {
   return t;
 }
 
-CudaWay way_of(const WgmmaTile& t, int split) { return {t.resident > 1 ? kWgmmaTwo : kWgmma, 64 * t.groups, t.bn, split}; }
-CudaWay way_of(const Tiled& c, const Tile& t, int split) { return {c.tensor ? kMmaSync : kCudaCores, t.bm, t.bn, split}; }
+CudaWay conv_way_of(const ConvWgmmaTile& t, int split) { return {t.resident > 1 ? kWgmmaTwo : kWgmma, 64 * t.groups, t.bn, split}; }
+CudaWay conv_way_of(const Tiled& c, const ConvTile& t, int split) { return {c.tensor ? kMmaSync : kCudaCores, t.bm, t.bn, split}; }
 
 bool splits(const ConvMachine& machine, int split) { return split == 1 || (machine.clusters && (split == 2 || split == 4 || split == 8)); }
 
@@ -276,15 +276,15 @@ std::vector<CudaCandidate> cuda_conv_candidates(const CudaConvFacts& facts, int 
   const int64_t rows = sizes(facts.result_sizes[0]) * sizes(facts.result_sizes[2]) * sizes(facts.result_sizes[3]), groups = facts.def.groups;
   if (rows < 1) return out;
   for (int split = 1; c->wgmma && split <= 8; split *= 2) {
-    for (const WgmmaTile& t : kWgmmaTiles) {
+    for (const ConvWgmmaTile& t : kConvWgmmaTiles) {
       if (split > 1 && (t.split_step == 0 || c->k < int64_t{2} * split * 64)) continue;
-      out.push_back({way_of(t, split), clocks(c->machine, t, split, rows, c->columns, c->k, groups)});
+      out.push_back({conv_way_of(t, split), clocks(c->machine, t, split, rows, c->columns, c->k, groups)});
     }
   }
   for (int split = 1; (!c->wgmma || !c->wgmma->empty()) && split <= (c->machine.clusters ? 8 : 1); split *= 2) {
-    for (const Tile& t : c->tiles) {
+    for (const ConvTile& t : c->tiles) {
       if (split > 1 && c->k < int64_t{2} * split * c->slab) continue;
-      out.push_back({way_of(*c, t, split), clocks(c->machine, t, split, rows, c->columns, c->k, groups, c->slab)});
+      out.push_back({conv_way_of(*c, t, split), clocks(c->machine, t, split, rows, c->columns, c->k, groups, c->slab)});
     }
   }
   std::stable_sort(out.begin(), out.end(), [](const CudaCandidate& a, const CudaCandidate& b) { return a.cost < b.cost; });
@@ -294,14 +294,14 @@ std::vector<CudaCandidate> cuda_conv_candidates(const CudaConvFacts& facts, int 
 std::optional<CudaVariant> cuda_conv_variant(const CudaConvFacts& facts, int sm, const CudaWay& way) {
   const std::optional<Tiled> c = tiled(facts, sm);
   if (!c || !splits(c->machine, way.split)) return std::nullopt;
-  for (const WgmmaTile& t : kWgmmaTiles) {
-    if (!c->wgmma || way_of(t, way.split) != way || (way.split > 1 && t.split_step == 0)) continue;
-    CudaVariant v = wgmma_variant(facts, {&t, way.split});
+  for (const ConvWgmmaTile& t : kConvWgmmaTiles) {
+    if (!c->wgmma || conv_way_of(t, way.split) != way || (way.split > 1 && t.split_step == 0)) continue;
+    CudaVariant v = conv_wgmma_variant(facts, {&t, way.split});
     v.condition = *c->wgmma;
     return v;
   }
-  for (const Tile& t : c->tiles) {
-    if (way_of(*c, t, way.split) == way) return variant(facts, t, way.split);
+  for (const ConvTile& t : c->tiles) {
+    if (conv_way_of(*c, t, way.split) == way) return variant(facts, t, way.split);
   }
   return std::nullopt;
 }

@@ -17,7 +17,6 @@
 namespace coil::templates {
 namespace {
 
-std::string tiles_text(std::string_view size, int64_t tile) { return fmt::format("(({} + {}) / {})", size, tile - 1, tile); }
 constexpr int64_t kMostFewRows = 64;  // up to which few_rows is a candidate
 constexpr std::string_view kBatchGrid = "(t.batch < 65535 ? t.batch : 65535)";
 
@@ -253,6 +252,8 @@ CudaVariant few_rows(const GemmProblem& p, int64_t limit) {
 }
 
 }  // namespace
+
+std::string tiles_text(std::string_view size, int64_t tile) { return fmt::format("(({} + {}) / {})", size, tile - 1, tile); }
 
 std::string map_setup(const GemmProblem& p, int bm, int bn, const TileChoice& c) {
   const int classes = classes_of(p, *c.tile);

@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "loop/loop.h"
@@ -33,6 +34,9 @@ struct CudaVariant {
   std::string library;                                   // that computes the product, where the kernel only finishes it: "libcublasLt" (cuda_library.h)
   Expr scratch_bytes;                                    // what t.scratch must hold, over the dynamic sizes; invalid: none
 };
+
+// How many tiles a size takes, as a host expression.
+std::string tiles_text(std::string_view size, int64_t tile);
 
 // A size's value, if it is there and a constant.
 inline std::optional<int64_t> known(Expr e) { return e && e->is_constant() ? std::optional(e->as_int()) : std::nullopt; }

@@ -14,7 +14,7 @@ namespace coil {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
-Bytes bytes_of(std::string_view text) { return Bytes(text.begin(), text.end()); }
+Bytes archived(std::string_view text) { return Bytes(text.begin(), text.end()); }
 
 Bytes small_archive() {
   ZipWriter writer = ZipWriter::in_memory();
@@ -194,16 +194,16 @@ TEST(Zip, HostileNames) {
   for (const char* name : {"..a", "a..", "a/...", "folder/", "x y", "\xc3\xa9"}) {
     EXPECT_EQ(open_error(raw_archive({{.name = name}})), ErrorCode{}) << name;
   }
-  EXPECT_EQ(open_error(raw_archive({{.name = "folder/", .data = bytes_of("x")}})), ErrorCode::bad_archive);
+  EXPECT_EQ(open_error(raw_archive({{.name = "folder/", .data = archived("x")}})), ErrorCode::bad_archive);
 }
 
 TEST(Zip, HostileStructure) {
   EXPECT_EQ(open_error(raw_archive({{.name = "a"}, {.name = "a"}})), ErrorCode::archive_limit);
-  EXPECT_EQ(open_error(raw_archive({{.name = "a", .data = bytes_of("xyz")}, {.name = "a2", .offset = 0}})), ErrorCode::bad_archive);
+  EXPECT_EQ(open_error(raw_archive({{.name = "a", .data = archived("xyz")}, {.name = "a2", .offset = 0}})), ErrorCode::bad_archive);
   EXPECT_EQ(open_error(raw_archive({{.name = "a", .flags = 1}})), ErrorCode::unsupported_archive);
   EXPECT_EQ(open_error(raw_archive({{.name = "a", .method = 99}})), ErrorCode::unsupported_archive);
   EXPECT_EQ(open_error(raw_archive({{.name = "a", .offset = 0x7fffffff}})), ErrorCode::bad_archive);
-  EXPECT_EQ(open_error(raw_archive({{.name = "a", .data = bytes_of("x"), .size = 100}})), ErrorCode::bad_archive);
+  EXPECT_EQ(open_error(raw_archive({{.name = "a", .data = archived("x"), .size = 100}})), ErrorCode::bad_archive);
   // Two entries that share their data: the quine's trick.
   Bytes nested = raw_archive({{.name = "a"}});
   const Bytes overlapping = raw_archive({{.name = "b", .data = nested}, {.name = "a", .offset = 31}});
@@ -227,7 +227,7 @@ TEST(Zip, EveryTruncationIsAnError) {
 TEST(Zip, RandomDamage) {
   const Bytes plain(3000, 'q');
   Bytes original = raw_archive({{.name = "x", .data = deflated(plain), .method = 8, .size = plain.size(), .crc = crc_of(plain)},
-                                {.name = "folder/y", .data = bytes_of("stored"), .crc = crc_of(bytes_of("stored"))}});
+                                {.name = "folder/y", .data = archived("stored"), .crc = crc_of(archived("stored"))}});
   std::mt19937 random(7);
   for (int round = 0; round < 20000; ++round) {
     Bytes archive = original;

@@ -1,87 +1,8 @@
 // The reader on small programs written out here, and what it says about broken ones.
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <filesystem>
-
-#include "base/zip_writer.h"
-#include "expr/name_text.h"
-#include "frontend/program_reader.h"
-#include "tests/paths.h"
+#include "tests/frontend/program_files.h"
 
 namespace coil {
 namespace {
-
-constexpr std::string_view kProgram = R"j({"graph_module":{"graph":{
- "inputs":[{"as_tensor":{"name":"w"}},{"as_tensor":{"name":"x"}}],
- "outputs":[{"as_tensor":{"name":"mul"}}],
- "nodes":[{"target":"torch.ops.aten.mul.Tensor","inputs":[{"name":"self","arg":{"as_tensor":{"name":"x"}},"kind":1},
-    {"name":"other","arg":{"as_tensor":{"name":"w"}},"kind":1}],"outputs":[{"as_tensor":{"name":"mul"}}],
-    "metadata":{"stack_trace":"File \"/home/me/model.py\", line 7, in forward\n    return x * self.w","nn_module_stack":"L__self__,,Net"},"name":"mul"}],
- "tensor_values":{"w":{"dtype":7,"sizes":[{"as_int":3}],"requires_grad":false,"device":{"type":"cpu","index":null},"strides":[{"as_int":1}],"storage_offset":{"as_int":0},"layout":7},
-  "x":{"dtype":7,"sizes":[{"as_expr":{"expr_str":"Symbol('s77', positive=True, integer=True)","hint":{"as_int":4}}},{"as_int":3}],"requires_grad":false,"device":{"type":"cpu","index":null},"strides":[{"as_int":3},{"as_int":1}],"storage_offset":{"as_int":0},"layout":7},
-  "mul":{"dtype":7,"sizes":[{"as_expr":{"expr_str":"Symbol('s77', positive=True, integer=True)","hint":{"as_int":4}}},{"as_int":3}],"requires_grad":false,"device":{"type":"cpu","index":null},"strides":[{"as_int":3},{"as_int":1}],"storage_offset":{"as_int":0},"layout":7}},
- "sym_int_values":{},"sym_bool_values":{},"is_single_tensor_return":false,"custom_obj_values":{},"sym_float_values":{}},
- "signature":{"input_specs":[{"parameter":{"arg":{"name":"w"},"parameter_name":"layer.w"}},{"user_input":{"arg":{"as_tensor":{"name":"x"}}}}],
-   "output_specs":[{"user_output":{"arg":{"as_tensor":{"name":"mul"}}}}]},
- "module_call_graph":[{"fqn":"","signature":{"inputs":[],"outputs":[],"in_spec":"[1, {}]","out_spec":"[1, null]","forward_arg_names":["x"]}}],
- "metadata":{},"treespec_namedtuple_fields":{}},
- "opset_version":{"aten":10},"range_constraints":{"s77":{"min_val":1,"max_val":64}},"schema_version":{"major":8,"minor":20},
- "verifiers":["TRAINING"],"torch_version":"2.15.0+cpu","guards_code":[]})j";
-
-constexpr std::string_view kWeights =
-    R"({"config":{"layer.w":{"path_name":"weight_0","is_param":true,"use_pickle":false,"tensor_meta":{"dtype":7,
- "sizes":[{"as_int":3}],"requires_grad":false,"device":{"type":"cpu","index":null},"strides":[{"as_int":1}],"storage_offset":{"as_int":0},"layout":7}}}})";
-
-struct Files {
-  std::string program = std::string(kProgram), weights = std::string(kWeights), dims, format = "pt2", version = "0";
-  std::string storage = std::string(12, '\0');
-  std::vector<std::pair<std::string, std::string>> more;
-
-  static void replace(std::string& text, std::string_view from, std::string_view to) {
-    size_t at = text.find(from);
-    ASSERT_NE(at, std::string::npos) << from;
-    text.replace(at, from.size(), to);
-  }
-  Files& with(std::string_view from, std::string_view to) {
-    replace(program, from, to);
-    return *this;
-  }
-  Files& with_weights(std::string_view from, std::string_view to) {
-    replace(weights, from, to);
-    return *this;
-  }
-
-  std::vector<uint8_t> archive() const {
-    ZipWriter zip = ZipWriter::in_memory();
-    auto add = [&](const std::string& name, std::string_view content) { EXPECT_TRUE(zip.add("net/" + name, content).ok()); };
-    if (!program.empty()) add("models/model.json", program);
-    add("data/weights/model_weights_config.json", weights);
-    add("data/constants/model_constants_config.json", R"({"config":{}})");
-    add("data/weights/weight_0", storage);
-    add("archive_format", format);
-    add("archive_version", version);
-    if (!dims.empty()) add("extra/coil_dims.json", dims);
-    for (const auto& [name, content] : more) add(name, content);
-    return zip.finish_in_memory();
-  }
-};
-
-// The graph's text, or "COIL-E104: message | where".
-std::string read(const Files& files, const ReadOptions& options = {}) {
-  std::vector<uint8_t> bytes = files.archive();
-  Result<ZipReader> zip = ZipReader::from_bytes(bytes, "net.pt2");
-  if (!zip.ok()) return zip.error().to_string();
-  Result<Graph> graph = read_program(zip.value(), options);
-  if (graph.ok()) return to_string(graph.value());
-  return error_name(graph.error().code) + ": " + graph.error().message + " | " + graph.error().where;
-}
-
-void expect_error(const Files& files, std::string_view code, std::string_view part, const ReadOptions& options = {}) {
-  std::string text = read(files, options);
-  EXPECT_TRUE(text.starts_with(code)) << text;
-  EXPECT_NE(text.find(part), std::string::npos) << text;
-}
 
 TEST(Reader, SmallProgram) {
   EXPECT_EQ(read(Files()),
@@ -236,36 +157,6 @@ TEST(Reader, OtherArchives) {
   expect_error(files, "COIL-E013", "a, b");
 }
 
-TEST(Reader, Weights) {
-  Files files;
-  files.storage = std::string(8, '\0');
-  expect_error(files, "COIL-E014", "needs 12 bytes of data/weights/weight_0, which has 8");
-  files.storage.clear();
-  expect_error(files, "COIL-E014", "fake");
-  expect_error(Files().with_weights(R"("use_pickle":false)", R"("use_pickle":true)"), "COIL-E014", "pickled");
-  expect_error(Files().with_weights("layer.w", "other.w"), "COIL-E014", "'layer.w' is not in the archive");
-  expect_error(Files().with_weights(R"("dtype":7)", R"("dtype":4)"), "COIL-E014", "is stored as i32[3]");
-  expect_error(Files().with_weights(R"("dtype":7)", R"("dtype":14)"), "COIL-E103", "14");
-  expect_error(Files().with_weights(R"("storage_offset":{"as_int":0})", R"("storage_offset":{"as_int":-1})"), "COIL-E014", "impossible");
-  expect_error(Files().with_weights(R"("storage_offset":{"as_int":0})", R"("storage_offset":{"as_int":1})"), "COIL-E014", "needs 16 bytes");
-  expect_error(Files().with_weights(R"("as_int":3)", R"("as_int":9223372036854775807)"), "COIL-E014", "impossible");
-  expect_error(Files().with_weights("weight_0", "../../etc/passwd"), "COIL-E010", "");
-}
-
-TEST(Reader, WeightsAreViewsOfTheArchive) {
-  Files files;
-  files.storage = std::string("aaaabbbbccccdddd");
-  files.with_weights(R"("storage_offset":{"as_int":0})", R"("storage_offset":{"as_int":1})");
-  std::vector<uint8_t> bytes = files.archive();
-  Result<ZipReader> zip = ZipReader::from_bytes(bytes, "net.pt2");
-  Result<Graph> graph = read_program(zip.value());
-  ASSERT_TRUE(graph.ok()) << graph.error().to_string();
-  const TensorData& data = graph.value().inputs[0].data;
-  EXPECT_EQ(data.offset, 1);
-  EXPECT_EQ(data.bytes.size(), 16u);
-  EXPECT_TRUE(data.bytes.data() >= bytes.data() && data.bytes.data() + 16 <= bytes.data() + bytes.size());  // no copy
-}
-
 TEST(Reader, BrokenPrograms) {
   auto name = [](std::string_view from, std::string_view to) { return Files().with(from, to); };
   expect_error(name(R"("arg":{"as_tensor":{"name":"w"}},"kind":1)", R"("arg":{"as_tensor":{"name":"nope"}},"kind":1)"), "COIL-E104",
@@ -321,45 +212,6 @@ TEST(Reader, RealPrograms) {
     EXPECT_FALSE(graph.value().in_spec.empty());
     EXPECT_GE(graph.value().nodes.size(), 3u);
   }
-}
-
-std::string seed(const std::string& name) { return std::string(COIL_SOURCE_DIR) + "/tests/fuzz/seeds/reader/" + name; }
-
-// The layout of PyTorch 2.7: everything at the top of the archive, weights pickled. The weights are those of seed 0, as
-// in 2.15.
-TEST(Reader, PickledWeights) {
-  Result<Graph> old_graph = read_program_file(seed("mlp_dynamic_torch_2.7.pt2")), new_graph = read_program_file(seed("mlp_dynamic.pt2"));
-  ASSERT_TRUE(old_graph.ok()) << old_graph.error().to_string();
-  ASSERT_TRUE(new_graph.ok());
-  ASSERT_EQ(old_graph.value().inputs.size(), new_graph.value().inputs.size());
-  for (size_t i = 0; i + 1 < old_graph.value().inputs.size(); ++i) {
-    const GraphInput& a = old_graph.value().inputs[i];
-    const GraphInput& b = new_graph.value().inputs[i];
-    EXPECT_EQ(a.name, b.name);
-    EXPECT_EQ(a.data.sizes, b.data.sizes);
-    EXPECT_TRUE(std::equal(a.data.bytes.begin(), a.data.bytes.end(), b.data.bytes.begin(), b.data.bytes.end())) << a.name;
-  }
-}
-
-// What a pickle may not do: everything but build tensors.
-TEST(Reader, OtherPicklesAreRefused) {
-  auto with_pickle = [](std::string_view code) {
-    ZipWriter inner = ZipWriter::in_memory();
-    EXPECT_TRUE(inner.add("archive/data.pkl", code).ok());
-    EXPECT_TRUE(inner.add("archive/data/0", "0123456789abcdef").ok());
-    std::vector<uint8_t> bytes = inner.finish_in_memory();
-    Files files;
-    files.more = {{"data/weights/model.pt", std::string(bytes.begin(), bytes.end())}};
-    return files;
-  };
-  EXPECT_EQ(read(with_pickle("\x80\x02}.")), read(Files()));
-  expect_error(with_pickle("\x80\x02cos\nsystem\nX\x02\0\0\0ls\x85R."), "COIL-E014", "");
-  expect_error(with_pickle(std::string_view("\x80\x02}X\x01\0\0\0acos\nsystem\nX\x02\0\0\0ls\x85Rs.", 31)), "COIL-E014", "'os system'");
-  for (std::string_view code :
-       {"", "\x80", "}", ".", "(", "t.", "u.", "R.", "Q.", "s.", "q\x01.", "h\x01.", "X\xff\xff\xff\xff.", "cabc", "}}.", "i.", "\x80\x02]."}) {
-    expect_error(with_pickle(code), "COIL-E014", "cannot be read");
-  }
-  expect_error(with_pickle(std::string(100000, '(') + "."), "COIL-E014", "cannot be read");
 }
 
 TEST(Reader, TruncatedFilesAreErrors) {

@@ -4,89 +4,19 @@ A check takes program_checks.Bench, raises when something is wrong, and may retu
 CUDA say so and do nothing.
 """
 
-import ctypes
-import functools
 import json
 import os
 import subprocess
-import threading
 import time
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import nn
-from torch.export import Dim
 
+import api_cuda_checks  # noqa: F401 (it adds checks)
 import coil_torch
+from api_check import CHECKS, Counter, check, close, cuda_check, expected, net, package, refused  # noqa: F401 (models.py reads CHECKS)
 from paths import COIL, REPO
-
-CHECKS = {}
-
-
-def check(function):
-    CHECKS[function.__name__] = function
-    return function
-
-
-def cuda_check(function):
-    @functools.wraps(function)
-    def on_cuda(bench):
-        return function(bench) if bench.cuda else "about CUDA only"
-
-    return check(on_cuda)
-
-
-class Net(nn.Module):
-    """Two layers with a softmax: a few kernels of different kinds."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.a, self.b = nn.Linear(64, 256), nn.Linear(256, 33)
-
-    def forward(self, x):
-        return self.b(F.gelu(self.a(x))).softmax(-1)
-
-
-class Counter(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("count", torch.zeros(3))
-
-    def forward(self, x):
-        self.count.add_(1)
-        return x * self.count
-
-
-def package(bench, name, module, args, dynamic=None, target=None):
-    source, path = bench.path(f"api/{name}", ".pt2"), bench.path(f"api/{name}", ".coil.pt2")
-    torch.export.save(torch.export.export(module, args, dynamic_shapes=dynamic), source)
-    bench.compile(source, path, target=target)
-    return path
-
-
-def net(bench, name, target=None):
-    return package(bench, name, Net(), (torch.randn(4, 64),), {"x": {0: Dim("batch", min=1, max=4096)}}, target)
-
-
-def expected(bench, x):
-    return Net().to(x.device)(x)
-
-
-def close(got, want, tolerance=1e-4):
-    error = float((got.double() - want.to(got.device).double()).abs().max() / want.double().abs().max())
-    assert error <= tolerance, f"relative error {error:.2e}"
-
-
-def refused(bench, call, *codes, text=""):
-    try:
-        call()
-    except coil_torch.Error as error:
-        assert error.code in codes, f"wanted COIL-E{codes}, got: {error}"
-        assert text.lower() in str(error).lower(), f"'{text}' is not in: {error}"
-        return str(error)
-    raise AssertionError(f"accepted; wanted COIL-E{codes}")
 
 
 @check
@@ -185,139 +115,6 @@ def two_targets(bench):
     return [on_cpu.isa(), on_gpu.isa()]
 
 
-@cuda_check
-def stream_order(bench):
-    """Work before and after on the same side stream, with no synchronisation between."""
-    model = bench.open(net(bench, "stream"))
-    x = torch.randn(512, 64, device=bench.device)
-    slow = torch.randn(4096, 4096, device=bench.device)
-    stream = torch.cuda.Stream()
-    for _ in range(5):
-        torch.cuda.synchronize()
-        with torch.cuda.stream(stream):
-            y = torch.zeros_like(x)
-            for _ in range(8):
-                slow = (slow @ slow).sin_()
-            y.copy_(x + slow[:1, :1] * 0)
-            call = model.bind([y])
-            model.call(call)
-            result = model.results(call)[0] * 2
-            y.zero_()
-        stream.synchronize()
-        close(result, expected(bench, x) * 2)
-
-
-@cuda_check
-def contexts_side_by_side(bench):
-    """Four threads, each with a context and a stream of its own, share one model."""
-    model, problems = bench.open(net(bench, "threads")), []
-    inputs = [torch.randn(64 * (i + 1), 64, device=bench.device) for i in range(4)]
-    wanted = [expected(bench, x) for x in inputs]
-    torch.cuda.synchronize()
-
-    def serve(i):
-        try:
-            context, stream = model.new_context(), torch.cuda.Stream()
-            with torch.cuda.stream(stream), torch.no_grad():
-                for n in range(60):
-                    call = model.bind([inputs[i]])
-                    model.call(call, context)
-                    got = model.results(call)[0].clone()
-                    stream.synchronize()
-                    if n % 20 == 0:
-                        close(got, wanted[i])
-            bench.lib.coil_context_destroy(context)
-        except Exception as error:
-            problems.append(f"thread {i}: {error}")
-
-    threads = [threading.Thread(target=serve, args=(i,)) for i in range(4)]
-    [t.start() for t in threads], [t.join() for t in threads]
-    assert not problems, problems
-
-
-@cuda_check
-def one_context_on_two_streams(bench):
-    model = bench.open(net(bench, "streams"))
-    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
-    inputs = [torch.randn(2048, 64, device=bench.device) for _ in streams]
-    outputs = [torch.empty(2048, 33, device=bench.device) for _ in streams]
-    torch.cuda.synchronize()
-    for _ in range(20):
-        for stream, x, y in zip(streams, inputs, outputs):
-            call = model.bind([x])
-            call.into([y])
-            with torch.cuda.stream(stream):
-                model.call(call)
-    torch.cuda.synchronize()
-    for x, y in zip(inputs, outputs):
-        close(y, expected(bench, x))
-
-
-@cuda_check
-def cuda_graph(bench):
-    """Capturable: replays see new contents of the inputs."""
-    model = bench.open(net(bench, "graph"))
-    x, y = torch.randn(32, 64, device=bench.device), torch.empty(32, 33, device=bench.device)
-    call = model.bind([x])
-    call.into([y])
-    graph = torch.cuda.CUDAGraph()
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        model.call(call)
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph, stream=stream):
-        model.call(call)
-    for _ in range(3):
-        x.copy_(torch.randn_like(x))
-        y.fill_(7)
-        graph.replay()
-        torch.cuda.synchronize()
-        close(y, expected(bench, x))
-
-
-@cuda_check
-def stock_in_a_cuda_graph(bench):
-    loaded = torch._inductor.aoti_load_package(str(net(bench, "stock_graph")))
-    x = torch.randn(32, 64, device=bench.device)
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        loaded(x)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        y = loaded(x)
-    for _ in range(3):
-        x.copy_(torch.randn_like(x))
-        graph.replay()
-        torch.cuda.synchronize()
-        close(y, expected(bench, x))
-
-
-@cuda_check
-def stock_on_a_side_stream(bench):
-    loaded = torch._inductor.aoti_load_package(str(net(bench, "stock_stream")))
-    x = torch.randn(512, 64, device=bench.device)
-    slow, stream = torch.randn(4096, 4096, device=bench.device), torch.cuda.Stream()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(stream):
-        y = torch.zeros_like(x)
-        for _ in range(8):
-            slow = (slow @ slow).sin_()
-        y.copy_(x + slow[:1, :1] * 0)
-        result = loaded(y)
-        y.zero_()
-    stream.synchronize()
-    close(result, expected(bench, x))
-    for bad in (x.cpu(), x.double(), x[:, :63].contiguous()):
-        try:
-            loaded(bad)
-            torch.cuda.synchronize()
-        except RuntimeError:
-            continue
-        raise AssertionError(f"accepted {bad.dtype} {list(bad.shape)} on {bad.device}")
-    close(loaded(x), expected(bench, x))
-
-
 @check
 def state(bench):
     model = bench.open(package(bench, "state", Counter(), (torch.randn(3),)))
@@ -332,66 +129,6 @@ def state(bench):
     bench.lib.coil_context_destroy(other)
     model.reset_state()
     assert float(model.run([x])[0][0]) == 1
-
-
-@check
-def own_memory(bench):
-    """coil_alloc and the copies, without torch's memory."""
-    model = bench.open(net(bench, "own"))
-    x, y = torch.randn(7, 64), torch.empty(7, 33)
-    data = ctypes.c_void_p()
-    model.check(bench.lib.coil_alloc(model.model, ctypes.c_size_t(x.nbytes), ctypes.byref(data)))
-    assert data.value % 64 == 0
-    model.check(bench.lib.coil_copy_to_device(model.context, data, ctypes.c_void_p(x.data_ptr()), ctypes.c_size_t(x.nbytes)))
-    call = model.bind([x])
-    call.inputs[0].data = data.value
-    call.inputs[0].device_type = 1 if bench.cuda else 0
-    model.call(call)
-    model.check(bench.lib.coil_copy_from_device(model.context, ctypes.c_void_p(y.data_ptr()), ctypes.c_void_p(call.outputs[0].data), ctypes.c_size_t(y.nbytes)))
-    close(y, expected(bench, x))
-    bench.lib.coil_free(model.model, data)
-
-
-@cuda_check
-def out_of_memory(bench):
-    """A call that needs 800 GB says so, and the next one is right."""
-
-    class Wide(nn.Module):
-        def forward(self, x):
-            return x[:, None] + torch.arange(1 << 20, device=x.device)
-
-    model = bench.open(package(bench, "memory_out", Wide(), (torch.randn(2),), {"x": {0: Dim("n", min=1, max=1 << 20)}}))
-    message = refused(bench, lambda: model.run([torch.randn(200_000, device=bench.device)]), 401)
-    x = torch.randn(3, device=bench.device)
-    assert torch.equal(model.run([x])[0], x[:, None] + torch.arange(1 << 20, device=bench.device))
-    return message
-
-
-@cuda_check
-def gives_memory_back(bench):
-    path = net(bench, "leak")
-    x = torch.randn(4096, 64, device=bench.device)
-    used = []
-    for _ in range(12):
-        model = bench.open(path)
-        model.run([x])
-        model.close()
-        torch.cuda.synchronize()
-        used.append(process_memory())
-    if None in used:
-        return "nvidia-smi tells no memory of processes here"
-    assert used[-1] <= used[2] + 2, f"MiB after each open, run and close: {used}"
-    return used
-
-
-def process_memory():
-    """MiB of GPU memory that this process holds: the device's total changes with the workers beside it."""
-    done = subprocess.run(["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"], capture_output=True, text=True)
-    for line in done.stdout.splitlines():
-        pid, used = (field.strip() for field in line.split(","))
-        if pid == str(os.getpid()) and used.isdigit():
-            return int(used)
-    return None
 
 
 @check

@@ -26,7 +26,7 @@ struct AttentionCase {
   bool hidden_nan = false;  // a key is NaN that the mask hides
 };
 
-std::string describe(const AttentionCase& c, int dtype) {
+std::string described(const AttentionCase& c, int dtype) {
   std::string s = dtype_name(dtype);
   for (int64_t v : {c.batch, c.heads, c.kv_heads, c.q_len, c.kv_len, c.dim, c.v_dim, static_cast<int64_t>(c.mask), static_cast<int64_t>(c.causal),
                     static_cast<int64_t>(c.length_major), int64_t{c.block_tiles}, int64_t{c.block_panels}}) {
@@ -52,8 +52,8 @@ double bound(int dtype, double want, double size) {
   return dtype == COIL_FLOAT32 ? 3e-6 : 3e-6 + tolerance(dtype, want, 1) + (dtype == COIL_BFLOAT16 ? size / 256 : 0);
 }
 
-void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
-  SCOPED_TRACE(describe(c, dtype));
+void check_one(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
+  SCOPED_TRACE(described(c, dtype));
   std::mt19937 random(7);
   Operand q(dtype, c, c.heads, c.q_len, c.dim), k(dtype, c, c.kv_heads, c.kv_len, c.dim);
   Operand v(dtype, c, c.kv_heads, c.kv_len, c.v_dim);
@@ -161,16 +161,16 @@ void check(const AttentionCase& c, int dtype, bool masked_rows_zero = true) {
   }
 }
 
-void check_all_dtypes(const AttentionCase& c) {
-  for (int dtype : kDtypes) check(c, dtype);
+void check_attention(const AttentionCase& c) {
+  for (int dtype : kDtypes) check_one(c, dtype);
 }
 
 TEST(Attention, Lengths) {
   for (int64_t q_len : {0, 1, 2, 15, 55, 57, 113}) {
     for (int64_t kv_len : {0, 1, 31, 33, 256, 259}) {
       for (bool length_major : {false, true}) {
-        check_all_dtypes({2, 3, 3, q_len, kv_len, 16, 16, Mask::none, false, length_major});
-        check_all_dtypes({1, 2, 2, q_len, kv_len, 32, 64, Mask::none, true, length_major});
+        check_attention({2, 3, 3, q_len, kv_len, 16, 16, Mask::none, false, length_major});
+        check_attention({1, 2, 2, q_len, kv_len, 32, 64, Mask::none, true, length_major});
       }
     }
   }
@@ -178,19 +178,19 @@ TEST(Attention, Lengths) {
 
 TEST(Attention, Dims) {
   for (int64_t dim : {1, 2, 7, 8, 33, 64, 80, 128, 255, 256}) {
-    check_all_dtypes({1, 2, 1, 20, 40, dim, dim});
-    check_all_dtypes({1, 2, 2, 1, 300, dim, 257 - dim, Mask::none, false, true});
+    check_attention({1, 2, 1, 20, 40, dim, dim});
+    check_attention({1, 2, 2, 1, 300, dim, 257 - dim, Mask::none, false, true});
   }
 }
 
 TEST(Attention, Masks) {
   for (Mask mask : {Mask::boolean, Mask::additive, Mask::row_broadcast, Mask::column_broadcast, Mask::additive_row_broadcast}) {
     for (bool causal : {false, true}) {
-      check_all_dtypes({2, 4, 4, 70, 300, 24, 24, mask, causal});
-      check_all_dtypes({2, 4, 2, 1, 45, 64, 64, mask, causal, true});
-      check_all_dtypes({2, 2, 1, 9, 10, 8, 8, mask, causal, false, 0.8});
-      for (int dtype : kDtypes) check({2, 2, 1, 9, 10, 8, 8, mask, causal, false, 1.0}, dtype, true);
-      for (int dtype : kDtypes) check({2, 2, 1, 9, 10, 8, 8, mask, causal, false, 0.9}, dtype, false);
+      check_attention({2, 4, 4, 70, 300, 24, 24, mask, causal});
+      check_attention({2, 4, 2, 1, 45, 64, 64, mask, causal, true});
+      check_attention({2, 2, 1, 9, 10, 8, 8, mask, causal, false, 0.8});
+      for (int dtype : kDtypes) check_one({2, 2, 1, 9, 10, 8, 8, mask, causal, false, 1.0}, dtype, true);
+      for (int dtype : kDtypes) check_one({2, 2, 1, 9, 10, 8, 8, mask, causal, false, 0.9}, dtype, false);
     }
   }
 }
@@ -202,7 +202,7 @@ TEST(Attention, LowestMasks) {
     c.lowest = std::numeric_limits<float>::lowest();
     for (double masked_out : {0.3, 1.0}) {
       c.masked_out = masked_out;
-      check(c, COIL_FLOAT32);
+      check_one(c, COIL_FLOAT32);
     }
   }
 }
@@ -216,7 +216,7 @@ TEST(Attention, Fills) {
         c.lowest = c.highest_fill = fill, c.hidden_nan = true;
         for (double masked_out : {0.3, 1.0}) {
           c.masked_out = masked_out;
-          for (int dtype : kDtypes) check(c, dtype);
+          for (int dtype : kDtypes) check_one(c, dtype);
         }
       }
     }
@@ -228,9 +228,9 @@ TEST(Attention, CopiedMasks) {
   for (Mask mask : {Mask::row_copies, Mask::additive_row_copies}) {
     for (int64_t kv_len : {5, 64, 131}) {
       AttentionCase c = {3, 2, 2, 64, kv_len, 16, 16, mask};
-      check_all_dtypes(c);
+      check_attention(c);
       c.last_row_differs = true;
-      check_all_dtypes(c);
+      check_attention(c);
     }
   }
 }
@@ -238,61 +238,61 @@ TEST(Attention, CopiedMasks) {
 TEST(Attention, ManyQueries) {
   for (int64_t q_len : {32, 48, 64, 97, 197}) {
     for (int64_t kv_len : {1, 13, 14, 27, 28, 197, 270}) {
-      for (bool causal : {false, true}) check_all_dtypes({1, 3, 3, q_len, kv_len, 64, 33, Mask::none, causal, true});
+      for (bool causal : {false, true}) check_attention({1, 3, 3, q_len, kv_len, 64, 33, Mask::none, causal, true});
     }
   }
-  for (int64_t dim : {1, 7, 80, 255, 256}) check_all_dtypes({1, 4, 2, 64, 40, dim, 257 - dim, Mask::row_broadcast, true});
+  for (int64_t dim : {1, 7, 80, 255, 256}) check_attention({1, 4, 2, 64, 40, dim, 257 - dim, Mask::row_broadcast, true});
   for (int64_t dim : {1, 64, 170, 256}) {  // blocks of fewer keys, since their copies are larger
-    for (bool causal : {false, true}) check_all_dtypes({1, 2, 1, 70, 301, dim, dim, Mask::none, causal, true});
+    for (bool causal : {false, true}) check_attention({1, 2, 1, 70, 301, dim, dim, Mask::none, causal, true});
   }
   for (double masked_out : {0.9, 1.0}) {
     for (bool zero : {false, true}) {
-      for (int dtype : kDtypes) check({3, 2, 2, 64, 30, 8, 8, Mask::row_broadcast, true, false, masked_out}, dtype, zero);
+      for (int dtype : kDtypes) check_one({3, 2, 2, 64, 30, 8, 8, Mask::row_broadcast, true, false, masked_out}, dtype, zero);
     }
   }
 }
 
 // The last query of 65, which is computed alone, with more keys than are kept for one.
 TEST(Attention, ALastQueryOfManyKeys) {
-  for (int64_t kv_len : {5, 8192, 8193}) check_all_dtypes({1, 1, 1, 65, kv_len, 16, 24});
+  for (int64_t kv_len : {5, 8192, 8193}) check_attention({1, 1, 1, 65, kv_len, 16, 24});
 }
 
 // Masks of many queries that differ from query to query, in any order in memory.
 TEST(Attention, MasksOfManyQueries) {
   for (Mask mask : {Mask::boolean, Mask::additive, Mask::column_broadcast, Mask::turned, Mask::heads_innermost}) {
     for (int64_t q_len : {32, 49, 50, 63, 64, 97, 113}) {
-      for (int64_t kv_len : {1, 49, 64, 259}) check({2, 3, 3, q_len, kv_len, 32, 17, mask, kv_len == 64, true}, COIL_FLOAT32);
+      for (int64_t kv_len : {1, 49, 64, 259}) check_one({2, 3, 3, q_len, kv_len, 32, 17, mask, kv_len == 64, true}, COIL_FLOAT32);
     }
-    check_all_dtypes({3, 4, 2, 49, 49, 32, 32, mask, false, true});
-    for (int64_t q_len : {33, 34, 41, 65, 81}) check_all_dtypes({2, 2, 1, q_len, 77, q_len == 41 ? 38 : 37, 70, mask, q_len == 65, true});
+    check_attention({3, 4, 2, 49, 49, 32, 32, mask, false, true});
+    for (int64_t q_len : {33, 34, 41, 65, 81}) check_attention({2, 2, 1, q_len, 77, q_len == 41 ? 38 : 37, 70, mask, q_len == 65, true});
     for (double masked_out : {0.97, 1.0}) {
       for (bool zero : {false, true}) {
-        for (int dtype : kDtypes) check({2, 2, 2, 49, 10, 8, 8, mask, true, false, masked_out}, dtype, zero);
+        for (int dtype : kDtypes) check_one({2, 2, 2, 49, 10, 8, 8, mask, true, false, masked_out}, dtype, zero);
       }
     }
-    for (float poison : {static_cast<float>(NAN), static_cast<float>(INFINITY)}) check_all_dtypes({1, 2, 2, 49, 30, 16, 16, mask, false, false, 0.3, poison});
+    for (float poison : {static_cast<float>(NAN), static_cast<float>(INFINITY)}) check_attention({1, 2, 2, 49, 30, 16, 16, mask, false, false, 0.3, poison});
   }
   AttentionCase c = {2, 2, 2, 49, 40, 16, 16, Mask::turned};
   c.lowest = std::numeric_limits<float>::lowest();
   for (double masked_out : {0.3, 1.0}) {
     c.masked_out = masked_out;
-    check(c, COIL_FLOAT32);
+    check_one(c, COIL_FLOAT32);
   }
 }
 
 TEST(Attention, GroupedHeads) {
-  check_all_dtypes({2, 8, 2, 1, 500, 64, 64});
-  check_all_dtypes({1, 32, 8, 5, 77, 128, 128, Mask::none, true, true});
-  check_all_dtypes({1, 6, 1, 40, 77, 40, 24, Mask::additive, true, true});
-  check_all_dtypes({1, 71, 1, 3, 50, 64, 64});
+  check_attention({2, 8, 2, 1, 500, 64, 64});
+  check_attention({1, 32, 8, 5, 77, 128, 128, Mask::none, true, true});
+  check_attention({1, 6, 1, 40, 77, 40, 24, Mask::additive, true, true});
+  check_attention({1, 71, 1, 3, 50, 64, 64});
 }
 
 TEST(Attention, NotFinite) {
   for (float poison : {static_cast<float>(NAN), static_cast<float>(INFINITY), -static_cast<float>(INFINITY)}) {
-    check({1, 2, 2, 20, 300, 16, 16, Mask::none, false, false, 0, poison}, COIL_FLOAT32);
-    check({1, 2, 2, 20, 300, 16, 16, Mask::boolean, false, false, 0.3, poison}, COIL_FLOAT32);
-    check({1, 1, 1, 1, 3, 16, 16, Mask::none, true, false, 0, poison}, COIL_FLOAT32);
-    check({1, 2, 2, 64, 300, 16, 16, Mask::row_broadcast, true, false, 0.3, poison}, COIL_FLOAT32);
+    check_one({1, 2, 2, 20, 300, 16, 16, Mask::none, false, false, 0, poison}, COIL_FLOAT32);
+    check_one({1, 2, 2, 20, 300, 16, 16, Mask::boolean, false, false, 0.3, poison}, COIL_FLOAT32);
+    check_one({1, 1, 1, 1, 3, 16, 16, Mask::none, true, false, 0, poison}, COIL_FLOAT32);
+    check_one({1, 2, 2, 64, 300, 16, 16, Mask::row_broadcast, true, false, 0.3, poison}, COIL_FLOAT32);
   }
 }
 
@@ -303,11 +303,11 @@ TEST(Attention, Blocks) {
     for (int32_t panels : {0, 1, 2, 5, 8, 99}) {
       AttentionCase c = {2, 4, 2, 59, 301, 40, 72};
       c.block_tiles = tiles, c.block_panels = panels;
-      check(c, COIL_FLOAT32);
+      check_one(c, COIL_FLOAT32);
       c.causal = true, c.mask = Mask::boolean;
-      check(c, COIL_BFLOAT16);
+      check_one(c, COIL_BFLOAT16);
       c.q_len = 3;  // heads share keys
-      check(c, COIL_FLOAT32);
+      check_one(c, COIL_FLOAT32);
     }
   }
 }
@@ -343,7 +343,7 @@ TEST(Attention, MatrixUnit) {
   if (!__builtin_cpu_supports("avx512bf16")) GTEST_SKIP() << "exponentials become pairs by instructions of avx512bf16";
   const auto products = [](const AttentionCase& c, int dtype) {
     const int64_t before = coil_kernels_emulated::emulated_products;
-    check(c, dtype);
+    check_one(c, dtype);
     return (coil_kernels_emulated::emulated_products - before) / 2;  // by one thread, and by three
   };
   EXPECT_EQ(products({1, 1, 1, 32, 32, 64, 32}, COIL_BFLOAT16), 2 * 2 * 2 + 2 * 2 * 1);
@@ -358,8 +358,8 @@ TEST(Attention, MatrixUnit) {
 }
 
 TEST(Attention, LongSequences) {
-  check({1, 2, 2, 600, 600, 64, 64, Mask::none, true, true}, COIL_FLOAT32);
-  check({1, 2, 2, 300, 1000, 64, 64, Mask::additive, false, true}, COIL_BFLOAT16);
+  check_one({1, 2, 2, 600, 600, 64, 64, Mask::none, true, true}, COIL_FLOAT32);
+  check_one({1, 2, 2, 300, 1000, 64, 64, Mask::additive, false, true}, COIL_BFLOAT16);
 }
 
 }  // namespace

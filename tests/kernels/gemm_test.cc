@@ -27,7 +27,7 @@ std::string describe(const GemmCase& c) {
          (c.odd_strides ? " odd" : "") + (c.pairs ? " pairs" : "") + (c.copied ? " copied" : "") + " gap " + std::to_string(c.gap);
 }
 
-struct Recorded {
+struct RecordedTile {
   std::mutex mutex;
   std::vector<double> c;
   std::vector<int> seen;
@@ -36,8 +36,8 @@ struct Recorded {
   bool in_bounds = true;
 };
 
-void record_epilogue(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc, int64_t ld) {
-  Recorded& to = *static_cast<Recorded*>(const_cast<void*>(context));
+void record_tile(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, float* acc, int64_t ld) {
+  RecordedTile& to = *static_cast<RecordedTile*>(const_cast<void*>(context));
   std::lock_guard lock(to.mutex);
   to.in_bounds &= rows >= 1 && rows <= COIL_TILE_ROWS && cols >= 1 && cols <= COIL_TILE_COLS && ld % 16 == 0 && ld >= cols;
   to.in_bounds &= row >= 0 && row + rows <= to.m && col >= 0 && col % COIL_PANEL_COLUMNS(to.dtype == COIL_FLOAT64 ? 8 : 4) == 0 && col + cols <= to.n;
@@ -155,8 +155,8 @@ struct Problem {
 
   // What an epilogue gets.
   void check_epilogue(CoilGemm g, const IsaKernels& isa, const TestHost& host) const {
-    Recorded recorded = {{}, std::vector<double>(want.size()), std::vector<int>(want.size()), c.m, c.n, c.dtype};
-    g.epilogue = record_epilogue, g.epilogue_context = &recorded;
+    RecordedTile recorded = {{}, std::vector<double>(want.size()), std::vector<int>(want.size()), c.m, c.n, c.dtype};
+    g.epilogue = record_tile, g.epilogue_context = &recorded;
     isa.product(&g, host.get());
     ASSERT_TRUE(recorded.in_bounds);
     for (size_t i = 0; i < want.size(); i++) {
@@ -322,8 +322,8 @@ void check_blocks(const GemmCase& c) {
         g.block_tiles = tiles, g.block_panels = tiles == 0 ? 0 : panels;
         g.c = out.data(), g.scratch = scratch.data(), g.epilogue = nullptr;
         isa.product(&g, host.get());
-        Recorded recorded = {{}, std::vector<double>(static_cast<size_t>(c.m * c.n)), std::vector<int>(static_cast<size_t>(c.m * c.n)), c.m, c.n, c.dtype};
-        g.epilogue = record_epilogue, g.epilogue_context = &recorded;
+        RecordedTile recorded = {{}, std::vector<double>(static_cast<size_t>(c.m * c.n)), std::vector<int>(static_cast<size_t>(c.m * c.n)), c.m, c.n, c.dtype};
+        g.epilogue = record_tile, g.epilogue_context = &recorded;
         isa.product(&g, host.get());
         ASSERT_TRUE(scratch.guards_intact() && recorded.in_bounds);
         ASSERT_EQ(std::count(recorded.seen.begin(), recorded.seen.end(), 1), c.m * c.n);

@@ -5,6 +5,7 @@ ARCHITECTURES: {name: (family, function)}; the function gives (module, args, kwa
 
 import torch
 
+import architecture_speech  # noqa: F401 (it adds networks)
 from architecture_families import FAMILIES, OPTIONS, TIMM
 from architecture_networks import NETWORKS
 

@@ -14,7 +14,9 @@ import harness
 sys.path.insert(0, str(harness.REPO / "bench"))
 import scaling_crowds  # noqa: E402, F401
 import scaling_networks  # noqa: E402, F401
+import scaling_names  # noqa: E402, F401
 import scaling_oddities  # noqa: E402, F401
+import scaling_sizes  # noqa: E402, F401
 from scaling_programs import SHAPES, Program, Size, unary  # noqa: E402
 
 pytest.importorskip("torch")

@@ -1,10 +1,7 @@
 """`import coil`: programs compiled and packages run from Python, with torch tensors, NumPy arrays and DLPack."""
 
 import copy
-import os
 import pickle
-import subprocess
-import sys
 import threading
 import typing
 
@@ -15,46 +12,8 @@ import torch
 
 import harness
 import coil
+from api_modules import DYNAMIC, Counter, Linear, Nested, ScaleInPlace, python
 from harness import DIGITS, DIGITS_TEST
-
-DYNAMIC = torch.export.Dim.DYNAMIC
-
-
-class Nested(torch.nn.Module):
-    """Arguments and results of every kind."""
-
-    def forward(self, x, more, *, flag=True, n=3):
-        return {"y": x * n, "rows": x.shape[0]}, [more["k"][0] + 1, (x.sum(),)], None
-
-
-class Counter(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("count", torch.zeros(()))
-
-    def forward(self, x):
-        self.count.add_(1)
-        return x + self.count
-
-
-class Linear(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(16, 8)
-
-    def forward(self, x):
-        return torch.relu(self.linear(x))
-
-
-class ScaleInPlace(torch.nn.Module):
-    def forward(self, x):
-        x.mul_(2)
-        return x + 1
-
-
-def python(code, **options):
-    environment = dict(os.environ, PYTHONPATH=str(harness.PYTHON_PATH))
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=environment, **options)
 
 
 @pytest.fixture(scope="module")
@@ -361,82 +320,7 @@ def test_nesting_without_torch(tmp_path):
     assert "{'a': (array([2., 2.]" in done.stdout.replace(", dtype=float32", ""), done.stdout + done.stderr
 
 
-
 # ---- Errors
-
-@pytest.mark.parametrize("call, number, kind, text", [
-    (lambda m: m(torch.zeros(65, 16)), 204, ValueError, "1..64"),
-    (lambda m: m(torch.zeros(3, 16, dtype=torch.float64)), 202, ValueError, "float64"),
-    (lambda m: m(torch.zeros(3)), 203, ValueError, "'x'"),
-    (lambda m: m(), 201, ValueError, ""),
-    (lambda m: m(torch.zeros(3, 16), torch.zeros(3)), 201, ValueError, ""),
-    (lambda m: m(y=torch.zeros(3, 16)), 201, ValueError, ""),
-    (lambda m: m("text"), 202, ValueError, "is a str, not a tensor"),
-    (lambda m: m(torch.zeros(3, 16, device="meta")), 206, ValueError, ""),
-    (lambda m: m(torch.zeros(3, 16).to_sparse()), None, Exception, ""),
-    (lambda m: coil.load("/nowhere/model.coil.pt2"), 1, FileNotFoundError, "/nowhere"),
-    (lambda m: coil.load(DIGITS), 301, RuntimeError, "coil compile"),
-    (lambda m: coil.load(__file__), 10, ValueError, "zip"),
-    (lambda m: coil.load(DIGITS, device="tpu"), 402, ValueError, "cuda:1"),
-    (lambda m: coil.compile(__file__), 10, ValueError, "zip"),
-    (lambda m: coil.compile("/nowhere/model.pt2"), 1, FileNotFoundError, "/nowhere"),
-    (lambda m: coil.compile(DIGITS, "/nowhere/model.coil.pt2"), 3, OSError, "/nowhere"),
-    (lambda m: m.save("/nowhere/model.coil.pt2"), 3, OSError, "/nowhere"),
-], ids=range(17))
-def test_errors(compiled, call, number, kind, text):
-    with pytest.raises(kind) as raised:
-        call(compiled)
-    if number is not None:
-        error = raised.value
-        assert isinstance(error, coil.Error) and error.number == number and error.code == f"COIL-E{number:03}", error
-        assert str(error).startswith(error.code) and text in str(error), error
-
-
-def test_an_error_has_the_words_of_the_command(tmp_path):
-    bad = tmp_path / "bad.pt2"
-    bad.write_bytes(b"PK\x03\x04 nothing")
-    with pytest.raises(coil.ArchiveError) as raised:
-        coil.compile(bad)
-    for line in str(raised.value).splitlines():
-        assert line.strip() in harness.coil("compile", bad).stderr
-
-
-@torch.library.custom_op("coil_tests::unknown", mutates_args=())
-def unknown(x: torch.Tensor) -> torch.Tensor:
-    return x.clone()
-
-
-@unknown.register_fake
-def _(x):
-    return torch.empty_like(x)
-
-
-def test_a_refused_operator_is_named():
-    with pytest.raises(coil.UnsupportedError) as raised:
-        coil.compile(lambda x: unknown(x) + 1, args=(torch.randn(3, 3),))
-    error = raised.value
-    assert isinstance(error, NotImplementedError) and error.number in (102, 103, 105)
-    assert error.node == "unknown" and "coil_tests.unknown" in error.reason
-
-
-def test_errors_carry_fields():
-    """What a program reads of an error stands in fields; the text has it too, with the code, the place and the hint."""
-    class Lists(torch.nn.Module):
-        def forward(self, x):
-            return torch.ops.aten.relu(x), "a word"
-
-    with pytest.raises(coil.Error) as raised:
-        coil.compile(Lists(), args=(torch.randn(3),))
-    error = raised.value
-    assert error.reason == "output '' is a string"
-    assert str(error).startswith(f"{error.code}: {error.reason}") and "hint" not in error.reason
-
-
-def test_a_failed_call_changes_nothing(compiled, linear):
-    x = torch.randn(2, 16)
-    with pytest.raises(coil.InputError):
-        compiled(x.double())
-    torch.testing.assert_close(compiled(x), linear(x), atol=1e-5, rtol=1e-5)
 
 
 def test_sizes_from_data():

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import coil
-from test_py_api import linear, linear_program, python  # noqa: F401 (fixtures)
+from api_modules import python
+from test_py_api import linear, linear_program  # noqa: F401 (fixtures)
 
 
 class Weights(torch.nn.Module):

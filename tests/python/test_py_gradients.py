@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from test_py_torch_compile import nothing_in_torch
+from compiled_beside_eager import nothing_in_torch
 
 pytestmark = pytest.mark.usefixtures("fresh_compiles")
 

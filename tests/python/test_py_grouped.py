@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import coil
 import harness
 from test_py_gradients import check
-from test_py_torch_compile import nothing_in_torch
+from compiled_beside_eager import nothing_in_torch
 
 pytestmark = pytest.mark.usefixtures("fresh_compiles")
 

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import coil
-from test_py_torch_compile import Attention, nothing_in_torch
+from compiled_beside_eager import nothing_in_torch
+from test_py_torch_compile import Attention
 
 pytestmark = pytest.mark.usefixtures("fresh_compiles")
 

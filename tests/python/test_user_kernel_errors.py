@@ -14,7 +14,8 @@ import coil
 import harness
 from harness import assert_refused
 from harness import coil as command
-from test_user_kernels import add_times, files, program, swish  # noqa: F401 (a fixture)
+from test_user_kernels import files  # noqa: F401 (a fixture)
+from user_kernel_programs import add_times, program, swish
 
 GOOD = {"name": "usertest::good", "signature": "(Tensor x, int n=1) -> Tensor", "configs": [{"BLOCK": 64}, {"BLOCK": 128}],
         "cpu": {"text": "void good(auto x, auto n, auto out, coil::Range r) {}", "range": "x.numel() // n"}, "cuda": {"text": "__device__ void good(auto x, auto n, auto out) {}", "grid": "n", "block": "BLOCK"}}

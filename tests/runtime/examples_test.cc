@@ -13,7 +13,7 @@ namespace coil::runtime_test {
 namespace {
 
 // The command's exit code and what it printed to stdout and stderr.
-std::pair<int, std::string> run_command(const std::string& command) {
+std::pair<int, std::string> run_example(const std::string& command) {
   std::string text;
   FILE* pipe = popen((command + " 2>&1").c_str(), "r");
   char buffer[4096];
@@ -25,7 +25,7 @@ std::pair<int, std::string> run_command(const std::string& command) {
 std::string build(const std::string& compiler, const std::string& source) {
   EXPECT_TRUE(std::filesystem::exists(COIL_BINARY_DIR "/libcoil_runtime.so")) << "build the target coil_runtime first";
   const std::string program = temp_folder() + "/" + std::filesystem::path(source).filename().string() + ".out";
-  const auto [code, text] = run_command(compiler + " -Wall -Wextra -Werror -I" COIL_SOURCE_DIR "/include " COIL_SOURCE_DIR "/examples/" + source + " -o " +
+  const auto [code, text] = run_example(compiler + " -Wall -Wextra -Werror -I" COIL_SOURCE_DIR "/include " COIL_SOURCE_DIR "/examples/" + source + " -o " +
                                         program + " -L" COIL_BINARY_DIR " -lcoil_runtime -Wl,-rpath," COIL_BINARY_DIR);
   EXPECT_EQ(code, 0) << text;
   return program;
@@ -33,7 +33,7 @@ std::string build(const std::string& compiler, const std::string& source) {
 
 TEST(Examples, C) {
   const std::string program = build("cc -std=c11", "c/run.c");
-  const auto [code, text] = run_command(program + " " + write_file("example.pt2", package("MASKED")));
+  const auto [code, text] = run_example(program + " " + write_file("example.pt2", package("MASKED")));
   EXPECT_EQ(code, 0);
   EXPECT_EQ(text,
             "input a: float32 [batch, 16]\ninput b: float32 [batch, 16]\ninput mask: bool [batch, 16]\n"
@@ -42,17 +42,17 @@ TEST(Examples, C) {
 
 TEST(Examples, Cpp) {
   const std::string program = build("c++ -std=c++17", "cpp/run.cc");
-  const auto [code, text] = run_command(program + " " + write_file("example.pt2", package("MASKED")));
+  const auto [code, text] = run_example(program + " " + write_file("example.pt2", package("MASKED")));
   EXPECT_EQ(code, 0);
   EXPECT_NE(text.find("output: float32, sizes 1 16\noutput: float32, sizes 1\n"), text.npos) << text;
-  const auto [bad_code, bad_text] = run_command(program + " " + write_file("nothing.pt2", "nothing"));
+  const auto [bad_code, bad_text] = run_example(program + " " + write_file("nothing.pt2", "nothing"));
   EXPECT_EQ(bad_code, 1);
   EXPECT_EQ(bad_text.substr(0, 9), "COIL-E010");
 }
 
 // The library needs nothing but the C and C++ libraries, and is small.
 TEST(Examples, LibraryStandsAlone) {
-  const auto [code, text] = run_command("readelf -d " COIL_BINARY_DIR "/libcoil_runtime.so | sed -n 's/.*NEEDED.*\\[\\(.*\\)\\].*/\\1/p'");
+  const auto [code, text] = run_example("readelf -d " COIL_BINARY_DIR "/libcoil_runtime.so | sed -n 's/.*NEEDED.*\\[\\(.*\\)\\].*/\\1/p'");
   EXPECT_EQ(code, 0);
   std::string left = text;
   for (const char* allowed : {"libstdc++.so.6\n", "libm.so.6\n", "libgcc_s.so.1\n", "libc.so.6\n", "ld-linux-x86-64.so.2\n"}) {

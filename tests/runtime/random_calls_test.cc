@@ -282,14 +282,14 @@ class Caller {
   bool owned_[2] = {true, true};
 };
 
-int64_t number(const char* name, int64_t otherwise) {
+int64_t calls_number(const char* name, int64_t otherwise) {
   const char* text = std::getenv(name);
   return text ? std::atoll(text) : otherwise;
 }
 
 TEST(RandomCalls, AgreeWithTheReference) {
-  const int64_t calls = number("COIL_FUZZ_CALLS", 4000);
-  const auto seed = static_cast<uint64_t>(number("COIL_FUZZ_SEED", 1));
+  const int64_t calls = calls_number("COIL_FUZZ_CALLS", 4000);
+  const auto seed = static_cast<uint64_t>(calls_number("COIL_FUZZ_SEED", 1));
   constexpr int kThreads = 4;
   std::string failure;
   std::atomic<int64_t> good{0}, refused{0};

@@ -170,13 +170,13 @@ class Keeper {
   std::vector<User> users_;
 };
 
-int64_t number(const char* name, int64_t otherwise) {
+int64_t states_number(const char* name, int64_t otherwise) {
   const char* text = std::getenv(name);
   return text ? std::atoll(text) : otherwise;
 }
 
 void keep(int threads, bool faults) {
-  const int64_t calls = number("COIL_FUZZ_CALLS", 6000), seed = number("COIL_FUZZ_SEED", 1);
+  const int64_t calls = states_number("COIL_FUZZ_CALLS", 6000), seed = states_number("COIL_FUZZ_SEED", 1);
   coil_model *model = open_or_fail(write_file("states.pt2", package("COUNTER"))), *other = open_or_fail(write_file("others.pt2", package("COUNTER")));
   coil_state* foreign = nullptr;
   ASSERT_EQ(coil_state_create(other, &foreign), COIL_OK);

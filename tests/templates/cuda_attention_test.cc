@@ -9,8 +9,6 @@
 namespace coil::templates {
 namespace {
 
-int64_t shared_limit(int sm) { return cuda_machine(sm).shared_bytes; }
-
 // A length of -1: a symbol.
 CudaAttentionFacts facts_of(ExprPool& pool, DType dtype, int64_t heads, int64_t kv_heads, int64_t q_len, int64_t dim) {
   CudaAttentionFacts f;
@@ -38,7 +36,7 @@ TEST(CudaAttentionVariants, LaunchableEverywhere) {
             const CudaVariant& v = variants[i];
             EXPECT_TRUE(names.insert(v.name).second) << v.name;
             EXPECT_EQ(v.condition.empty(), i + 1 == variants.size()) << v.name;
-            EXPECT_LE(v.shared_bytes, shared_limit(sm)) << v.name;
+            EXPECT_LE(v.shared_bytes, cuda_machine(sm).shared_bytes) << v.name;
             EXPECT_TRUE(v.cluster == 1 || sm >= 90) << v.name;
           }
         }
@@ -63,7 +61,7 @@ TEST(CudaAttentionVariants, CandidatesAreLaunchable) {
             const auto v = cuda_attention_variant(f, sm, candidates[i].way);
             ASSERT_TRUE(v.has_value());
             EXPECT_TRUE(names.insert(v->name).second) << v->name;
-            EXPECT_LE(v->shared_bytes, shared_limit(sm)) << v->name;
+            EXPECT_LE(v->shared_bytes, cuda_machine(sm).shared_bytes) << v->name;
             EXPECT_TRUE(v->cluster == 1 || sm >= 90) << v->name;
             EXPECT_TRUE(!v->hopper || sm == 90) << v->name;
             EXPECT_TRUE(i == 0 || candidates[i - 1].cost <= candidates[i].cost);

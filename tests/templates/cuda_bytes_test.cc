@@ -30,7 +30,7 @@ class CudaBytesTest : public ::testing::Test {
   ExprPool pool_;
 };
 
-void expect_sound(const std::vector<CudaVariant>& variants, int sm) {
+void expect_sound_bytes(const std::vector<CudaVariant>& variants, int sm) {
   ASSERT_FALSE(variants.empty());
   std::set<std::string> names;
   for (const CudaVariant& v : variants) {
@@ -53,7 +53,7 @@ TEST_F(CudaBytesTest, EveryProblemHasASoundTable) {
              {std::pair<int64_t, int64_t>{7, 0}, {1541, 0}, {1536, 32}, {1536, 48}, {1536, 64}, {2048, 128}, {2048, 256}, {1536, 16}, {1536, 768}}) {
           for (const int64_t bits : {4, 8}) {
             for (const bool zeros : {false, true})
-              expect_sound(cuda_byte_variants(facts(m, n, k, bits, group, zeros ? std::optional(DType::f16) : std::nullopt), sm), sm);
+              expect_sound_bytes(cuda_byte_variants(facts(m, n, k, bits, group, zeros ? std::optional(DType::f16) : std::nullopt), sm), sm);
           }
         }
       }

@@ -12,8 +12,6 @@ namespace coil::templates {
 namespace {
 
 // Bytes of shared memory that a block can have.
-int64_t shared_limit(int sm) { return cuda_machine(sm).shared_bytes; }
-
 struct Problem {
   int64_t n, ic, size, oc, kernel, stride, groups;
 };
@@ -56,7 +54,7 @@ TEST(CudaConvVariants, LaunchableEverywhere) {
           const CudaVariant& v = variants[i];
           EXPECT_TRUE(names.insert(v.name).second) << v.name;
           EXPECT_EQ(v.condition.empty(), i + 1 == variants.size()) << v.name;
-          EXPECT_LE(v.shared_bytes, shared_limit(sm)) << v.name;
+          EXPECT_LE(v.shared_bytes, cuda_machine(sm).shared_bytes) << v.name;
           EXPECT_TRUE(v.threads % 32 == 0 && v.threads >= 32 && v.threads <= 1024) << v.name;
           EXPECT_TRUE(v.cluster == 1 || (sm >= 90 && v.cluster <= 8)) << v.name;
           EXPECT_FALSE(v.scratch_bytes) << v.name;
@@ -81,7 +79,7 @@ TEST(CudaConvVariants, EveryCandidateIsAVariant) {
           EXPECT_TRUE(ways.insert(c.way).second) << "the same numbers twice";
           const auto v = cuda_conv_variant(f, sm, c.way);
           ASSERT_TRUE(v) << c.way.kind << ' ' << c.way.rows << ' ' << c.way.columns << ' ' << c.way.split;
-          EXPECT_LE(v->shared_bytes, shared_limit(sm)) << v->name;
+          EXPECT_LE(v->shared_bytes, cuda_machine(sm).shared_bytes) << v->name;
         }
         EXPECT_FALSE(cuda_conv_variant(f, sm, {kWgmma, 128, 250, 1}));
       }

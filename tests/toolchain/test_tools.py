@@ -70,6 +70,49 @@ def test_layer_cycle(tree):
     assert "cycle" in check(tree).stderr
 
 
+def clash(tree, first, second):
+    """What tools/check_names.py says of two files of a folder, and its exit code."""
+    for name, text in (("a.cc", first), ("deep/b.cc", second)):
+        path = tree / "src/graph" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("namespace coil {\nnamespace {\n\n" + text + "\n\n}  // namespace\n}  // namespace coil\n")
+    (tree / "tools/coil").mkdir(parents=True)
+    result = subprocess.run([sys.executable, ROOT / "tools/check_names.py", tree], capture_output=True, text=True)
+    return result.returncode, result.stdout
+
+
+@pytest.mark.parametrize("first, second, name", [
+    ("struct Row {\n};", "struct Row {\n  int a;\n};", "Row"),
+    ("constexpr int kMost = 3;", "constexpr double kMost = 4;  // of something", "kMost"),
+    ("constexpr Row kRows[] = {\n};", "constexpr Other kRows[] = {\n};", "kRows"),
+    ("int add(int a, int b) {\n}", "int add(int x,\n        int y = 0) {\n}", "add"),
+    ("using Json = A;", "using Json = B;", "Json"),
+    ("class Row {\n};", "using Row = int;", "Row"),
+])
+def test_names_that_clash(tree, first, second, name):
+    code, text = clash(tree, first, second)
+    assert code == 1 and text.startswith(name) and "graph/a.cc:4 and src/graph/deep/b.cc:4" in text, text
+
+
+def test_a_name_that_a_header_has_clashes_too(tree):
+    (tree / "src/ops").mkdir()
+    (tree / "src/ops/o.h").write_text("namespace coil {\n\nstruct Step {\n};\nint add(int a);\n\n}  // namespace coil\n")
+    code, text = clash(tree, "using Step = int;\nint add(int a) {\n}", "")
+    assert code == 1 and text.count("\n") == 1 and "Step is declared in src/ops/o.h:3 and src/graph/a.cc:4" in text, text
+    (tree / "layers.txt").write_text((tree / "layers.txt").read_text().replace("graph: ops", "graph: base"))
+    assert subprocess.run([sys.executable, ROOT / "tools/check_names.py", tree]).returncode == 0, "of a layer that it does not see"
+
+
+@pytest.mark.parametrize("first, second", [
+    ("int add(int a, int b) {\n}", "int add(double a) {\n}"),
+    ("using Json = A;", "using Json = A;"),
+    ("struct Row;", "struct Row {\n};"),
+    ("int f() {\n  const int kMost = 1;\n}", "int g() {\n  const int kMost = 2;\n}"),
+])
+def test_names_that_may_repeat(tree, first, second):
+    assert clash(tree, first, second) == (0, "")
+
+
 @pytest.fixture
 def run_tests(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
@@ -104,7 +147,7 @@ def test_files_that_cannot_be_read_end_the_run_first(run_tests, monkeypatch, tmp
         raise AssertionError("tests were started")
 
     monkeypatch.setattr(run_tests, "collect", lambda build, args: (failure, 0))
-    for name in ("make_programs", "run_layer_check", "run_ctest", "run_pytest", "run_fuzz"):
+    for name in ("make_programs", "run_source_checks", "run_ctest", "run_pytest", "run_fuzz"):
         monkeypatch.setattr(run_tests, name, no_run)
     monkeypatch.setattr(sys, "argv", ["run_tests.py", "--build", str(tmp_path / "build")])
     assert run_tests.main() == 1

@@ -21,7 +21,7 @@
 namespace coil::tool {
 namespace {
 
-struct Arguments {
+struct BenchArguments {
   std::string model, device;
   GivenInputs inputs;
   CompileArguments compile;
@@ -103,7 +103,7 @@ class Stopwatch {
   CoilError failed_{};
 };
 
-Result<Timing> measure_cuda(const Arguments& a, size_t launches, Caller& caller, Timing timing) {
+Result<Timing> measure_cuda(const BenchArguments& a, size_t launches, Caller& caller, Timing timing) {
   Stopwatch watch(*caller.model().cuda());
   for (int i = 0; i < a.warmup; ++i) TRY_STATUS(caller.call());
   TRY_STATUS(caller.synchronise());
@@ -133,7 +133,7 @@ Result<Timing> measure_cuda(const Arguments& a, size_t launches, Caller& caller,
   return timing;
 }
 
-Result<Timing> measure(const Arguments& a, Caller& caller, Timing timing) {
+Result<Timing> measure(const BenchArguments& a, Caller& caller, Timing timing) {
   for (int i = 0; i < a.warmup; ++i) TRY_STATUS(caller.call());
   double start = seconds_now();
   TRY_STATUS(caller.call());
@@ -152,7 +152,7 @@ Result<Timing> measure(const Arguments& a, Caller& caller, Timing timing) {
 }
 
 // As many calls as 20, or fewer where those would take longer than the measurement may.
-Result<KernelTimes> measure_kernels(const Arguments& a, const LoadedModel& loaded, Caller& caller, double call) {
+Result<KernelTimes> measure_kernels(const BenchArguments& a, const LoadedModel& loaded, Caller& caller, double call) {
   KernelTimes times;
   times.limits = report::measure_limits(*loaded.model);
   const int calls = static_cast<int>(std::clamp(a.seconds / std::max(call, 1e-9), 3.0, 20.0));
@@ -180,7 +180,7 @@ std::string spread_text(const Samples& s) {
   return fmt::format("min {}, 10 % {}, 90 % {}", seconds_text(s.min()), seconds_text(s.quantile(0.1)), seconds_text(s.quantile(0.9)));
 }
 
-Json to_json(const Arguments& a, const LoadedModel& loaded, const Json& sizes, const Timing& t, const Memory& memory, const KernelTimes& kernels) {
+Json to_json(const BenchArguments& a, const LoadedModel& loaded, const Json& sizes, const Timing& t, const Memory& memory, const KernelTimes& kernels) {
   Json json = {{"model", a.model},
                {"device", loaded.model->device().text()},
                {"target", loaded.model->isa()},
@@ -212,7 +212,7 @@ Json to_json(const Arguments& a, const LoadedModel& loaded, const Json& sizes, c
   return json;
 }
 
-std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& sizes, const Timing& t, const Memory& memory, const KernelTimes& kernels) {
+std::string to_text(const BenchArguments& a, const LoadedModel& loaded, const Json& sizes, const Timing& t, const Memory& memory, const KernelTimes& kernels) {
   const Style style;
   std::string where;
   for (const auto& [name, value] : sizes.items()) where += fmt::format("{}{}={}", where.empty() ? "" : " ", shown(name), value.get<int64_t>());
@@ -239,7 +239,7 @@ std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& s
   return text + table.text() + (a.kernels ? kernels_text(kernels.model, kernels.limits, a.top, style) : "");
 }
 
-Result<int> bench(const Arguments& a) {
+Result<int> bench(const BenchArguments& a) {
   TRY(const LoadedModel loaded, load_model(a.model, a.compile, a.threads, a.device));
   TRY(Sizes sizes, Sizes::read(loaded.manifest));
   CallInputs inputs;
@@ -281,7 +281,7 @@ Result<int> bench(const Arguments& a) {
 }  // namespace
 
 Action add_bench(CommandLine& app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<BenchArguments>();
   app.add_option("model", a->model, "package, or exported program (compiled in memory first)").required().type_name("MODEL");
   add_input_options(app, a->inputs);
   app.add_option("--seconds", a->seconds, "how long to measure").within(0.0, 3600.0).type_name("S");

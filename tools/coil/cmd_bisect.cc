@@ -16,7 +16,7 @@
 namespace coil::tool {
 namespace {
 
-struct Arguments {
+struct BisectArguments {
   std::string model;
   GivenInputs inputs;
   CompileArguments compile;
@@ -34,7 +34,7 @@ struct Question {
 };
 
 // Wrong results, or a kernel that leaves its bound or races.
-Result<Question> wrong_question(const Arguments& a, const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs) {
+Result<Question> wrong_question(const BisectArguments& a, const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs) {
   Result<WholeReference> made = WholeReference::make(graph, options, inputs);
   if (!made.ok() && made.error().code != ErrorCode::unsupported_feature) return made.error();
   std::shared_ptr<const WholeReference> reference;
@@ -70,15 +70,15 @@ Result<Question> wrong_question(const Arguments& a, const Graph& graph, const Co
 }
 
 // What was timed: of the first compile, and of those that were fast enough, in order.
-struct Times {
+struct TimedRuns {
   std::vector<uint8_t> package;
   std::vector<double> fast;
 };
 
 // Slower than the limit, or than it is without an option, by some percent. What seems faster than the first compile is compared with it once more, before
 // and after: other programs may slow the machine down, or stop doing so, in between.
-Result<Question> slow_question(const Arguments& a, const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs,
-                               std::shared_ptr<Times> times) {
+Result<Question> slow_question(const BisectArguments& a, const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs,
+                               std::shared_ptr<TimedRuns> times) {
   TRY(times->package, compile_to_memory(with_own_pool(graph), options));
   Question q;
   TRY(q.seconds, seconds_of_call(times->package, inputs, a.threads));
@@ -103,7 +103,7 @@ Result<Question> slow_question(const Arguments& a, const Graph& graph, const Com
 }
 
 // Of several options those that bring at least half of what the best one does.
-void keep_the_best(Question& q, const Times& times, Culprits& found) {
+void keep_the_best(Question& q, const TimedRuns& times, Culprits& found) {
   q.best = q.seconds;
   for (double t : times.fast) q.best = std::min(q.best, t);
   if (found.together || times.fast.size() < found.switches.size()) return;
@@ -114,7 +114,7 @@ void keep_the_best(Question& q, const Times& times, Culprits& found) {
   found.switches = std::move(kept);
 }
 
-Json to_json(const Arguments& a, const Question& q, const Culprits& found) {
+Json to_json(const BisectArguments& a, const Question& q, const Culprits& found) {
   Json rows = Json::array();
   for (const Switch& s : found.switches) rows.push_back({{"kind", s.kind}, {"name", s.name}, {"option", s.option}});
   Json out = {{"model", a.model},          {"looked_for", a.slow ? "slow" : "wrong"}, {"there", q.there}, {"culprits", rows}, {"together", found.together},
@@ -124,7 +124,7 @@ Json to_json(const Arguments& a, const Question& q, const Culprits& found) {
   return out;
 }
 
-std::string to_text(const Arguments& a, const Question& q, const Culprits& found) {
+std::string to_text(const BisectArguments& a, const Question& q, const Culprits& found) {
   const Style style;
   if (!q.there)
     return a.slow ? fmt::format("a call takes {}: not more than the limit\n", seconds_text(q.seconds))
@@ -155,7 +155,7 @@ Status name_fusions(const Graph& graph, const CompileOptions& options, const Que
   return ok_status();
 }
 
-Result<int> bisect(const Arguments& a) {
+Result<int> bisect(const BisectArguments& a) {
   if (a.slow && a.wrong) return Error{ErrorCode::bad_option, "--slow and --wrong are two questions", "", "ask one of them"};
   if (!a.slow && a.limit_ms > 0) return Error{ErrorCode::bad_option, "--limit is of --slow", "", ""};
   TRY(const ZipReader zip, ZipReader::open(a.model));
@@ -168,7 +168,7 @@ Result<int> bisect(const Arguments& a) {
   TRY(const std::vector<uint8_t> package, compile_to_memory(with_own_pool(program.graph), options));
   CallInputs inputs;
   TRY_STATUS(gather_for_package(a.inputs, package, &inputs));
-  const auto times = std::make_shared<Times>();
+  const auto times = std::make_shared<TimedRuns>();
   Question q;
   if (a.slow) {
     TRY(q, slow_question(a, program.graph, options, inputs.views, times));
@@ -192,7 +192,7 @@ Result<int> bisect(const Arguments& a) {
 }  // namespace
 
 Action add_bisect(CommandLine& app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<BisectArguments>();
   app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)").required().type_name("MODEL.pt2");
   add_input_options(app, a->inputs);
   app.add_flag("--wrong", a->wrong, "what makes a result wrong, or a kernel (the default)");

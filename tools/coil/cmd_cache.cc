@@ -13,7 +13,7 @@
 namespace coil::tool {
 namespace {
 
-struct Arguments {
+struct CacheArguments {
   std::string file, model;
   CompileArguments compile;
   bool json = false, trust = false;
@@ -29,12 +29,12 @@ Result<std::shared_ptr<cache::Cache>> open_cache() {
 
 std::string entries_text(const cache::Totals& t) { return fmt::format("{} entr{}, {}", t.entries, t.entries == 1 ? "y" : "ies", bytes_text(t.bytes)); }
 
-void print(const Arguments& a, const cache::Cache& cache, const cache::Totals& t, const std::string& text) {
+void print(const CacheArguments& a, const cache::Cache& cache, const cache::Totals& t, const std::string& text) {
   if (a.json) put(json_text({{"cache", cache.place()}, {"entries", t.entries}, {"bytes", t.bytes}}));
   else put(shown(text) + "\n");
 }
 
-Result<int> pack(const Arguments& a) {
+Result<int> pack(const CacheArguments& a) {
   TRY(const auto cache, open_cache());
   clean_up_on_signals(a.file);
   TRY(const cache::Totals t, cache->pack(a.file));
@@ -43,7 +43,7 @@ Result<int> pack(const Arguments& a) {
   return 0;
 }
 
-Result<int> unpack(const Arguments& a) {
+Result<int> unpack(const CacheArguments& a) {
   TRY(const auto cache, open_cache());
   TRY(const ZipReader zip, ZipReader::open(a.file));
   TRY(const cache::Totals t, cache->unpack(zip, a.trust));
@@ -51,14 +51,14 @@ Result<int> unpack(const Arguments& a) {
   return 0;
 }
 
-Result<int> clear(const Arguments& a) {
+Result<int> clear(const CacheArguments& a) {
   TRY(const auto cache, open_cache());
   TRY(const cache::Totals t, cache->clear());
   print(a, *cache, t, fmt::format("{}: removed {}", cache->place(), entries_text(t)));
   return 0;
 }
 
-Result<int> show(const Arguments& a) {
+Result<int> show(const CacheArguments& a) {
   TRY(const auto cache, open_cache());
   TRY(const cache::Totals t, cache->totals());
   print(a, *cache, t, fmt::format("{}: {}", cache->place(), entries_text(t)));
@@ -78,7 +78,7 @@ std::string told_apart(const std::vector<cache::Lookup>& lookups, const cache::K
 }
 
 // Compiles as `coil compile` would, timing and keeping nothing, and says what of it was found.
-Result<int> explain(Arguments& a) {
+Result<int> explain(CacheArguments& a) {
   TRY(const ZipReader zip, ZipReader::open(a.model));
   Progress progress(Progress::Mode::never);
   TRY(CompileOptions options, compile_options(a.compile, progress));
@@ -123,7 +123,7 @@ Result<int> explain(Arguments& a) {
 }  // namespace
 
 Action add_cache(CommandLine& app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<CacheArguments>();
   const auto sub = [&](const char* name, const char* help) {
     CommandLine s = app.add_command(name, help);
     s.add_flag("--json", a->json, "print JSON");

@@ -13,7 +13,7 @@
 namespace coil::tool {
 namespace {
 
-struct Arguments {
+struct CheckArguments {
   std::string model;
   CompileArguments compile;
   bool json = false, operators = false;
@@ -59,7 +59,7 @@ int list_operators() {
   return 0;
 }
 
-Result<int> check(const Arguments& a) {
+Result<int> check(const CheckArguments& a) {
   if (a.operators) return list_operators();
   if (a.model.empty()) return Error{ErrorCode::bad_option, "a model is needed", "", "coil check MODEL.pt2"};
   TRY(const ZipReader zip, ZipReader::open(a.model));
@@ -76,7 +76,7 @@ Result<int> check(const Arguments& a) {
 }  // namespace
 
 Action add_check(CommandLine& app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<CheckArguments>();
   app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)").type_name("MODEL.pt2");
   app.add_option("--target", a->compile.target, "targets to check for, as for `coil compile`: cpu (the default), cuda:sm_90, cpu,cuda:sm_90").type_name("LIST");
   app.add_option("--dim", a->compile.dims, "name a dynamic dimension, by symbol (batch=s77) or input (batch=x:0)").one_each().type_name("NAME=WHICH");

@@ -25,7 +25,7 @@
 namespace coil::tool {
 namespace {
 
-struct Arguments {
+struct CompileCommand {
   std::vector<std::string> models;
   std::string model, output, tune_log;  // model: of a single program, or all of them for people
   CompileArguments compile;
@@ -83,7 +83,7 @@ std::string default_output(const std::string& model) {
   return (pt2 ? model.substr(0, model.size() - 4) : model) + ".coil.pt2";
 }
 
-Json to_json(const Arguments& a, const CompileReport& r, const CompileOptions& options, uint64_t bytes, double seconds) {
+Json to_json(const CompileCommand& a, const CompileReport& r, const CompileOptions& options, uint64_t bytes, double seconds) {
   Json stages = Json::object(), targets = Json::array();
   for (const StageTime& s : r.stages) stages[s.stage] = s.seconds;
   for (const std::string& name : target_names(options.targets)) targets.push_back(name);
@@ -177,7 +177,7 @@ std::string tuning_text(const tune::Record& record, bool cached, const Style& st
   return text + whole_text(record, style);
 }
 
-std::string summary(const Arguments& a, const CompileReport& r, const CompileOptions& options, uint64_t bytes, double seconds) {
+std::string summary(const CompileCommand& a, const CompileReport& r, const CompileOptions& options, uint64_t bytes, double seconds) {
   const Style style;
   std::string text = fmt::format("{} -> {} in {}\n", shown(a.model), style.bold(a.output), style.bold(seconds_text(seconds)));
   Table table(2, {1});
@@ -198,7 +198,7 @@ std::string summary(const Arguments& a, const CompileReport& r, const CompileOpt
 }
 
 // The record for machines, with what it had of other programs; the tables for readers.
-Status write_tuning(const Arguments& a, const CompileReport& report) {
+Status write_tuning(const CompileCommand& a, const CompileReport& report) {
   if (!report.tuning) return ok_status();
   std::string tables = tune::record_tables(*report.tuning);
   for (const tune::Record& more : report.more_tunings) tables += "\n" + tune::record_tables(more);
@@ -210,7 +210,7 @@ Status write_tuning(const Arguments& a, const CompileReport& report) {
 }
 
 // Reads and compiles what the command line names.
-Result<CompileReport> compile_files(const Arguments& a, const ProgramFiles& given, CompileOptions& options, Progress& progress, double* read_seconds) {
+Result<CompileReport> compile_files(const CompileCommand& a, const ProgramFiles& given, CompileOptions& options, Progress& progress, double* read_seconds) {
   std::vector<ZipReader> archives;  // outlive the programs' weights
   std::vector<ProgramInput> inputs;
   std::vector<NamedProgram> programs;
@@ -237,7 +237,7 @@ Result<CompileReport> compile_files(const Arguments& a, const ProgramFiles& give
 }
 
 // The programs with their Triton kernels compiled, each in a folder that lives as long as `folders`; the programs themselves without --triton.
-Result<ProgramFiles> with_triton(ProgramFiles given, const Arguments& a, std::vector<std::unique_ptr<TemporaryFolder>>& folders) {
+Result<ProgramFiles> with_triton(ProgramFiles given, const CompileCommand& a, std::vector<std::unique_ptr<TemporaryFolder>>& folders) {
   if (a.triton.empty()) return given;
   for (ProgramFile& f : given.files) {
     folders.push_back(std::make_unique<TemporaryFolder>());
@@ -249,7 +249,7 @@ Result<ProgramFiles> with_triton(ProgramFiles given, const Arguments& a, std::ve
 }
 
 // Of the program that --program names, the first one otherwise.
-Result<int> meets_requirements(const Arguments& a, const ZipReader& package) {
+Result<int> meets_requirements(const CompileCommand& a, const ZipReader& package) {
   TRY(const std::vector<std::string> names, program_names(package));
   if (names.size() > 1 && a.program.empty()) note(fmt::format("--require is about {}, the first of {} programs; --program chooses", names[0], names.size()));
   const std::string program = names.size() > 1 ? a.program : "";
@@ -264,7 +264,7 @@ Result<int> meets_requirements(const Arguments& a, const ZipReader& package) {
   return report_requirements(requirements);
 }
 
-Result<int> compile(Arguments& a) {
+Result<int> compile(CompileCommand& a) {
   if (!a.tune_log.empty() && a.compile.tune == "off")
     return Error{ErrorCode::bad_option, "--tune-log writes what a tuner timed", "", "add --tune fast or --tune max"};
   const ProgramFiles given = program_files(a.models);
@@ -311,7 +311,7 @@ Result<int> compile(Arguments& a) {
 }  // namespace
 
 Action add_compile(CommandLine& app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<CompileCommand>();
   app.add_option("model", a->models,
                  "exported program (.pt2 of torch.export.save); several, or NAME=MODEL.pt2: programs of one package, which have their weights in common")
       .required()

@@ -22,14 +22,14 @@
 namespace coil::tool {
 namespace {
 
-struct Arguments {
+struct DebugArguments {
   std::string path, output, stage;
   GivenInputs inputs;
   CompileArguments compile;
   bool changes = false, json = false, kernels = false;
 };
 
-constexpr uint64_t kMostText = uint64_t{1} << 28;
+constexpr uint64_t kMostDebugText = uint64_t{1} << 28;
 
 // A numbered file of a dump. Those of one family follow from each other: graphs, loops, and the plan.
 struct Stage {
@@ -57,7 +57,7 @@ Result<std::vector<Stage>> read_stages(const std::string& folder) {
     s.file = file;
     s.name = file.substr(file.find('_') + 1, file.rfind('.') - file.find('_') - 1);
     s.family = file.ends_with(".txt") ? s.name.substr(0, s.name.find('_')) : "";
-    TRY(s.text, read_text_file(folder + "/" + file, kMostText));
+    TRY(s.text, read_text_file(folder + "/" + file, kMostDebugText));
     for (size_t i = stages.size(); i-- > 0 && !s.family.empty() && !s.follows;) {
       if (stages[i].family != s.family) continue;
       s.follows = true;
@@ -103,7 +103,7 @@ Result<std::string> stage_text(const std::vector<Stage>& stages, const std::stri
   return Error{ErrorCode::bad_option, fmt::format("there is no stage '{}'", shown(wanted)), "", "stages: " + names};
 }
 
-Status show(const std::string& folder, const Arguments& a) {
+Status show(const std::string& folder, const DebugArguments& a) {
   TRY(const std::vector<Stage> stages, read_stages(folder));
   const Style style;
   if (a.json) {
@@ -125,7 +125,7 @@ Status show(const std::string& folder, const Arguments& a) {
 }
 
 // Every pass verifies what it makes: a stage that is there is a valid program.
-Status make(const Arguments& a) {
+Status make(const DebugArguments& a) {
   TRY(const ZipReader zip, ZipReader::open(a.path));
   if (archive_kind(zip) == ArchiveKind::package)
     return Error{ErrorCode::bad_option, "this is a package: its stages are over", a.path,
@@ -159,7 +159,7 @@ Status make(const Arguments& a) {
   return ok_status();
 }
 
-Result<int> debug(const Arguments& a) {
+Result<int> debug(const DebugArguments& a) {
   std::error_code ignored;
   if (a.path.ends_with(".txt")) {
     if (a.kernels || a.changes || !a.stage.empty())
@@ -181,7 +181,7 @@ Result<int> debug(const Arguments& a) {
 }  // namespace
 
 Action add_debug(CommandLine& app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<DebugArguments>();
   app.add_option("path", a->path,
                  "folder of COIL_DUMP, exported program, or one stage (a graph, loops or a plan) as text: it is compiled, and each kernel compared with the "
                  "reference")

@@ -22,7 +22,7 @@
 namespace coil::tool {
 namespace {
 
-struct Arguments {
+struct DiffArguments {
   std::string model, against, save;
   GivenInputs inputs;
   CompileArguments compile;
@@ -44,7 +44,7 @@ struct Found {
   }
 };
 
-Json to_json(const Arguments& a, const WatchedBuild& build, const Found& f) {
+Json to_json(const DiffArguments& a, const WatchedBuild& build, const Found& f) {
   const Json kernels = verdicts_json(build, f.kernels);
   Json results = Json::array();
   for (const ResultDiff& r : f.results) results.push_back(result_json(r));
@@ -59,7 +59,7 @@ Json to_json(const Arguments& a, const WatchedBuild& build, const Found& f) {
   return out;
 }
 
-std::string to_text(const Arguments& a, const WatchedBuild& build, const Found& f) {
+std::string to_text(const DiffArguments& a, const WatchedBuild& build, const Found& f) {
   const Style style;
   std::string text;
   size_t compared = 0;
@@ -87,7 +87,7 @@ std::string to_text(const Arguments& a, const WatchedBuild& build, const Found& 
 }
 
 // Which program of a package of several `--against` is about: the one that --program names, or that has the model's file name, as `coil compile` names them.
-Result<std::string> program_of_package(const Arguments& a, const ZipReader& package) {
+Result<std::string> program_of_package(const DiffArguments& a, const ZipReader& package) {
   TRY(const std::vector<std::string> names, program_names(package));
   if (names.size() < 2) return std::string();
   const std::string stem = std::filesystem::path(a.model).stem().string();
@@ -98,7 +98,7 @@ Result<std::string> program_of_package(const Arguments& a, const ZipReader& pack
                a.against, "--program says which one the model is compared with"};
 }
 
-Result<std::vector<CallResult>> results_of_package(const Arguments& a, std::span<const CoilTensorView> inputs) {
+Result<std::vector<CallResult>> results_of_package(const DiffArguments& a, std::span<const CoilTensorView> inputs) {
   TRY(const ZipReader zip, ZipReader::open(a.against));
   if (archive_kind(zip) != ArchiveKind::package)
     return Error{ErrorCode::bad_option, "--against names neither a target nor a package", a.against, "a package of `coil compile`, or cpu:x86-64-v3"};
@@ -107,15 +107,15 @@ Result<std::vector<CallResult>> results_of_package(const Arguments& a, std::span
 }
 
 // What the reader and PyTorch are asked for. Where the model is a single program, --program is about the package beside it.
-std::string program_of_model(const Arguments& a, const ZipReader& model) {
+std::string program_of_model(const DiffArguments& a, const ZipReader& model) {
   const std::vector<std::string> names = programs_in(model);
   const bool single = names.size() < 2 && std::find(names.begin(), names.end(), a.compile.program) == names.end();
   return single && !a.against.empty() && !a.against.starts_with("cpu") ? std::string() : a.compile.program;
 }
 
 // The whole program, from its inputs to its results.
-Status compare_whole(const Arguments& a, const std::string& program, const Graph& graph, const CompileOptions& options, std::span<const CoilTensorView> inputs,
-                     Found& f) {
+Status compare_whole(const DiffArguments& a, const std::string& program, const Graph& graph, const CompileOptions& options,
+                     std::span<const CoilTensorView> inputs, Found& f) {
   TRY(const std::vector<uint8_t> package, compile_to_memory(graph, options));
   TRY(const std::vector<CallResult> found, call_package(package, inputs, a.threads));
   const bool target = a.against.starts_with("cpu");
@@ -136,7 +136,7 @@ Status compare_whole(const Arguments& a, const std::string& program, const Graph
   return ok_status();
 }
 
-Status compare_kernels(const Arguments& a, const WatchedBuild& build, const CompileOptions& options, std::span<const CoilTensorView> inputs, Found& f) {
+Status compare_kernels(const DiffArguments& a, const WatchedBuild& build, const CompileOptions& options, std::span<const CoilTensorView> inputs, Found& f) {
   KernelDiffOptions how;
   how.threads = a.threads;
   how.all = a.all;
@@ -145,7 +145,7 @@ Status compare_kernels(const Arguments& a, const WatchedBuild& build, const Comp
   return ok_status();
 }
 
-Result<int> diff(const Arguments& a) {
+Result<int> diff(const DiffArguments& a) {
   if (a.torch && !a.against.empty()) return Error{ErrorCode::bad_option, "--torch and --against are two references", "", "give one of them"};
   TRY(const ZipReader zip, ZipReader::open(a.model));
   if (archive_kind(zip) == ArchiveKind::package) {
@@ -178,7 +178,7 @@ Result<int> diff(const Arguments& a) {
 }  // namespace
 
 Action add_diff(CommandLine& app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<DiffArguments>();
   app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)").required().type_name("MODEL.pt2");
   add_input_options(app, a->inputs);
   app.add_flag("--whole", a->whole, "compare the results of the whole program only");

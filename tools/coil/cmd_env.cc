@@ -32,7 +32,7 @@ Json cuda() {
 }
 
 // What is set, without what is secret: a key, a server's password.
-std::string shown(std::string_view name, std::string value) {
+std::string shown_setting(std::string_view name, std::string value) {
   if (name == "COIL_CACHE_KEY" && !value.starts_with("file:")) return "(set)";
   const size_t scheme = value.find("://"), at = value.rfind('@');
   if (name != "COIL_CACHE" || scheme == std::string::npos || at == std::string::npos || at < scheme) return value;
@@ -44,7 +44,8 @@ Result<Json> collect() {
   Json variables = Json::array();
   for (const EnvVar& v : env_vars()) {
     const std::optional<std::string> value = env(v.name);
-    variables.push_back({{"name", v.name}, {"value", value ? Json(shown(v.name, *value)) : Json(nullptr)}, {"default", v.default_text}, {"help", v.help}});
+    variables.push_back(
+        {{"name", v.name}, {"value", value ? Json(shown_setting(v.name, *value)) : Json(nullptr)}, {"default", v.default_text}, {"help", v.help}});
   }
   const int quota = cgroup_cpu_quota({});
   return Json{{"version", COIL_VERSION},
@@ -60,7 +61,7 @@ Result<Json> collect() {
               {"environment", variables}};
 }
 
-std::string to_text(const Json& info) {
+std::string setting_text(const Json& info) {
   const Style style;
   const Json& machine = info["machine"];
   Table about;
@@ -97,7 +98,7 @@ Action add_env(CommandLine& app) {
       "  coil env --json");
   return [json]() -> Result<int> {
     TRY(const Json info, collect());
-    put(*json ? json_text(info) : to_text(info));
+    put(*json ? json_text(info) : setting_text(info));
     return 0;
   };
 }

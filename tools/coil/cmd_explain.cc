@@ -15,7 +15,7 @@
 namespace coil::tool {
 namespace {
 
-struct Arguments {
+struct ExplainArguments {
   std::string model;
   std::vector<std::string> fusion, choices, shapes, requirements;
   MeasureArguments measure;  // its compile is how a program is compiled
@@ -24,14 +24,14 @@ struct Arguments {
 };
 
 // The manifest of a package, or of what a program compiles to.
-Result<Json> manifest_of(const Arguments& a) {
+Result<Json> manifest_of(const ExplainArguments& a) {
   TRY(const ZipReader zip, ZipReader::open(a.model));
   if (archive_kind(zip) == ArchiveKind::package) return read_manifest(zip, a.measure.compile.program);
   return manifest_of_program(zip, a.measure.compile);
 }
 
 // Which of several programs it is about, where nobody said so.
-Result<std::string> which_program(const Arguments& a) {
+Result<std::string> which_program(const ExplainArguments& a) {
   TRY(const ZipReader zip, ZipReader::open(a.model));
   if (archive_kind(zip) != ArchiveKind::package || !a.measure.compile.program.empty()) return std::string();
   TRY(const std::vector<std::string> names, program_names(zip));
@@ -40,7 +40,7 @@ Result<std::string> which_program(const Arguments& a) {
                                         shown(fmt::format("{}", fmt::join(names, ", "))), shown(names[0]));
 }
 
-Result<std::string> slow_sentences(const Arguments& a) {
+Result<std::string> slow_sentences(const ExplainArguments& a) {
   MeasureArguments measure = a.measure;
   measure.inputs.shapes = a.shapes;
   TRY(const std::string text, measured_report(measure, a.model));
@@ -61,7 +61,7 @@ std::string overview(const Json& m) {
   return text;
 }
 
-Result<int> explain(const Arguments& a) {
+Result<int> explain(const ExplainArguments& a) {
   TRY(const Json manifest, manifest_of(a));
   TRY(std::string about, which_program(a));
   std::string text;
@@ -98,7 +98,7 @@ Result<int> explain(const Arguments& a) {
 }  // namespace
 
 Action add_explain(CommandLine& app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<ExplainArguments>();
   app.add_option("model", a->model, "package, or exported program (compiled in memory first)").required().type_name("MODEL");
   app.add_option("--fusion", a->fusion, "why two operators are one kernel, or are not: names of operators, modules or kernels").values(2, 2).type_name("A B");
   app.add_option("--choice", a->choices, "how a kernel is run, and who decided it").one_each().type_name("KERNEL");

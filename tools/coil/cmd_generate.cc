@@ -15,7 +15,7 @@
 namespace coil::tool {
 namespace {
 
-struct Arguments {
+struct GenerateArguments {
   std::string model, device, prompt, ids, source;
   std::vector<int64_t> stop;
   CompileArguments compile;
@@ -49,7 +49,7 @@ std::vector<int64_t> bytes_of(const std::string& text) {
   return list;
 }
 
-Result<std::vector<int64_t>> prompt_of(const Arguments& a) {
+Result<std::vector<int64_t>> prompt_of(const GenerateArguments& a) {
   if (a.ids.empty() == a.prompt.empty())
     return Error{ErrorCode::bad_option, a.ids.empty() ? "generate needs a prompt" : "--ids and --prompt exclude each other", "",
                  "--ids 1,15043,29892, or --bytes --prompt TEXT"};
@@ -61,7 +61,7 @@ Result<std::vector<int64_t>> prompt_of(const Arguments& a) {
 }
 
 // A token as it is printed: a byte, or its number.
-void show(const Arguments& a, int64_t token) {
+void show(const GenerateArguments& a, int64_t token) {
   if (a.json) return;
   if (!a.bytes) {
     std::printf("%lld ", static_cast<long long>(token));
@@ -73,12 +73,12 @@ void show(const Arguments& a, int64_t token) {
   std::fflush(stdout);
 }
 
-struct Times {
+struct TokenTimes {
   double first = 0, rest = 0;
 };
 
 // Steps, until the wanted number or a token to stop at.
-Status speak(const Arguments& a, runtime::Conversation& talk, std::vector<int64_t>* made, Times* times) {
+Status speak(const GenerateArguments& a, runtime::Conversation& talk, std::vector<int64_t>* made, TokenTimes* times) {
   const double begin = seconds_now();
   double first = 0;
   while (static_cast<int64_t>(made->size()) < a.tokens) {
@@ -93,7 +93,7 @@ Status speak(const Arguments& a, runtime::Conversation& talk, std::vector<int64_
   return ok_status();
 }
 
-Result<int> generate(const Arguments& a) {
+Result<int> generate(const GenerateArguments& a) {
   TRY(const std::vector<int64_t> prompt, prompt_of(a));
   TRY(const LoadedModel loaded, load_model(a.model, a.compile, a.threads, a.device));
   TRY(auto generator, runtime::Generator::make(loaded.model));
@@ -109,7 +109,7 @@ Result<int> generate(const Arguments& a) {
   TRY_STATUS(talk->append(prompt));
   if (a.bytes && !a.json) std::fputs(a.prompt.c_str(), stdout);
   std::vector<int64_t> made;
-  Times times;
+  TokenTimes times;
   const Status spoken = speak(a, *talk, &made, &times);
   if (!a.json && !made.empty()) std::putchar('\n'), std::fflush(stdout);  // before what is said about it
   TRY_STATUS(spoken);
@@ -133,7 +133,7 @@ Result<int> generate(const Arguments& a) {
 }  // namespace
 
 Action add_generate(CommandLine& app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<GenerateArguments>();
   app.add_option("model", a->model, "package of a language model, or exported program (compiled in memory first)").required().type_name("MODEL");
   app.add_option("--ids", a->ids, "the prompt's tokens, by their numbers: 1,15043,29892").type_name("LIST");
   app.add_option("--prompt", a->prompt, "the prompt as text, with --bytes").type_name("TEXT");

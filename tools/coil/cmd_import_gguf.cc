@@ -14,7 +14,7 @@
 namespace coil::tool {
 namespace {
 
-struct Arguments {
+struct ImportGgufArguments {
   std::string model, output, dtype;
   int64_t context = 0;
   CompileSettings settings;
@@ -37,7 +37,7 @@ Error error_of(const std::string& text, const std::string& python, int exit_code
                "set COIL_TORCH to a Python that has coil, PyTorch and gguf (pip install gguf)"};
 }
 
-Result<int> import_gguf(const Arguments& a) {
+Result<int> import_gguf(const ImportGgufArguments& a) {
   const std::string python = env("COIL_TORCH").value_or("python3");
   std::vector<std::string> command = {python, "-m", "coil.gguf", a.model, "-o", a.output, "--options", changed_settings(a.settings)};
   if (a.context > 0) command.insert(command.end(), {"--context", std::to_string(a.context)});
@@ -52,7 +52,7 @@ Result<int> import_gguf(const Arguments& a) {
 }  // namespace
 
 Action add_import_gguf(CommandLine& app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<ImportGgufArguments>();
   app.add_option("model", a->model, "a GGUF file").required().type_name("MODEL.gguf");
   app.add_option("-o,--output", a->output, "the package to write; a tokenizer.json is written beside it, where the file has one").required().type_name("FILE");
   app.add_option("--context", a->context, "tokens that a conversation may have; default: what the model was trained for, at most 4096")

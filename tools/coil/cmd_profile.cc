@@ -19,7 +19,7 @@
 namespace coil::tool {
 namespace {
 
-struct Arguments {
+struct ProfileArguments {
   std::string model, device, output;
   GivenInputs inputs;
   CompileArguments compile;
@@ -28,7 +28,7 @@ struct Arguments {
   bool json = false, counters = false, no_limits = false;
 };
 
-std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& all, const report::Limits& limits) {
+std::string to_text(const ProfileArguments& a, const LoadedModel& loaded, const Json& all, const report::Limits& limits) {
   const Style style;
   if (all.at("models").empty() || all["models"][0].value("calls", 0) == 0) return "no call was recorded\n";
   const Json& m = all["models"][0];
@@ -54,7 +54,7 @@ std::string to_text(const Arguments& a, const LoadedModel& loaded, const Json& a
 }
 
 // Calls until there are enough of them, the time is up, or somebody asks for the end.
-Status make_calls(const Arguments& a, Caller& caller) {
+Status make_calls(const ProfileArguments& a, Caller& caller) {
   const auto begin = std::chrono::steady_clock::now();
   const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
   int made = 0;
@@ -71,7 +71,7 @@ Status make_calls(const Arguments& a, Caller& caller) {
   return ok_status();
 }
 
-Result<int> profile(const Arguments& a) {
+Result<int> profile(const ProfileArguments& a) {
   clean_up_on_signals(a.output);
   std::optional<AtomicFile> file;  // that it cannot be written is known before anything is compiled and measured
   if (!a.output.empty()) {
@@ -112,7 +112,7 @@ Result<int> profile(const Arguments& a) {
 }  // namespace
 
 Action add_profile(CommandLine& app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<ProfileArguments>();
   app.add_option("model", a->model, "package, or exported program (compiled in memory first)").required().type_name("MODEL");
   app.add_option("-o,--output", a->output, "write a trace of the calls, in the format of ui.perfetto.dev and chrome://tracing").type_name("FILE");
   add_input_options(app, a->inputs);

@@ -25,7 +25,7 @@
 namespace coil::tool {
 namespace {
 
-struct Arguments {
+struct ReduceArguments {
   std::string model, output, test, with, memory;
   GivenInputs inputs;
   CompileArguments compile;
@@ -38,7 +38,7 @@ struct Arguments {
 constexpr uint64_t kNoLimit = 0;
 constexpr int kInternal = 70;  // the exit code of a bug in coil
 
-Result<TrialOptions> trial_options(const Arguments& a) {
+Result<TrialOptions> trial_options(const ReduceArguments& a) {
   TrialOptions o;
   o.test = a.test;
   o.crash = a.crash;
@@ -63,7 +63,7 @@ struct Reduced {
   uint64_t bytes = 0;
 };
 
-void report(const Arguments& a, const Reduced& r) {
+void report(const ReduceArguments& a, const Reduced& r) {
   if (a.json) {
     Json inputs = Json::array(), sizes = Json::object();
     for (const auto& [name, shape] : r.inputs) inputs.push_back(name), sizes[name] = shape;
@@ -89,7 +89,7 @@ void report(const Arguments& a, const Reduced& r) {
   put(text);
 }
 
-Status check(const Arguments& a) {
+Status check(const ReduceArguments& a) {
   if (a.wrong + a.crash + !a.test.empty() != 1)
     return Error{ErrorCode::bad_option, "what is a failure?", "", "give one of --test COMMAND, --wrong and --crash"};
   if (!a.test.empty() && !a.with.empty())
@@ -122,7 +122,7 @@ Status reduce_sizes(const TrialOptions& trial, const std::string& folder, int mo
 }
 
 // Of a program that does not fail as a file of its own.
-Error no_failure(const Arguments& a) {
+Error no_failure(const ReduceArguments& a) {
   return {ErrorCode::bad_option, "the program does not fail as a file of its own: nothing can be left out", a.model,
           a.wrong   ? "`coil diff` of it finds no difference; --with gives it options"
           : a.crash ? "`coil run` of it is ended by no signal and by no bug in coil; --with gives it options"
@@ -130,7 +130,7 @@ Error no_failure(const Arguments& a) {
 }
 
 // Writes what is left of the program, and says what that is.
-Status save(const Arguments& a, const RunnablePart& part, Reduced& r) {
+Status save(const ReduceArguments& a, const RunnablePart& part, Reduced& r) {
   TRY_STATUS(save_program(part.document, part.inputs, a.output));
   r.nodes = part.document.num_nodes();
   for (const std::string& name : part.document.inputs()) r.inputs.emplace_back(name, part.inputs.at(name).sizes);
@@ -140,7 +140,7 @@ Status save(const Arguments& a, const RunnablePart& part, Reduced& r) {
   return ok_status();
 }
 
-Result<int> reduce(const Arguments& a) {
+Result<int> reduce(const ReduceArguments& a) {
   TRY_STATUS(check(a));
   TRY(const ZipReader zip, ZipReader::open(a.model));
   if (archive_kind(zip) == ArchiveKind::package)
@@ -198,7 +198,7 @@ Result<int> reduce(const Arguments& a) {
 }  // namespace
 
 Action add_reduce(CommandLine& app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<ReduceArguments>();
   app.add_option("model", a->model, "exported program (.pt2 of torch.export.save)").required().type_name("MODEL.pt2");
   add_input_options(app, a->inputs);
   app.add_option("-o,--output", a->output, "folder to write: program.pt2 and inputs.npz").required().type_name("FOLDER");

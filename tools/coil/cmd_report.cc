@@ -21,7 +21,7 @@
 namespace coil::tool {
 namespace {
 
-struct Arguments {
+struct ReportArguments {
   std::vector<std::string> models;
   std::string output = "report.html";
   MeasureArguments measure;
@@ -158,7 +158,7 @@ std::string differences(const Json& first, const Json& second, const Style& styl
 }
 
 // Of a model that is called here, or of calls that were measured before.
-Status add_reports(const Arguments& a, const std::string& path, std::vector<std::string>* reports) {
+Status add_reports(const ReportArguments& a, const std::string& path, std::vector<std::string>* reports) {
   TRY(std::optional<std::vector<std::string>> saved, saved_reports(path));
   if (!saved) {
     TRY(reports->emplace_back(), of_manifest(path, [&] { return measured_report(a.measure, path); }));
@@ -169,7 +169,7 @@ Status add_reports(const Arguments& a, const std::string& path, std::vector<std:
 }
 
 // Writes the page; what the terminal says of it.
-Result<std::string> write_page(const Arguments& a, const std::vector<std::string>& reports, AtomicFile& file) {
+Result<std::string> write_page(const ReportArguments& a, const std::vector<std::string>& reports, AtomicFile& file) {
   TRY(const std::string page, report::report_page(reports));
   const Style style;
   std::vector<Json> data;
@@ -182,7 +182,7 @@ Result<std::string> write_page(const Arguments& a, const std::vector<std::string
   return told + fmt::format("{} ({}) opens in any browser\n", a.output, bytes_text(page.size()));
 }
 
-Result<int> report(const Arguments& a) {
+Result<int> report(const ReportArguments& a) {
   std::optional<AtomicFile> file;  // that it cannot be written is known before anything is compiled and measured
   if (!a.json) {
     TRY(file, AtomicFile::create(a.output));
@@ -214,7 +214,7 @@ Result<int> report(const Arguments& a) {
 }  // namespace
 
 Action add_report(CommandLine& app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<ReportArguments>();
   app.add_option("model", a->models,
                  "package, or exported program (compiled in memory first), or a page or data (--json) of an earlier report, also from another "
                  "machine; two are shown side by side")

@@ -17,7 +17,7 @@
 namespace coil::tool {
 namespace {
 
-struct Arguments {
+struct RunArguments {
   std::string model, output, device;
   std::vector<std::string> inputs;
   CompileArguments compile;
@@ -72,7 +72,7 @@ Summary summarize(const NpyArray& array) {
 
 std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-Json number(double v) { return std::isfinite(v) ? Json(v) : Json(fmt::format("{}", v)); }
+Json run_number(double v) { return std::isfinite(v) ? Json(v) : Json(fmt::format("{}", v)); }
 
 Json to_json(const runtime::Model& model, const NamedArrays& outputs, const std::vector<int32_t>& dtypes) {
   Json rows = Json::array();
@@ -80,7 +80,7 @@ Json to_json(const runtime::Model& model, const NamedArrays& outputs, const std:
     const NpyArray& a = outputs[i].second;
     const Summary s = summarize(a);
     Json first = Json::array();
-    for (double v : s.first) first.push_back(number(v));
+    for (double v : s.first) first.push_back(run_number(v));
     Json row = {{"key", outputs[i].first}, {"name", model.manifest().outputs[i].name}, {"dtype", dtype_name(dtypes[i])}, {"shape", a.shape}, {"first", first}};
     const auto finite = static_cast<double>(s.count - s.not_finite);
     row["min"] = finite > 0 ? Json(s.min) : Json(nullptr);
@@ -109,7 +109,7 @@ std::string to_text(const runtime::Model& model, const NamedArrays& outputs, con
   return table.text();
 }
 
-Result<int> run(const Arguments& a) {
+Result<int> run(const RunArguments& a) {
   if (!a.output.empty()) clean_up_on_signals(a.output);
   TRY(const LoadedModel loaded, load_model(a.model, a.compile, a.threads, a.device, a.verify));
   const runtime::Model& model = *loaded.model;
@@ -150,7 +150,7 @@ Result<int> run(const Arguments& a) {
 }  // namespace
 
 Action add_run(CommandLine& app) {
-  auto a = std::make_shared<Arguments>();
+  auto a = std::make_shared<RunArguments>();
   app.add_option("model", a->model, "package, or exported program (compiled in memory first)").required().type_name("MODEL");
   app.add_option("-i,--input", a->inputs, "x.npy, name=x.npy, or an archive a.npz with keys in_0, in_1, ... or names of inputs").one_each().type_name("FILE");
   app.add_option("-o,--output", a->output, "archive to write: out_0, out_1, ..., flattened in the program's order; None results have no entry")

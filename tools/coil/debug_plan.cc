@@ -19,7 +19,7 @@
 namespace coil::tool {
 namespace {
 
-constexpr uint64_t kMostText = uint64_t{1} << 28;
+constexpr uint64_t kMostPlanText = uint64_t{1} << 28;
 
 // Of the mark that ends control flow: what its kernels compute together.
 std::string name_of(const WatchedBuild& build, size_t kernel) {
@@ -73,12 +73,12 @@ Json to_json(const std::string& path, const WatchedBuild& build, const PlanDiff&
 }  // namespace
 
 bool is_plan_text(const std::string& path) {
-  const auto text = read_text_file(path, kMostText);
+  const auto text = read_text_file(path, kMostPlanText);
   return text.ok() && text.value().substr(0, text.value().find('\n')) == kPlanHead;
 }
 
 Result<int> debug_plan(const StageArguments& a) {
-  TRY(const std::string text, read_text_file(a.path, kMostText));
+  TRY(const std::string text, read_text_file(a.path, kMostPlanText));
   auto plan = parse_plan(text);
   if (!plan.ok()) {
     Error error = std::move(plan).error().with_context(shown(a.path));

@@ -19,7 +19,7 @@
 namespace coil::tool {
 namespace {
 
-constexpr uint64_t kMostText = uint64_t{1} << 28;
+constexpr uint64_t kMostStageText = uint64_t{1} << 28;
 
 std::string to_text(const WatchedBuild& build, const KernelDiff& diff) {
   const Style style;
@@ -60,7 +60,7 @@ Error at_stage(Error error, const std::string& path, const char* names) {
 }
 
 Result<WatchedBuild> build(const StageArguments& a, const CompileOptions& options, const Dump& dump) {
-  TRY(const std::string text, read_text_file(a.path, kMostText));
+  TRY(const std::string text, read_text_file(a.path, kMostStageText));
   if (is_graph_text(text)) {
     auto graph = read_graph_text(text, LeftOut::defaults);
     if (!graph.ok()) return at_stage(std::move(graph).error(), a.path, "`graph`");

@@ -81,7 +81,7 @@ std::optional<double> scalar_of(const NpyArray& a) {
   }
 }
 
-std::string number_text(double value) { return fmt::format("{}", value); }
+std::string size_text(double value) { return fmt::format("{}", value); }
 
 Status check_fixed(const Slot& slot, size_t position, const NpyArray& array) {
   const std::string label = fmt::format("input '{}' (in_{})", slot.name, position);
@@ -91,7 +91,7 @@ Status check_fixed(const Slot& slot, size_t position, const NpyArray& array) {
   };
   const std::optional<double> value = scalar_of(array);
   const std::string found = value && array.dtype == COIL_BOOL ? (*value != 0 ? "True" : "False")
-                            : value                           ? number_text(*value)
+                            : value                           ? size_text(*value)
                                                               : fmt::format("an array of {} elements", array.count());
   return std::visit(
       [&](const auto& fixed) -> Status {
@@ -104,7 +104,7 @@ Status check_fixed(const Slot& slot, size_t position, const NpyArray& array) {
           // float32 arrays hold a rounded value of a Python float
           const double wanted = static_cast<double>(fixed);
           const bool same = value && (*value == wanted || (array.dtype == COIL_FLOAT32 && *value == static_cast<double>(static_cast<float>(wanted))));
-          if (!same) return fail(found, std::is_same_v<T, bool> ? (wanted != 0 ? "True" : "False") : number_text(wanted));
+          if (!same) return fail(found, std::is_same_v<T, bool> ? (wanted != 0 ? "True" : "False") : size_text(wanted));
           return ok_status();
         }
       },

@@ -152,7 +152,7 @@ std::string arena_text(const Json& m, const Style& style) {
   return table.empty() ? "" : style.bold("Buffers in the scratch block") + "\n" + table.text();
 }
 
-std::string choices_of(const Json& k) {
+std::string choices_listed(const Json& k) {
   const Json choices = k.value("choices", Json());
   if (!choices.is_object()) return "";
   std::vector<std::pair<int64_t, std::string>> rows;
@@ -170,7 +170,7 @@ std::string tuned_text(const Json& m, const Style& style) {
   Table table;
   std::vector<std::pair<std::string, std::string>> seen;
   for (const Json& k : m.at("kernels")) {
-    std::pair<std::string, std::string> row = {k.at("name").get<std::string>(), choices_of(k)};
+    std::pair<std::string, std::string> row = {k.at("name").get<std::string>(), choices_listed(k)};
     if (row.second.empty() || std::find(seen.begin(), seen.end(), row) != seen.end()) continue;
     seen.push_back(row);
     table.add({row.first, row.second});
@@ -186,7 +186,7 @@ std::string kernels_text(const Json& m, const Style& style) {
     const std::string function = k.at("function").is_string() ? k["function"].get<std::string>() : k.at("name").get<std::string>();
     text += fmt::format("  {:>3}  {}  {}  {}\n", n++, style.bold(function), k.at("kind").get<std::string>(),
                         fmt::join(k.at("ops").get<std::vector<std::string>>(), ", "));
-    const std::string choices = choices_of(k);
+    const std::string choices = choices_listed(k);
     if (!choices.empty()) text += "         tuned: " + choices + "\n";
     if (k.contains("replaced")) text += fmt::format("         replaced: its code is that of {}\n", k["replaced"].get<std::string>());
     std::vector<std::string> seen;

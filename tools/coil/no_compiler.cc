@@ -15,7 +15,7 @@ Action add_refused(CommandLine& app) {
   };
 }
 
-constexpr CommandRow kCommands[] = {
+constexpr CommandRow kCommandsOfCompiler[] = {
     {"run", "Run a package on arrays from files", add_run},
     {"bench", "Measure load time, call time and memory", add_bench},
     {"profile", "Show where the time of a call goes, kernel by kernel", add_profile},
@@ -35,7 +35,7 @@ constexpr CommandRow kCommands[] = {
 
 }  // namespace
 
-std::span<const CommandRow> commands() { return kCommands; }
+std::span<const CommandRow> commands() { return kCommandsOfCompiler; }
 
 Result<std::string> clang_inside() { return std::string(); }
 

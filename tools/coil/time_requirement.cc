@@ -22,7 +22,7 @@ namespace {
 constexpr int kRounds = 3;  // the least of their medians counts: what else the machine does makes calls slower, never faster
 constexpr double kRoundSeconds = 0.7;
 constexpr size_t kLeastCalls = 3, kMostCalls = 2000;  // of a round
-constexpr double kShortestSample = 20e-6;             // calls shorter than this are timed several at a time
+constexpr double kShortestTimed = 20e-6;              // calls shorter than this are timed several at a time
 constexpr uint64_t kMostRecordBytes = uint64_t{1} << 24;
 
 struct Wanted {
@@ -101,7 +101,7 @@ Result<Measured> measure(const LoadedModel& loaded, const MeasureArguments& a, c
   const double start = seconds_now();
   TRY_STATUS(caller.call());
   TRY_STATUS(caller.synchronise());
-  const size_t batch = static_cast<size_t>(std::clamp(kShortestSample / std::max(seconds_now() - start, 1e-9), 1.0, 1e4));
+  const size_t batch = static_cast<size_t>(std::clamp(kShortestTimed / std::max(seconds_now() - start, 1e-9), 1.0, 1e4));
   for (int r = 0; r < kRounds; ++r) {
     TRY(const std::vector<double> seconds, round_of(caller, batch));
     m.calls += seconds.size() * batch;

@@ -9,7 +9,7 @@
 namespace coil::tool {
 namespace {
 
-constexpr int kInternal = 70;  // the exit code of a bug in coil
+constexpr int kTrialInternal = 70;  // the exit code of a bug in coil
 
 std::string own_path() {
   std::error_code ignored;
@@ -59,7 +59,7 @@ Result<std::string> how_it_fails(const TrialOptions& o, const std::string& folde
   TRY(const ChildResult done, run_limited(o, std::move(command)));
   if (!o.crash) return done.exit_code == 1 ? difference(done.output) : std::string();
   if (done.signalled) return fmt::format("signal {}", done.exit_code - 128);
-  return done.exit_code == kInternal ? internal_error(done.output) : std::string();
+  return done.exit_code == kTrialInternal ? internal_error(done.output) : std::string();
 }
 
 Result<int> exit_of_check(const TrialOptions& o, const std::string& folder) {

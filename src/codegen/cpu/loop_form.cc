@@ -205,7 +205,7 @@ bool streams_by_itself(const KernelPlan& plan, const LoopKernel& k, int lanes) {
   return stored >= kOwnStreamedBytes && stored + moved >= kOwnMovedBytes;
 }
 
-Choice choice_of(LoopFormKind kind, int32_t size) { return coil::choice_of(LoopChoice{.form = kind, .size = size}); }
+Choice form_choice(LoopFormKind kind, int32_t size) { return choice_of(LoopChoice{.form = kind, .size = size}); }
 
 }  // namespace
 
@@ -261,13 +261,13 @@ std::vector<Choice> form_choices(const KernelPlan& plan, const LoopKernel& k, co
     for (const Axis& a : k.axes) bytes *= evaluate_index(a.size, sizes);
     stored += bytes;
   }
-  if (stored >= kStreamedBytes) out.push_back(choice_of(kStreams, own_form(plan, k).streams ? kWithoutStreams : 0));
-  for (const int32_t vectors : {2, 4, 1, 8}) out.push_back(choice_of(kVectors, vectors));
-  out.push_back(choice_of(kTiles, kWithoutTiles));
+  if (stored >= kStreamedBytes) out.push_back(form_choice(kStreams, own_form(plan, k).streams ? kWithoutStreams : 0));
+  for (const int32_t vectors : {2, 4, 1, 8}) out.push_back(form_choice(kVectors, vectors));
+  out.push_back(form_choice(kTiles, kWithoutTiles));
   std::vector<std::pair<int, Choice>> others;
   for (int a = 0; a < static_cast<int>(k.axes.size()); ++a) {
     const std::optional<int> score = lane_score(k, a);
-    if (score && evaluate_index(k.axes[static_cast<size_t>(a)].size, sizes) >= kMaxLanes) others.emplace_back(-*score, choice_of(kLanes, a + 1));
+    if (score && evaluate_index(k.axes[static_cast<size_t>(a)].size, sizes) >= kMaxLanes) others.emplace_back(-*score, form_choice(kLanes, a + 1));
   }
   std::stable_sort(others.begin(), others.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [score, choice] : others) out.push_back(choice);

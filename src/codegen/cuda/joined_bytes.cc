@@ -18,10 +18,10 @@
 namespace coil::cuda {
 namespace {
 
-constexpr int64_t kColumns = 8;  // of a tile
+constexpr int64_t kTileColumns = 8;  // of a tile
 
 // Kernels of the plan: one, or two of which the second reads the first one's result.
-struct Set {
+struct ByteSet {
   size_t first;
   std::optional<size_t> second;
 };
@@ -32,14 +32,14 @@ struct Run {
   int64_t tiles = 0;
 };
 
-class Writer {
+class ByteSetWriter {
  public:
-  Writer(const KernelPlan& plan, size_t first, size_t count, int sm) : plan_(plan), sm_(sm) {
+  ByteSetWriter(const KernelPlan& plan, size_t first, size_t count, int sm) : plan_(plan), sm_(sm) {
     size_t begin = first;
     if (const auto* rows = std::get_if<LoopKernel>(&plan.kernels[first].def)) rows_ = rows, rows_kernel_ = begin++;
     for (size_t k = begin; k < first + count; ++k) {
-      Set* partner = nullptr;
-      for (Set& s : sets_) {
+      ByteSet* partner = nullptr;
+      for (ByteSet& s : sets_) {
         if (!s.second && reads_result(plan_, product(k), product(s.first)) != ReadsResult::nothing) partner = &s;
       }
       if (partner) partner->second = k;
@@ -52,7 +52,7 @@ class Writer {
     find_runs();
     std::vector<int64_t> tiles;
     bool pairs = false;
-    for (const Set& s : sets_) tiles.push_back(tiles_of(s)), pairs = pairs || s.second;
+    for (const ByteSet& s : sets_) tiles.push_back(tiles_of(s)), pairs = pairs || s.second;
     const templates::CudaByteFacts f = facts(sets_[0].first);
     shape_ = templates::joined_bytes_shape(tiles, pairs, f.k, f.bits, sm_);
     std::optional<KernelText> rows;
@@ -81,7 +81,7 @@ class Writer {
   const TemplateKernel& product(size_t k) const { return std::get<TemplateKernel>(plan_.kernels[k].def); }
   TemplateUse use(size_t k) const { return {plan_, product(k)}; }
   templates::CudaByteFacts facts(size_t k) const { return byte_facts(use(k), std::get<Gemm>(product(k).def)); }
-  int64_t tiles_of(const Set& s) const { return (facts(s.first).n + kColumns - 1) / kColumns; }
+  int64_t tiles_of(const ByteSet& s) const { return (facts(s.first).n + kTileColumns - 1) / kTileColumns; }
   int groups() const { return shape_.warps / shape_.split; }
   std::string kind(size_t k) const { return templates::byte_kind_text(facts(k)); }
 
@@ -90,7 +90,7 @@ class Writer {
     const auto constant = [&](size_t k) {
       return plan_.buffer(product(k).operands[1].buffer).placement.kind == Placement::Kind::constant && facts(k).b_alignment % 16 == 0;
     };
-    return std::all_of(sets_.begin(), sets_.end(), [&](const Set& s) {
+    return std::all_of(sets_.begin(), sets_.end(), [&](const ByteSet& s) {
       if (!constant(s.first)) return false;
       return !s.second || (constant(*s.second) && facts(s.first).n == facts(*s.second).n && kind(s.first) == kind(*s.second));
     });
@@ -140,7 +140,7 @@ class Writer {
   }
 
   void add_epilogue(size_t i, JoinedProducts& out, std::string& members) const {
-    const Set& s = sets_[i];
+    const ByteSet& s = sets_[i];
     const std::vector<BufferId> fresh = rows_ ? written_buffers(rows_->stmts) : std::vector<BufferId>();
     const size_t reports = s.second && !checks_index(plan_.kernels[s.first]) ? *s.second : s.first;
     add_part(epilogue_text(plan_, product(s.first), s.second ? &product(*s.second) : nullptr, 0, fresh), fmt::format("m{}", i), reports, out, members);
@@ -200,13 +200,13 @@ class Writer {
   const int sm_;
   const LoopKernel* rows_ = nullptr;
   size_t rows_kernel_ = 0;
-  std::vector<Set> sets_;
+  std::vector<ByteSet> sets_;
   std::vector<Run> runs_;
   templates::JoinedBytesShape shape_;
 };
 
 }  // namespace
 
-std::optional<JoinedProducts> joined_bytes(const KernelPlan& plan, size_t first, size_t count, int sm) { return Writer(plan, first, count, sm).run(); }
+std::optional<JoinedProducts> joined_bytes(const KernelPlan& plan, size_t first, size_t count, int sm) { return ByteSetWriter(plan, first, count, sm).run(); }
 
 }  // namespace coil::cuda

@@ -16,14 +16,14 @@ namespace coil::cuda {
 namespace {
 
 // A weight's columns, or those of two side by side; kernels of the plan.
-struct Set {
+struct ProductSet {
   size_t first;
   std::optional<size_t> second;
 };
 
-class Writer {
+class ProductSetWriter {
  public:
-  Writer(const KernelPlan& plan, size_t first, size_t count, int sm) : plan_(plan), sm_(sm) {
+  ProductSetWriter(const KernelPlan& plan, size_t first, size_t count, int sm) : plan_(plan), sm_(sm) {
     size_t k = first;
     if (const auto* rows = std::get_if<LoopKernel>(&plan.kernels[k].def)) rows_ = rows, rows_kernel_ = k++;
     for (; k < first + count; ++k) add(k);
@@ -59,10 +59,10 @@ class Writer {
   const TemplateKernel& product(size_t k) const { return std::get<TemplateKernel>(plan_.kernels[k].def); }
   templates::CudaGemmFacts facts(size_t k) const { return gemm_facts(plan_, product(k), std::get<Gemm>(product(k).def)); }
   int64_t depth() const { return *templates::known(facts_.k); }
-  int64_t columns(const Set& s) const { return *templates::known(facts(s.first).n); }
+  int64_t columns(const ProductSet& s) const { return *templates::known(facts(s.first).n); }
 
   void add(size_t k) {
-    for (Set& s : sets_) {
+    for (ProductSet& s : sets_) {
       if (s.second || reads_result(plan_, product(k), product(s.first)) == ReadsResult::nothing) continue;
       s.second = k;
       return;
@@ -73,7 +73,7 @@ class Writer {
   void choose_shape() {
     std::vector<int64_t> columns_of_sets;
     bool pairs = false;
-    for (const Set& s : sets_) columns_of_sets.push_back(columns(s)), pairs = pairs || s.second;
+    for (const ProductSet& s : sets_) columns_of_sets.push_back(columns(s)), pairs = pairs || s.second;
     shape_ = templates::joined_shape(columns_of_sets, pairs, depth(), sm_);
     condition_ = fmt::format("t.m >= 1 && t.m <= {}", shape_.rows);
   }
@@ -118,7 +118,7 @@ class Writer {
   }
 
   std::string kernel_text() const {
-    const bool early = std::all_of(sets_.begin(), sets_.end(), [&](const Set& s) { return constant(s.first) && (!s.second || constant(*s.second)); });
+    const bool early = std::all_of(sets_.begin(), sets_.end(), [&](const ProductSet& s) { return constant(s.first) && (!s.second || constant(*s.second)); });
     return fmt::format(
         "COIL_KERNEL void __launch_bounds__({0}, {1}) @NAME@(const __grid_constant__ CudaJoined t, const __grid_constant__ @NAME@_args a) {{\n"
         "  cd::joined_rows<{2}, {3}, {4}, {5}, {6}, {7}>(t, @NAME@_rows_of{{t, a}}, @NAME@_finish{{a}});\n}}\n",
@@ -131,7 +131,7 @@ class Writer {
     std::string text = "    CudaJoined t = {};\n" + fmt::format("    t.m = {};\n", host_index(facts_.m));
     if (!rows_) text += fmt::format("    t.a = {};\n    t.a_row = {};\n", address(sets_[0].first, 0, facts_.a_alignment), host_index(facts_.a_row));
     for (size_t i = 0; i < sets_.size(); ++i) {
-      const Set& s = sets_[i];
+      const ProductSet& s = sets_[i];
       const templates::CudaGemmFacts f = facts(s.first);
       const int64_t n = columns(s), step = s.second ? 8 : 8 * shape_.halves;
       tiles_ += (n + step - 1) / step;
@@ -165,7 +165,7 @@ class Writer {
   const int sm_;
   const LoopKernel* rows_ = nullptr;
   size_t rows_kernel_ = 0;
-  std::vector<Set> sets_;
+  std::vector<ProductSet> sets_;
   templates::CudaGemmFacts facts_;  // of the first product
   templates::JoinedShape shape_;
   std::string condition_;
@@ -182,7 +182,7 @@ bool joins_itself(const KernelPlan& plan, const Kernel& kernel) {
 
 std::optional<JoinedProducts> joined_products(const KernelPlan& plan, size_t first, size_t count, int sm) {
   const bool bytes = is_few_rows_of_bytes(plan, plan.kernels[first + count - 1]);  // the first one may make the rows
-  return bytes ? joined_bytes(plan, first, count, sm) : Writer(plan, first, count, sm).run();
+  return bytes ? joined_bytes(plan, first, count, sm) : ProductSetWriter(plan, first, count, sm).run();
 }
 
 }  // namespace coil::cuda

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kLeastPoints = 1 << 14;  // of a kernel that takes longer than its launch
 constexpr size_t kMostWays = 4;            // each is a kernel to compile
 constexpr int64_t kManyRows = 2048;        // with which a thread may take a row,
-constexpr int64_t kShortRow = 128;         // unless neighbours would read from far apart
+constexpr int64_t kShortPoints = 128;      // unless neighbours would read from far apart
 
 bool pointwise(const LoopKernel& k) { return k.num_outer == static_cast<int>(k.axes.size()) && !k.sequential; }
 
@@ -39,7 +39,7 @@ std::vector<LoopWay> reduction_ways(const LoopWay& own, int64_t rows, int64_t po
               {kRowWay, n * 2, 0},
               {kRowWay, n / 4, 0},
               {kRowWay, n * 4, 0},
-              {rows >= kManyRows && points <= kShortRow ? kThreadWay : kOwnWay, 128, 0}};
+              {rows >= kManyRows && points <= kShortPoints ? kThreadWay : kOwnWay, 128, 0}};
     case kColumnWay: {
       const LoopWay other = own.points > 0 ? LoopWay{kColumnWay, 32, 0} : LoopWay{kColumnWay, n, 4};
       return {{kColumnWay, n / 2, own.points},

@@ -10,7 +10,7 @@
 namespace coil::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kPointwiseThreads = 256;
 constexpr int kMostGroups = 8;  // of points of one thread
 
 // What keeps enough of memory's loads under way: this many bytes of each buffer a thread, where there are more points than threads that a machine has at once
@@ -22,7 +22,7 @@ constexpr int kMostNodes = 160;  // of all groups
 class PointwiseWriter {
  public:
   // points: of a thread; 0: as many as are one access.
-  PointwiseWriter(const KernelPlan& plan, const LoopKernel& k, bool part, int threads = kThreads, int points = 0)
+  PointwiseWriter(const KernelPlan& plan, const LoopKernel& k, bool part, int threads = kPointwiseThreads, int points = 0)
       : plan_(plan), k_(k), part_(part), c_(loop_context(plan, k)), threads_(threads), axis_(lane_axis(k)), width_(access_width(c_, k, axis_)) {
     if (points > 0 && points < width_) width_ = points;
     groups_ = points > 0 ? std::max(points / width_, 1) : own_groups();

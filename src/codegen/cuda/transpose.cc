@@ -11,7 +11,7 @@
 namespace coil::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kTransposeThreads = 256;
 constexpr int64_t kLeast = 16;          // points along both axes: less is not worth a tile
 constexpr int64_t kMostShared = 40960;  // bytes of a block's tiles
 
@@ -72,8 +72,8 @@ class TransposeWriter {
     std::string text = block_code();
     for (size_t i = 0; i < t_.loads.size(); ++i) text += fill_code(i);
     text += "  __syncthreads();\n" + points_code(width);
-    KernelText t = finish(c_, kernel_frame(c_, written_buffers(k_.stmts), fmt::format("__launch_bounds__({})", kThreads)) + text + "}\n");
-    t.threads = kThreads;
+    KernelText t = finish(c_, kernel_frame(c_, written_buffers(k_.stmts), fmt::format("__launch_bounds__({})", kTransposeThreads)) + text + "}\n");
+    t.threads = kTransposeThreads;
     t.grid_x = host_index(blocks);
     t.work = {blocks, 1};
     return t;
@@ -129,7 +129,7 @@ class TransposeWriter {
       return fmt::format(
           "#pragma unroll 8\n{0}for (int n = threadIdx.x; n < {1}; n += {2}) {{\n{0}  const {3} {4} = {4}_tile + n / {5}, {6} = {6}_tile + n % {5}{7};\n"
           "{0}  {8}cd::copy<{9}>({10} + n / {5} * {11} + n % {5}{7}, {12} + {13});\n{0}}}\n",
-          indent, t_.side * groups, kThreads, c_.index_type(), axis(t_.lane).name, groups, axis(t_.across).name, step,
+          indent, t_.side * groups, kTransposeThreads, c_.index_type(), axis(t_.lane).name, groups, axis(t_.across).name, step,
           guard.empty() ? "" : "if (" + guard + ") ", w, tile, line, p, index(offset));
     };
     std::string text = fmt::format("  __shared__ __align__(16) {} {}[{}];\n", memory_type(dtype), tile, t_.side * line);
@@ -142,7 +142,7 @@ class TransposeWriter {
   std::string points_code(int width) {
     const std::string lane = axis(t_.lane).name, across = axis(t_.across).name;
     const int groups = t_.side / width;
-    std::string text = fmt::format("  for (int n = threadIdx.x; n < {}; n += {}) {{\n", t_.side * groups, kThreads);
+    std::string text = fmt::format("  for (int n = threadIdx.x; n < {}; n += {}) {{\n", t_.side * groups, kTransposeThreads);
     text += fmt::format("    const {0} {1} = {1}_tile + n % {2}{3}, {4} = {4}_tile + n / {2};\n", c_.index_type(), lane, groups,
                         width > 1 ? fmt::format(" * {}", width) : "", across);
     for (const int a : {t_.lane, t_.across}) {

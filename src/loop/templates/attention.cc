@@ -62,7 +62,7 @@ void read(LoopReader& words, Attention& def) {
 
 namespace {
 
-bool is_one(Expr count) { return count->is_constant() && count->as_int() == 1; }
+bool is_single(Expr count) { return count->is_constant() && count->as_int() == 1; }
 
 }  // namespace
 
@@ -71,7 +71,7 @@ bool is_one(Expr count) { return count->is_constant() && count->as_int() == 1; }
 DimRange narrowable(const Attention& def, size_t dim, const DimRange& wanted, Expr size) {
   if (dim == 0 || (dim == 1 && def.heads == def.kv_heads)) return wanted;
   if (dim != 2) return whole_range(size);
-  if (!def.causal || is_one(wanted.count)) return wanted;
+  if (!def.causal || is_single(wanted.count)) return wanted;
   const DimRange r = without_steps(wanted, size);
   return {size->pool->index(0), r.step, r.first + r.count};
 }
@@ -79,7 +79,7 @@ DimRange narrowable(const Attention& def, size_t dim, const DimRange& wanted, Ex
 void narrow(Attention& def, const std::vector<DimRange>& ranges, const std::vector<Expr>& at) {
   if (def.causal && !is_whole(ranges[2], def.q_len)) {
     const Expr seen = ranges[2].first + ranges[2].count;
-    const bool one_row = is_one(ranges[2].count);
+    const bool one_row = is_single(ranges[2].count);
     if (one_row || provably_nonnegative(def.kv_len - seen)) def.kv_len = simplify_index(index_min(def.kv_len, seen), {});
     if (one_row) def.causal = false;  // it sees all keys that are left
   }

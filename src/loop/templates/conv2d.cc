@@ -99,8 +99,6 @@ TemplateLimits limits(ExprPool& pool, const Conv2d& def, const std::vector<Expr>
 
 namespace {
 
-using interpreter::product;
-
 // [planes, rows, columns] with `top` and `left` zeros in front and as many behind as make `height` and `width`.
 template <class T>
 std::vector<T> padded(const std::vector<T>& x, int64_t planes, std::array<int64_t, 2> from, std::array<int64_t, 2> front, std::array<int64_t, 2> to) {
@@ -126,7 +124,7 @@ Status Interpreter::run_convolution(const Loop& loop, const Conv2d& def) {
   std::vector<Expr> whole;
   for (int32_t i = 0; i < 4; ++i) whole.push_back(program_.pool->var(i));
   TRY(std::vector<T> w, gathered<T>({def.weight, whole}, ws, {0, 1, 2, 3}));
-  std::vector<T> y(static_cast<size_t>(product(out)));
+  std::vector<T> y(static_cast<size_t>(interpreter::product(out)));
   if (y.empty()) return ok_status();
   const int64_t oc_per_group = out[1] / def.groups, ic = ws[1], kh = ws[2], kw = ws[3];
   std::array<int64_t, 2> seen;

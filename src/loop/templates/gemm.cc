@@ -117,12 +117,6 @@ TemplateLimits limits(ExprPool& pool, const Gemm& def, const std::vector<Expr>&)
 
 // --- evaluation
 
-namespace {
-
-using interpreter::product;
-
-}  // namespace
-
 // b is [k][columns].
 template <class T>
 Status Interpreter::dequantise(const Gemm::Quantised& q, size_t columns, std::vector<T>& b) {
@@ -160,8 +154,9 @@ Status Interpreter::run_product(const Loop& loop, const Gemm& def) {
   add(db, vb, n, nb + nm);
   TRY(std::vector<T> a, gathered<T>(def.a, da, va));
   TRY(std::vector<T> b, gathered<T>(def.b, db, vb));
-  const size_t rows = static_cast<size_t>(product(m)), columns = static_cast<size_t>(product(n)), depth = static_cast<size_t>(product(k));
-  const size_t batches = static_cast<size_t>(product(batch));
+  const size_t rows = static_cast<size_t>(interpreter::product(m)), columns = static_cast<size_t>(interpreter::product(n)),
+               depth = static_cast<size_t>(interpreter::product(k));
+  const size_t batches = static_cast<size_t>(interpreter::product(batch));
   if (def.quantised) TRY_STATUS(dequantise(*def.quantised, columns, b));
   std::vector<T> c(batches * rows * columns);
   for (size_t t = 0; t < batches; ++t) {
