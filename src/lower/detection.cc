@@ -1,6 +1,7 @@
 // Operators of torchvision that models for detection end in: regions of images, convolutions whose taps move, suppression of boxes that overlap.
 #include <fmt/format.h>
 
+#include "lower/data_checks.h"
 #include "lower/families.h"
 #include "lower/grid_sampling.h"
 #include "lower/size_checks.h"
@@ -51,38 +52,85 @@ Expr between_pixels(Op& op, const Math& m, const View& x, Expr row, Expr column,
   return masked(counts, total, m.c(0));
 }
 
+// Regions of images, divided into bins, as torchvision.roi_align is told of them.
+struct Regions {
+  Op& op;
+  Math m;
+  View x, rois;
+  const TensorType& out;
+  double scale;
+  bool aligned;
+
+  Expr number(Expr region, int64_t i) const { return as(op.rec.at(rois, std::vector<Expr>{region, op.pool.index(i)}), m.type); }
+  Expr edge(Expr region, int64_t column) const { return m.sub(m.mul(number(region, column), m.c(scale)), m.c(aligned ? 0.5 : 0)); }
+  // Of one direction (0: rows): where the region begins, and how wide a bin is.
+  Expr first(Expr region, size_t i) const { return edge(region, i == 0 ? 2 : 1); }
+  Expr width(Expr region, size_t i) const {
+    Expr length = m.sub(edge(region, i == 0 ? 4 : 3), first(region, i));
+    if (!aligned) length = op.pool.op(ScalarOp::maximum, {length, m.c(1)});
+    return m.div(length, m.size(out.sizes[2 + i]));
+  }
+  // Where a sample of a bin lies, of `samples` (a number of m's type) in this direction.
+  Expr place(Expr region, Expr bin, Expr sample, Expr samples, size_t i) const {
+    const Expr step = width(region, i);
+    return m.add(m.add(first(region, i), m.mul(m.size(bin), step)), m.div(m.mul(m.add(sample, m.c(0.5)), step), samples));
+  }
+  Expr value(Coordinates c, Expr row, Expr column) const {
+    const Expr image = op.pool.checked_index(op.pool.cast(number(c[0], 0), DType::i64), x.sizes[0]);
+    return between_pixels(op, m, x, row, column, Border::repeated, [&](Expr y, Expr z) { return std::vector<Expr>{image, c[1], y, z}; });
+  }
+};
+
+// The same number of samples in each bin.
+Views roi_align_samples(const Regions& r, int64_t samples) {
+  const Math& m = r.m;
+  const Expr count = m.c(static_cast<double>(samples));
+  const Sizes domain{r.op.pool.index(samples), r.op.pool.index(samples)};
+  const View sums = r.op.rec.reduce(r.op.name + ".sum", ReduceOp::sum, m.type, r.out.sizes, domain, [&](Coordinates c, Coordinates s) {
+    return r.value(c, r.place(c[0], c[2], m.size(s[0]), count, 0), r.place(c[0], c[3], m.size(s[1]), count, 1));
+  });
+  const double share = 1.0 / static_cast<double>(samples * samples);
+  return {r.op.rec.pointwise(r.op.name, r.out.dtype, r.out.sizes, [&](Coordinates c) { return as(m.mul(r.op.rec.at(sums, c), m.c(share)), r.out.dtype); })};
+}
+
+// As many samples as the bins of each region are wide and high in pixels: its own range of a reduction (loop/reduced_span.h).
+Views roi_align_pixels(const Regions& r) {
+  Op& op = r.op;
+  ExprPool& p = op.pool;
+  const Math& m = r.m;
+  const Expr most = (r.x.sizes[2] + 1) * (r.x.sizes[3] + 1) * 4, none = p.constant_int(0, DType::i64);
+  const auto along = [&](const char* name, size_t i) {
+    return op.rec.pointwise(op.name + name, DType::i64, {r.rois.sizes[0]}, [&](Coordinates c) {
+      const Expr ends = p.op(ScalarOp::minimum, {m.f(ScalarOp::ceil, r.width(c[0], i)), m.c(1 << 24)});
+      return p.op(ScalarOp::maximum, {p.cast(masked(p.op(ScalarOp::gt, {ends, m.c(0)}), ends, m.c(0)), DType::i64), none});
+    });
+  };
+  const View high = along(".rows", 0), wide = along(".columns", 1);
+  const View count = op.rec.pointwise(op.name + ".samples", DType::i64, high.sizes,
+                                      [&](Coordinates c) { return p.op(ScalarOp::mul, {op.rec.at(high, c), op.rec.at(wide, c)}); });
+  require(op, count.sizes, "a region is more than twice as high and wide as its image for each bin",
+          [&](Coordinates c) { return p.op(ScalarOp::le, {op.rec.at(count, c), p.cast(most, DType::i64)}); });
+  const View sums = op.rec.reduce(op.name + ".sum", ReduceOp::sum, m.type, r.out.sizes, {most}, [&](Coordinates c, Coordinates s) {
+    const Expr t = p.cast(s[0], DType::i64), rows = op.rec.at(high, c.first(1)), columns = op.rec.at(wide, c.first(1));
+    const Expr safe = p.op(ScalarOp::maximum, {columns, p.constant_int(1, DType::i64)});
+    const Expr y = as(p.op(ScalarOp::floor_div, {t, safe}), m.type), z = as(p.op(ScalarOp::remainder, {t, safe}), m.type);
+    const Expr value = r.value(c, r.place(c[0], c[2], y, as(rows, m.type), 0), r.place(c[0], c[3], z, as(columns, m.type), 1));
+    return masked(p.op(ScalarOp::lt, {t, op.rec.at(count, c.first(1))}), value, m.c(0));
+  });
+  return {op.rec.pointwise(op.name, r.out.dtype, r.out.sizes, [&](Coordinates c) {
+    const Expr share = p.op(ScalarOp::maximum, {as(op.rec.at(count, c.first(1)), m.type), m.c(1)});
+    return as(m.div(op.rec.at(sums, c), share), r.out.dtype);
+  })};
+}
+
 // torchvision.roi_align: the mean of samples in each of a region's bins.
 Views roi_align(Op& op) {
   check_ranks(op, {{"input", 4}, {"rois", 2}}, 4);
-  const View x = op.tensor("input"), rois = op.tensor("rois");
   const int64_t samples = op.integer("sampling_ratio");
-  if (samples <= 0) {
-    fail(ErrorCode::unsupported_feature, "roi_align whose number of samples follows from the size of each region (sampling_ratio <= 0)",
-         "give a sampling_ratio, for example 2");
-  }
   if (samples > 1024) fail(ErrorCode::unsupported_feature, fmt::format("roi_align with {} samples each way in a bin", samples));
-  const TensorType& out = op.out();
-  const Math m{op.pool, accumulate_type(out.dtype)};
-  const double scale = op.number("spatial_scale");
-  const bool aligned = op.flag("aligned");
-  const auto number = [&](Expr region, int64_t i) { return as(op.rec.at(rois, std::vector<Expr>{region, op.pool.index(i)}), m.type); };
-  // Of one direction (0: rows): where sample s of bin b lies.
-  const auto position = [&](Expr region, Expr bin, Expr sample, size_t i) {
-    const auto edge = [&](int64_t column) { return m.sub(m.mul(number(region, column), m.c(scale)), m.c(aligned ? 0.5 : 0)); };
-    const Expr first = edge(i == 0 ? 2 : 1);
-    Expr length = m.sub(edge(i == 0 ? 4 : 3), first);
-    if (!aligned) length = op.pool.op(ScalarOp::maximum, {length, m.c(1)});
-    const Expr width = m.div(length, m.size(out.sizes[2 + i]));
-    return m.add(m.add(first, m.mul(m.size(bin), width)), m.div(m.mul(m.add(m.size(sample), m.c(0.5)), width), m.c(static_cast<double>(samples))));
-  };
-  const View sums =
-      op.rec.reduce(op.name + ".sum", ReduceOp::sum, m.type, out.sizes, {op.pool.index(samples), op.pool.index(samples)}, [&](Coordinates c, Coordinates s) {
-        const Expr image = op.pool.checked_index(op.pool.cast(number(c[0], 0), DType::i64), x.sizes[0]);
-        const Expr row = position(c[0], c[2], s[0], 0), column = position(c[0], c[3], s[1], 1);
-        return between_pixels(op, m, x, row, column, Border::repeated, [&](Expr y, Expr z) { return std::vector<Expr>{image, c[1], y, z}; });
-      });
-  const double share = 1.0 / static_cast<double>(samples * samples);
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) { return as(m.mul(op.rec.at(sums, c), m.c(share)), out.dtype); })};
+  const Regions regions{
+      op, {op.pool, accumulate_type(op.out().dtype)}, op.tensor("input"), op.tensor("rois"), op.out(), op.number("spatial_scale"), op.flag("aligned")};
+  return samples > 0 ? roi_align_samples(regions, samples) : roi_align_pixels(regions);
 }
 
 // What the arguments of a convolution whose taps move say.

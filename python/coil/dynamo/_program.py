@@ -29,6 +29,7 @@ from .._program import weight_row
 from .._strides import run_with_copies
 from ._control import graph_behind
 from ._decompositions import operator_name
+from ._effects import FAILED_CHECK, as_eager_raises
 from ._results import read_nodes
 from ._serialize import CannotSerialize, ProgramWriter, sizes_expression
 from ._split import STRIDED, Split, base_of, is_number, is_view, producer, readers, writes_input
@@ -361,6 +362,8 @@ def _caller(model: "_runtime.Model", inputs: list[Node]) -> Callable[..., list]:
         try:
             return run(args)
         except InputError as error:
+            if error.number == FAILED_CHECK:
+                raise as_eager_raises(error) from None
             if error.number != 205:
                 raise
         stats.strided_copies += 1

@@ -148,6 +148,8 @@ class ProgramWriter:
 
     def outputs(self, node: Node) -> list[dict]:
         value = node.meta["val"]
+        if value is None:
+            return []
         if isinstance(value, torch.Tensor):
             self.define_tensor(self.name(node), value)
             return [{"as_tensor": {"name": self.name(node)}}]

@@ -10,6 +10,7 @@ from torch.fx import Node
 
 from ._control import control_reason, is_control
 from ._decompositions import draws, operator_name
+from ._effects import is_check
 from ._results import attention_kernel, read_nodes, read_results
 from ._serialize import TAKEN
 from ._split import STRIDED, base_of, is_number, is_view, tensors_of, can_write_input
@@ -95,7 +96,7 @@ def _reason(node: Node, device: torch.device) -> str | None:
         return "it writes to its arguments"
     if _strides_elsewhere(node):
         return "an offset in the storage of an input or a view"
-    if not any(True for _ in tensors_of(node.meta.get("val"))):
+    if not is_check(node) and not any(True for _ in tensors_of(node.meta.get("val"))):
         return "it has no tensor result"
     value = node.meta.get("val")
     if isinstance(value, (list, tuple)) and any(isinstance(item, (list, tuple)) for item in value):
