@@ -93,33 +93,45 @@ Views roi_align_samples(const Regions& r, int64_t samples) {
   return {r.op.rec.pointwise(r.op.name, r.out.dtype, r.out.sizes, [&](Coordinates c) { return as(m.mul(r.op.rec.at(sums, c), m.c(share)), r.out.dtype); })};
 }
 
-// As many samples as the bins of each region are wide and high in pixels: its own range of a reduction (loop/reduced_span.h).
+constexpr int64_t kMostSamples = 1024;  // each way in a bin
+
+// The largest of what is counted, as a size.
+Expr largest(Op& op, const std::string& name, const View& counts) {
+  const View most =
+      op.rec.reduce(op.name + name, ReduceOp::max, DType::i64, {}, counts.sizes, [&](Coordinates, Coordinates c) { return op.rec.at(counts, c); });
+  const Expr found = op.rec.at(most, {}), none = op.pool.constant_int(0, DType::i64);
+  const std::string symbol = fmt::format("{}{}_{}", op.node.name, name, op.rec.program().data_sizes.size());
+  const SymbolId id = op.pool.add_symbol({symbol, symbol, 0, kMostSamples, true});
+  op.rec.read_size(id, op.pool.op(ScalarOp::maximum, {found, none}), Expr());
+  return op.pool.symbol(id);
+}
+
+// As many samples as the bins of each region are wide and high in pixels.
 Views roi_align_pixels(const Regions& r) {
   Op& op = r.op;
   ExprPool& p = op.pool;
   const Math& m = r.m;
-  const Expr most = (r.x.sizes[2] + 1) * (r.x.sizes[3] + 1) * 4, none = p.constant_int(0, DType::i64);
   const auto along = [&](const char* name, size_t i) {
     return op.rec.pointwise(op.name + name, DType::i64, {r.rois.sizes[0]}, [&](Coordinates c) {
-      const Expr ends = p.op(ScalarOp::minimum, {m.f(ScalarOp::ceil, r.width(c[0], i)), m.c(1 << 24)});
-      return p.op(ScalarOp::maximum, {p.cast(masked(p.op(ScalarOp::gt, {ends, m.c(0)}), ends, m.c(0)), DType::i64), none});
+      const Expr samples = p.op(ScalarOp::minimum, {m.f(ScalarOp::ceil, r.width(c[0], i)), m.c(kMostSamples + 1)});
+      return p.cast(masked(p.op(ScalarOp::gt, {samples, m.c(0)}), samples, m.c(0)), DType::i64);
     });
   };
   const View high = along(".rows", 0), wide = along(".columns", 1);
-  const View count = op.rec.pointwise(op.name + ".samples", DType::i64, high.sizes,
-                                      [&](Coordinates c) { return p.op(ScalarOp::mul, {op.rec.at(high, c), op.rec.at(wide, c)}); });
-  require(op, count.sizes, "a region is more than twice as high and wide as its image for each bin",
-          [&](Coordinates c) { return p.op(ScalarOp::le, {op.rec.at(count, c), p.cast(most, DType::i64)}); });
-  const View sums = op.rec.reduce(op.name + ".sum", ReduceOp::sum, m.type, r.out.sizes, {most}, [&](Coordinates c, Coordinates s) {
-    const Expr t = p.cast(s[0], DType::i64), rows = op.rec.at(high, c.first(1)), columns = op.rec.at(wide, c.first(1));
-    const Expr safe = p.op(ScalarOp::maximum, {columns, p.constant_int(1, DType::i64)});
-    const Expr y = as(p.op(ScalarOp::floor_div, {t, safe}), m.type), z = as(p.op(ScalarOp::remainder, {t, safe}), m.type);
-    const Expr value = r.value(c, r.place(c[0], c[2], y, as(rows, m.type), 0), r.place(c[0], c[3], z, as(columns, m.type), 1));
-    return masked(p.op(ScalarOp::lt, {t, op.rec.at(count, c.first(1))}), value, m.c(0));
+  require(op, high.sizes, fmt::format("a region has more than {} pixels each way in a bin", kMostSamples), [&](Coordinates c) {
+    const Expr more = p.op(ScalarOp::maximum, {op.rec.at(high, c), op.rec.at(wide, c)});
+    return p.op(ScalarOp::le, {more, p.constant_int(kMostSamples, DType::i64)});
+  });
+  const Sizes domain{largest(op, "_rows", high), largest(op, "_columns", wide)};
+  const View sums = op.rec.reduce(r.op.name + ".sum", ReduceOp::sum, m.type, r.out.sizes, domain, [&](Coordinates c, Coordinates s) {
+    const Expr rows = op.rec.at(high, c.first(1)), columns = op.rec.at(wide, c.first(1));
+    const Expr value = r.value(c, r.place(c[0], c[2], m.size(s[0]), as(rows, m.type), 0), r.place(c[0], c[3], m.size(s[1]), as(columns, m.type), 1));
+    const Expr counts = both(p.op(ScalarOp::lt, {p.cast(s[0], DType::i64), rows}), p.op(ScalarOp::lt, {p.cast(s[1], DType::i64), columns}));
+    return masked(counts, value, m.c(0));
   });
   return {op.rec.pointwise(op.name, r.out.dtype, r.out.sizes, [&](Coordinates c) {
-    const Expr share = p.op(ScalarOp::maximum, {as(op.rec.at(count, c.first(1)), m.type), m.c(1)});
-    return as(m.div(op.rec.at(sums, c), share), r.out.dtype);
+    const Expr count = p.op(ScalarOp::mul, {op.rec.at(high, c.first(1)), op.rec.at(wide, c.first(1))});
+    return as(m.div(op.rec.at(sums, c), p.op(ScalarOp::maximum, {as(count, m.type), m.c(1)})), r.out.dtype);
   })};
 }
 
@@ -127,7 +139,7 @@ Views roi_align_pixels(const Regions& r) {
 Views roi_align(Op& op) {
   check_ranks(op, {{"input", 4}, {"rois", 2}}, 4);
   const int64_t samples = op.integer("sampling_ratio");
-  if (samples > 1024) fail(ErrorCode::unsupported_feature, fmt::format("roi_align with {} samples each way in a bin", samples));
+  if (samples > kMostSamples) fail(ErrorCode::unsupported_feature, fmt::format("roi_align with {} samples each way in a bin", samples));
   const Regions regions{
       op, {op.pool, accumulate_type(op.out().dtype)}, op.tensor("input"), op.tensor("rois"), op.out(), op.number("spatial_scale"), op.flag("aligned")};
   return samples > 0 ? roi_align_samples(regions, samples) : roi_align_pixels(regions);

@@ -1,5 +1,5 @@
-"""Checks of linear algebra. AOTAutograd puts operators without results in an order by tokens that each takes and gives; those whose whole effect is an
-error need none. So a check runs in the program that has what it looks at, and cuts none in two."""
+"""Checks, of linear algebra and of data. AOTAutograd puts operators without results in an order by tokens that some take and give; those whose whole
+effect is an error need none. So a check runs in the program that has what it looks at, and cuts none in two."""
 
 from __future__ import annotations
 
@@ -9,21 +9,30 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from .._errors import InputError
+from .._errors import AssertionFailed, Error, InputError
 
 aten = torch.ops.aten
 
-CHECKS = {aten._linalg_check_errors.default}
-FAILED_CHECK = 212  # the number of coil's error
+CHECKS = {aten._linalg_check_errors.default, aten._assert_async.msg}
 
 
 class LinAlgError(InputError, torch.linalg.LinAlgError):
     """A matrix that cannot be factorised: the error that eager raises (COIL-E212)."""
 
 
-def as_eager_raises(error: InputError) -> InputError:
-    """With eager's text: torch's users look for it."""
-    found = LinAlgError(error.reason or str(error))
+class FailedCheck(AssertionFailed, RuntimeError):
+    """Data that an operator does not take: the error that eager raises (COIL-E211)."""
+
+
+_EAGERS = {212: LinAlgError, 211: FailedCheck}
+
+
+def as_eager_raises(error: Error) -> Error:
+    """A failed check with eager's type and text, which PyTorch's users look for; other errors as they are."""
+    kind = _EAGERS.get(error.number)
+    if kind is None:
+        return error
+    found = kind(error.reason or str(error))
     found.__dict__.update(error.__dict__)
     return found
 

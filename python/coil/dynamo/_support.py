@@ -96,7 +96,7 @@ def _reason(node: Node, device: torch.device) -> str | None:
         return "it writes to its arguments"
     if _strides_elsewhere(node):
         return "an offset in the storage of an input or a view"
-    if not is_check(node) and not any(True for _ in tensors_of(node.meta.get("val"))):
+    if not (is_check(node) and device.type == "cpu") and not any(True for _ in tensors_of(node.meta.get("val"))):
         return "it has no tensor result"
     value = node.meta.get("val")
     if isinstance(value, (list, tuple)) and any(isinstance(item, (list, tuple)) for item in value):
