@@ -101,7 +101,7 @@ Expr largest(Op& op, const std::string& name, const View& counts) {
       op.rec.reduce(op.name + name, ReduceOp::max, DType::i64, {}, counts.sizes, [&](Coordinates, Coordinates c) { return op.rec.at(counts, c); });
   const Expr found = op.rec.at(most, {}), none = op.pool.constant_int(0, DType::i64);
   const std::string symbol = fmt::format("{}{}_{}", op.node.name, name, op.rec.program().data_sizes.size());
-  const SymbolId id = op.pool.add_symbol({symbol, symbol, 0, kMostSamples, true});
+  const SymbolId id = op.pool.add_symbol({symbol, symbol, 0, kMostSamples + 1, true});  // more is another error
   op.rec.read_size(id, op.pool.op(ScalarOp::maximum, {found, none}), Expr());
   return op.pool.symbol(id);
 }
