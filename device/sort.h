@@ -175,11 +175,48 @@ CD_FN bool any_before(const T* v, T last, bool descending) {
 
 }  // namespace sorting
 
+namespace sorting {
+
+inline constexpr i64 kKeptInOrder = 32;  // as many are held in order while a row is looked through: a candidate moves half of them at most
+
+// Fills tmp with the first `kept` of all.
+template <class T>
+static inline void keep_first(const T* values, const i64* indices, T* tmp_v, i64* tmp_i, i64 n, i64 kept, bool descending) {
+  i64 count = 0;
+  const auto take = [&](i64 i) {
+    const T x = values[i];
+    if (count == kept && !out_of_order(tmp_v[kept - 1], x, descending)) return;
+    i64 j = count < kept ? count++ : kept - 1;
+    for (; j > 0 && out_of_order(tmp_v[j - 1], x, descending); --j) {
+      tmp_v[j] = tmp_v[j - 1];
+      tmp_i[j] = tmp_i[j - 1];
+    }
+    tmp_v[j] = x;
+    tmp_i[j] = indices[i];
+  };
+  i64 i = 0;
+  for (; i + kRun <= n; i += kRun) {
+    if (count == kept && !any_before(values + i, tmp_v[kept - 1], descending)) continue;
+    for (i64 k = 0; k < kRun; ++k) take(i + k);
+  }
+  for (; i < n; ++i) take(i);
+}
+
+}  // namespace sorting
+
 // stable_sort of which only the first `kept` of n are wanted; the other elements' contents are undefined. Few of many are found in one pass:
 // candidates gather in tmp, and each time that twice as many are there the first `kept` of them stay, the last of which others have to beat.
 template <class T>
 static inline void sort_first(T* values, i64* indices, T* tmp_v, i64* tmp_i, i64 n, i64 kept, bool descending) {
   const i64 room = 2 * kept > 4 * sorting::kRun ? 2 * kept : 4 * sorting::kRun;
+  if (kept >= 1 && kept <= sorting::kKeptInOrder && kept <= n / 4) {
+    sorting::keep_first(values, indices, tmp_v, tmp_i, n, kept, descending);
+    for (i64 k = 0; k < kept; ++k) {
+      values[k] = tmp_v[k];
+      indices[k] = tmp_i[k];
+    }
+    return;
+  }
   if (kept < 1 || room > n / 4) return stable_sort(values, indices, tmp_v, tmp_i, n, descending);
   i64 count = 0;
   bool full = false;  // tmp[kept - 1] is to be beaten

@@ -1,5 +1,5 @@
 // Factorisations: Cholesky, LU, LDL, QR. `info` is LAPACK's, one int32 for each matrix.
-#include "device/library/linalg.h"
+#include "device/library/linalg_lanes.h"
 
 using linalg::Char;
 using linalg::Int;
@@ -25,14 +25,40 @@ struct Cholesky {
   static int32_t run(const CoilLibraryCall* call) {
     const int64_t n = call->sizes[1];
     const bool upper = call->options[0] != 0;
+    if constexpr (!kComplex<T>) {
+      if (is_small(call->sizes[0], n, n)) return small(call, n, upper);
+    }
     return for_batch(call, call->sizes[0], n * n * n, [=](int64_t b) {
-      T* a = copied(output<T>(call, 0, b, n * n), input<T>(call, 0, b, n * n), n * n);
-      int* info = output<int>(call, 1, b, 1);
-      const int order = static_cast<int>(n), lead = at_least_one(n);
-      *info = 0;
-      if (n > 0) COIL_PICK(T, potrf)(upper ? "U" : "L", &order, a, &lead, info, 1);
-      for (int64_t j = 0; j < n; ++j) {
-        for (int64_t i = upper ? j + 1 : 0; i < (upper ? n : j); ++i) a[j * n + i] = number<T>(0);
+      one(call, b, n, upper);
+      return true;
+    });
+  }
+
+  static void one(const CoilLibraryCall* call, int64_t b, int64_t n, bool upper) {
+    T* a = copied(output<T>(call, 0, b, n * n), input<T>(call, 0, b, n * n), n * n);
+    int* info = output<int>(call, 1, b, 1);
+    const int order = static_cast<int>(n), lead = at_least_one(n);
+    *info = 0;
+    if (n > 0) COIL_PICK(T, potrf)(upper ? "U" : "L", &order, a, &lead, info, 1);
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t i = upper ? j + 1 : 0; i < (upper ? n : j); ++i) a[j * n + i] = number<T>(0);
+    }
+  }
+
+  // What is left of a matrix that is not positive is as LAPACK leaves it.
+  static int32_t small(const CoilLibraryCall* call, int64_t order, bool upper) {
+    return for_lanes<T>(call, call->sizes[0], order * order * order, [=](int64_t first, int64_t count) {
+      Lanes<T> a[kSmall * kSmall];
+      Choice<T> info;
+      with_size(order, [&](auto size) {
+        const int64_t n = size;
+        gather(a, input<T>(call, 0, first, n * n), n * n, count, n * n);
+        cholesky_lanes<T>(a, n, upper, info);
+        scatter<T>(output<T>(call, 0, first, n * n), a, n * n, count, n * n);
+      });
+      scatter_numbers<T>(output<int>(call, 1, first, 1), &info, 1, count);
+      for (int64_t lane = 0; lane < count; ++lane) {
+        if (info[lane] != 0) one(call, first + lane, order, upper);
       }
       return true;
     });
@@ -43,12 +69,30 @@ template <class T>
 struct Lu {
   static int32_t run(const CoilLibraryCall* call) {
     const int64_t n = call->sizes[1], m = call->sizes[2], k = m < n ? m : n;
+    if constexpr (!kComplex<T>) {
+      if (is_small(call->sizes[0], m, n)) return small(call, m, n);
+    }
     return for_batch(call, call->sizes[0], m * n * k, [=](int64_t b) {
       T* a = copied(output<T>(call, 0, b, m * n), input<T>(call, 0, b, m * n), m * n);
       int *pivots = output<int>(call, 1, b, k), *info = output<int>(call, 2, b, 1);
       const int rows = static_cast<int>(m), cols = static_cast<int>(n), lead = at_least_one(m);
       *info = 0;
       if (k > 0) COIL_PICK(T, getrf)(&rows, &cols, a, &lead, pivots, info);
+      return true;
+    });
+  }
+
+  static int32_t small(const CoilLibraryCall* call, int64_t rows, int64_t cols) {
+    return for_lanes<T>(call, call->sizes[0], rows * cols * cols, [=](int64_t first, int64_t count) {
+      Lanes<T> a[kSmall * kSmall];
+      Choice<T> pivots[kSmall], info;
+      gather(a, input<T>(call, 0, first, rows * cols), rows * cols, count, rows * cols);
+      if (rows == cols) with_size(rows, [&](auto n) { lu_lanes<T>(a, n, n, pivots, info); });
+      else lu_lanes<T>(a, rows, cols, pivots, info);
+      const int64_t steps = rows < cols ? rows : cols;
+      scatter<T>(output<T>(call, 0, first, rows * cols), a, rows * cols, count, rows * cols);
+      scatter_numbers<T>(output<int>(call, 1, first, steps), pivots, steps, count);
+      scatter_numbers<T>(output<int>(call, 2, first, 1), &info, 1, count);
       return true;
     });
   }

@@ -1,7 +1,7 @@
 // Solutions with factors that are there: triangles, Cholesky, LU, LDL; determinants; and what to say when a factorisation failed.
 #include <math.h>
 
-#include "device/library/linalg.h"
+#include "device/library/linalg_lanes.h"
 
 using linalg::Char;
 using linalg::Int;
@@ -31,10 +31,39 @@ int32_t solve(const CoilLibraryCall* call, int right_side, const F& f) {
   });
 }
 
+// Likewise for small real matrices: f(matrices, pivots, right side, order) solves for one right side of each in place. `pivots`: the input that has them; -1:
+// none.
+template <class T, class F>
+int32_t solve_small(const CoilLibraryCall* call, int right_side, int pivots, const F& f) {
+  const int64_t order = call->sizes[1], k = call->sizes[2];
+  return for_lanes<T>(call, call->sizes[0], order * order * (k + 1), [=](int64_t first, int64_t count) {
+    with_size(order, [&](auto size) {
+      const int64_t n = size;
+      Lanes<T> a[kSmall * kSmall], x[kSmall];
+      Choice<T> rows[kSmall];
+      gather(a, input<T>(call, 0, first, n * n), n * n, count, n * n);
+      if (pivots >= 0) gather_numbers<T>(rows, input<int>(call, pivots, first, n), n, count);
+      for (int64_t j = 0; j < k; ++j) {
+        gather(x, input<T>(call, right_side, first, n * k) + j * n, n, count, n * k);
+        f(a, rows, x, n);
+        scatter(output<T>(call, 0, first, n * k) + j * n, x, n, count, n * k);
+      }
+    });
+    return true;
+  });
+}
+
 template <class T>
 struct Triangular {
   static int32_t run(const CoilLibraryCall* call) {
     const char *side = "L", *triangle = call->options[0] ? "U" : "L", *t = transposition(call->options[1]), *diagonal = call->options[2] ? "U" : "N";
+    if constexpr (!kComplex<T>) {
+      if (is_small(call->sizes[0], call->sizes[1], 1)) {
+        const bool lower = !call->options[0], transposed = call->options[1] != 0, unit = call->options[2] != 0;
+        return solve_small<T>(call, 1, -1,
+                              [=](const Lanes<T>* a, const Choice<T>*, Lanes<T>* x, int64_t n) { triangle_lanes<T>(a, x, n, lower, transposed, unit); });
+      }
+    }
     return solve<T>(call, 1, [=](const T* a, int64_t, Int n, Int k, T* x, int*) {
       const T one = number<T>(1);
       COIL_PICK(T, trsm)(side, triangle, t, diagonal, n, k, &one, a, n, x, n, 1, 1, 1, 1);
@@ -46,6 +75,15 @@ template <class T>
 struct CholeskySolve {
   static int32_t run(const CoilLibraryCall* call) {
     const char* triangle = call->options[0] ? "U" : "L";
+    if constexpr (!kComplex<T>) {
+      if (is_small(call->sizes[0], call->sizes[1], 1)) {
+        const bool lower = !call->options[0];
+        return solve_small<T>(call, 1, -1, [=](const Lanes<T>* a, const Choice<T>*, Lanes<T>* x, int64_t n) {
+          triangle_lanes<T>(a, x, n, lower, !lower, false);
+          triangle_lanes<T>(a, x, n, lower, lower, false);
+        });
+      }
+    }
     return solve<T>(call, 1, [=](const T* a, int64_t, Int n, Int k, T* x, int* info) { COIL_PICK(T, potrs)(triangle, n, k, a, n, x, n, info, 1); });
   }
 };
@@ -88,6 +126,13 @@ struct LuSolve {
     const char* t = transposition(call->options[0]);
     const int64_t n = call->sizes[1];
     if (check_lu_pivots(call, 1, n, n)) return 1;
+    if constexpr (!kComplex<T>) {
+      if (is_small(call->sizes[0], n, 1)) {
+        const bool transposed = call->options[0] != 0;
+        return solve_small<T>(
+            call, 2, 1, [=](const Lanes<T>* a, const Choice<T>* pivots, Lanes<T>* x, int64_t order) { lu_solve_lanes<T>(a, pivots, x, order, transposed); });
+      }
+    }
     return solve<T>(call, 2, [=](const T* a, int64_t b, Int order, Int k, T* x, int* info) {
       COIL_PICK(T, getrs)(t, order, k, a, order, input<int>(call, 1, b, n), x, order, info, 1);
     });

@@ -1,5 +1,5 @@
 // Singular values, eigenvalues, and their vectors.
-#include "device/library/linalg.h"
+#include "device/library/linalg_jacobi.h"
 
 using linalg::Char;
 using linalg::Int;
@@ -22,42 +22,78 @@ struct Svd {
   static int32_t run(const CoilLibraryCall* call) {
     const int64_t n = call->sizes[1], m = call->sizes[2], k = m < n ? m : n;
     const int64_t mode = call->options[0];  // 0: values, 1: k vectors, 2: all vectors
-    const int64_t u_cols = mode == 0 ? 0 : mode == 1 ? k : m, v_rows = mode == 0 ? 0 : mode == 1 ? k : n;
-    return for_batch(call, call->sizes[0], 10 * m * n * k, [=](int64_t b) {
-      const Workspace copy(static_cast<int64_t>(sizeof(T)) * m * n + 64), numbers(8 * k * static_cast<int64_t>(sizeof(int)) + 64);
-      if (copy.missing() || numbers.missing()) return false;
-      T* a = copied(copy.as<T>(), input<T>(call, 0, b, m * n), m * n);
-      Real<T>* s = output<Real<T>>(call, 0, b, k);
-      int& info = *output<int>(call, 1, b, 1);
-      T *u = mode ? output<T>(call, 2, b, m * u_cols) : nullptr, *v = mode ? output<T>(call, 3, b, v_rows * n) : nullptr;
-      info = 0;
-      if (k == 0) return identity(u, m, u_cols), identity(v, v_rows, n), true;
-      const int rows = static_cast<int>(m), cols = static_cast<int>(n), lead_v = v_rows > 1 ? static_cast<int>(v_rows) : 1;
-      const char* job = mode == 0 ? "N" : mode == 1 ? "S" : "A";
-      T wanted = number<T>(0), nothing = number<T>(0);
-      if (!u) u = v = &nothing;
-      const int ask = -1;
-      if constexpr (kComplex<T>) {
-        const int64_t l = m > n ? m : n, reals = mode ? k * (5 * k + 7 > 2 * l + 2 * k + 1 ? 5 * k + 7 : 2 * l + 2 * k + 1) : 7 * k;
-        const Workspace real(reals * static_cast<int64_t>(sizeof(Real<T>)) + 64);
-        if (real.missing()) return false;
-        auto f = sizeof(T) == 8 ? cgesdd_ : zgesdd_;
-        f(job, &rows, &cols, a, &rows, s, u, &rows, v, &lead_v, &wanted, &ask, real.as<void>(), numbers.as<int>(), &info, 1);
-        const int length = static_cast<int>(wanted.re) + 1;
-        const Workspace work(static_cast<int64_t>(sizeof(T)) * length);
-        if (work.missing()) return false;
-        f(job, &rows, &cols, a, &rows, s, u, &rows, v, &lead_v, work.as<void>(), &length, real.as<void>(), numbers.as<int>(), &info, 1);
-      } else {
-        auto f = sizeof(T) == 4 ? sgesdd_ : dgesdd_;
-        f(job, &rows, &cols, a, &rows, s, u, &rows, v, &lead_v, &wanted, &ask, numbers.as<int>(), &info, 1);
-        const int length = static_cast<int>(static_cast<double>(wanted) * 1.000001) + 1;
-        const Workspace work(static_cast<int64_t>(sizeof(T)) * length);
-        if (work.missing()) return false;
-        f(job, &rows, &cols, a, &rows, s, u, &rows, v, &lead_v, work.as<void>(), &length, numbers.as<int>(), &info, 1);
+    if constexpr (!kComplex<T>) {
+      if (is_small(call->sizes[0], m, n) && (mode < 2 || m == n)) return small(call, m, n, mode);
+    }
+    return for_batch(call, call->sizes[0], 10 * m * n * k, [=](int64_t b) { return one(call, b, m, n, mode); });
+  }
+
+  // Of a matrix with more columns than rows the transposed one.
+  static int32_t small(const CoilLibraryCall* call, int64_t m, int64_t n, int64_t mode) {
+    const int64_t k = m < n ? m : n, l = m < n ? n : m;
+    return for_lanes<T>(call, call->sizes[0], 30 * l * k * k, [=](int64_t first, int64_t count) {
+      Lanes<T> given[kSmall * kSmall], values[kSmall];
+      gather(given, input<T>(call, 0, first, m * n), m * n, count, m * n);
+      Choice<T> left = out_of_range<T>(given, m * n);
+      with_size(k, [&](auto size) {
+        const int64_t few = size, many = l == k ? few : l;
+        Lanes<T> a[kSmall * kSmall], v[kSmall * kSmall], rows[kSmall * kSmall];
+        for (int64_t j = 0; j < few; ++j) {
+          for (int64_t i = 0; i < many; ++i) a[j * many + i] = given[m < n ? i * few + j : j * many + i];
+        }
+        left |= svd_lanes<T>(a, v, values, many, few);
+        if (mode == 0) return;
+        const Lanes<T>* right = m < n ? a : v;  // its columns are the rows of Vh
+        for (int64_t j = 0; j < n; ++j) {
+          for (int64_t i = 0; i < few; ++i) rows[j * few + i] = right[i * n + j];
+        }
+        scatter(output<T>(call, 2, first, m * k), m < n ? v : a, m * k, count, m * k);
+        scatter(output<T>(call, 3, first, k * n), rows, k * n, count, k * n);
+      });
+      scatter(output<T>(call, 0, first, k), values, k, count, k);
+      for (int64_t lane = 0; lane < count; ++lane) {
+        *output<int>(call, 1, first + lane, 1) = 0;
+        if (left[lane] != 0 && !one(call, first + lane, m, n, mode)) return false;
       }
-      if (info != 0) fill_nan(s, k);
       return true;
     });
+  }
+
+  static bool one(const CoilLibraryCall* call, int64_t b, int64_t m, int64_t n, int64_t mode) {
+    const int64_t k = m < n ? m : n, u_cols = mode == 0 ? 0 : mode == 1 ? k : m, v_rows = mode == 0 ? 0 : mode == 1 ? k : n;
+    const Workspace copy(static_cast<int64_t>(sizeof(T)) * m * n + 64), numbers(8 * k * static_cast<int64_t>(sizeof(int)) + 64);
+    if (copy.missing() || numbers.missing()) return false;
+    T* a = copied(copy.as<T>(), input<T>(call, 0, b, m * n), m * n);
+    Real<T>* s = output<Real<T>>(call, 0, b, k);
+    int& info = *output<int>(call, 1, b, 1);
+    T *u = mode ? output<T>(call, 2, b, m * u_cols) : nullptr, *v = mode ? output<T>(call, 3, b, v_rows * n) : nullptr;
+    info = 0;
+    if (k == 0) return identity(u, m, u_cols), identity(v, v_rows, n), true;
+    const int rows = static_cast<int>(m), cols = static_cast<int>(n), lead_v = v_rows > 1 ? static_cast<int>(v_rows) : 1;
+    const char* job = mode == 0 ? "N" : mode == 1 ? "S" : "A";
+    T wanted = number<T>(0), nothing = number<T>(0);
+    if (!u) u = v = &nothing;
+    const int ask = -1;
+    if constexpr (kComplex<T>) {
+      const int64_t l = m > n ? m : n, reals = mode ? k * (5 * k + 7 > 2 * l + 2 * k + 1 ? 5 * k + 7 : 2 * l + 2 * k + 1) : 7 * k;
+      const Workspace real(reals * static_cast<int64_t>(sizeof(Real<T>)) + 64);
+      if (real.missing()) return false;
+      auto f = sizeof(T) == 8 ? cgesdd_ : zgesdd_;
+      f(job, &rows, &cols, a, &rows, s, u, &rows, v, &lead_v, &wanted, &ask, real.as<void>(), numbers.as<int>(), &info, 1);
+      const int length = static_cast<int>(wanted.re) + 1;
+      const Workspace work(static_cast<int64_t>(sizeof(T)) * length);
+      if (work.missing()) return false;
+      f(job, &rows, &cols, a, &rows, s, u, &rows, v, &lead_v, work.as<void>(), &length, real.as<void>(), numbers.as<int>(), &info, 1);
+    } else {
+      auto f = sizeof(T) == 4 ? sgesdd_ : dgesdd_;
+      f(job, &rows, &cols, a, &rows, s, u, &rows, v, &lead_v, &wanted, &ask, numbers.as<int>(), &info, 1);
+      const int length = static_cast<int>(static_cast<double>(wanted) * 1.000001) + 1;
+      const Workspace work(static_cast<int64_t>(sizeof(T)) * length);
+      if (work.missing()) return false;
+      f(job, &rows, &cols, a, &rows, s, u, &rows, v, &lead_v, work.as<void>(), &length, numbers.as<int>(), &info, 1);
+    }
+    if (info != 0) fill_nan(s, k);
+    return true;
   }
 
   static void identity(T* a, int64_t rows, int64_t cols) {
@@ -73,30 +109,58 @@ struct Eigh {
   static int32_t run(const CoilLibraryCall* call) {
     const int64_t n = call->sizes[1];
     const bool vectors = call->options[0] != 0, upper = call->options[1] != 0;
-    return for_batch(call, call->sizes[0], 10 * n * n * n, [=](int64_t b) {
-      T* a = copied(output<T>(call, 2, b, n * n), input<T>(call, 0, b, n * n), n * n);
-      Real<T>* w = output<Real<T>>(call, 0, b, n);
-      int& info = *output<int>(call, 1, b, 1);
-      info = 0;
-      if (n == 0) return true;
-      const int order = static_cast<int>(n), integers = static_cast<int>(vectors ? 5 * n + 3 : 1);
-      const Workspace numbers(integers * static_cast<int64_t>(sizeof(int)));
-      const char *job = vectors ? "V" : "N", *triangle = upper ? "U" : "L";
-      if (numbers.missing()) return false;
-      if constexpr (kComplex<T>) {
-        const int length = static_cast<int>(vectors ? n * n + 2 * n + 64 * n : 65 * n + 1), reals = static_cast<int>(vectors ? 2 * n * n + 5 * n + 1 : n + 1);
-        const Workspace work(static_cast<int64_t>(sizeof(T)) * length), real(static_cast<int64_t>(sizeof(Real<T>)) * reals);
-        if (work.missing() || real.missing()) return false;
-        (sizeof(T) == 8 ? cheevd_ : zheevd_)(job, triangle, &order, a, &order, w, work.as<void>(), &length, real.as<void>(), &reals, numbers.as<int>(),
-                                             &integers, &info, 1, 1);
-      } else {
-        const int length = static_cast<int>(vectors ? 2 * n * n + 6 * n + 1 + 64 * n : 66 * n + 1);
-        const Workspace work(static_cast<int64_t>(sizeof(T)) * length);
-        if (work.missing()) return false;
-        (sizeof(T) == 4 ? ssyevd_ : dsyevd_)(job, triangle, &order, a, &order, w, work.as<void>(), &length, numbers.as<int>(), &integers, &info, 1, 1);
+    if constexpr (!kComplex<T>) {
+      if (is_small(call->sizes[0], n, n)) return small(call, n, vectors, upper);
+    }
+    return for_batch(call, call->sizes[0], 10 * n * n * n, [=](int64_t b) { return one(call, b, n, vectors, upper); });
+  }
+
+  static int32_t small(const CoilLibraryCall* call, int64_t order, bool vectors, bool upper) {
+    return for_lanes<T>(call, call->sizes[0], 30 * order * order * order, [=](int64_t first, int64_t count) {
+      Choice<T> left;
+      with_size(order, [&](auto size) {
+        const int64_t n = size;
+        Lanes<T> a[kSmall * kSmall], v[kSmall * kSmall], values[kSmall];
+        gather(a, input<T>(call, 0, first, n * n), n * n, count, n * n);
+        for (int64_t j = 0; j < n; ++j) {
+          for (int64_t i = 0; i < j; ++i) (upper ? a[i * n + j] : a[j * n + i]) = upper ? a[j * n + i] : a[i * n + j];
+        }
+        left = out_of_range<T>(a, n * n);
+        left |= eigh_lanes<T>(a, v, values, n);
+        scatter(output<T>(call, 0, first, n), values, n, count, n);
+        scatter(output<T>(call, 2, first, n * n), v, n * n, count, n * n);
+      });
+      for (int64_t lane = 0; lane < count; ++lane) {
+        *output<int>(call, 1, first + lane, 1) = 0;
+        if (left[lane] != 0 && !one(call, first + lane, order, vectors, upper)) return false;
       }
       return true;
     });
+  }
+
+  static bool one(const CoilLibraryCall* call, int64_t b, int64_t n, bool vectors, bool upper) {
+    T* a = copied(output<T>(call, 2, b, n * n), input<T>(call, 0, b, n * n), n * n);
+    Real<T>* w = output<Real<T>>(call, 0, b, n);
+    int& info = *output<int>(call, 1, b, 1);
+    info = 0;
+    if (n == 0) return true;
+    const int order = static_cast<int>(n), integers = static_cast<int>(vectors ? 5 * n + 3 : 1);
+    const Workspace numbers(integers * static_cast<int64_t>(sizeof(int)));
+    const char *job = vectors ? "V" : "N", *triangle = upper ? "U" : "L";
+    if (numbers.missing()) return false;
+    if constexpr (kComplex<T>) {
+      const int length = static_cast<int>(vectors ? n * n + 2 * n + 64 * n : 65 * n + 1), reals = static_cast<int>(vectors ? 2 * n * n + 5 * n + 1 : n + 1);
+      const Workspace work(static_cast<int64_t>(sizeof(T)) * length), real(static_cast<int64_t>(sizeof(Real<T>)) * reals);
+      if (work.missing() || real.missing()) return false;
+      (sizeof(T) == 8 ? cheevd_ : zheevd_)(job, triangle, &order, a, &order, w, work.as<void>(), &length, real.as<void>(), &reals, numbers.as<int>(), &integers,
+                                           &info, 1, 1);
+    } else {
+      const int length = static_cast<int>(vectors ? 2 * n * n + 6 * n + 1 + 64 * n : 66 * n + 1);
+      const Workspace work(static_cast<int64_t>(sizeof(T)) * length);
+      if (work.missing()) return false;
+      (sizeof(T) == 4 ? ssyevd_ : dsyevd_)(job, triangle, &order, a, &order, w, work.as<void>(), &length, numbers.as<int>(), &integers, &info, 1, 1);
+    }
+    return true;
   }
 };
 

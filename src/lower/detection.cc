@@ -1,6 +1,7 @@
 // Operators of torchvision that models for detection end in: regions of images, convolutions whose taps move, suppression of boxes that overlap.
 #include <fmt/format.h>
 
+#include "lower/data_checks.h"
 #include "lower/families.h"
 #include "lower/grid_sampling.h"
 #include "lower/size_checks.h"
@@ -51,38 +52,97 @@ Expr between_pixels(Op& op, const Math& m, const View& x, Expr row, Expr column,
   return masked(counts, total, m.c(0));
 }
 
+// Regions of images, divided into bins, as torchvision.roi_align is told of them.
+struct Regions {
+  Op& op;
+  Math m;
+  View x, rois;
+  const TensorType& out;
+  double scale;
+  bool aligned;
+
+  Expr number(Expr region, int64_t i) const { return as(op.rec.at(rois, std::vector<Expr>{region, op.pool.index(i)}), m.type); }
+  Expr edge(Expr region, int64_t column) const { return m.sub(m.mul(number(region, column), m.c(scale)), m.c(aligned ? 0.5 : 0)); }
+  // Of one direction (0: rows): where the region begins, and how wide a bin is.
+  Expr first(Expr region, size_t i) const { return edge(region, i == 0 ? 2 : 1); }
+  Expr width(Expr region, size_t i) const {
+    Expr length = m.sub(edge(region, i == 0 ? 4 : 3), first(region, i));
+    if (!aligned) length = op.pool.op(ScalarOp::maximum, {length, m.c(1)});
+    return m.div(length, m.size(out.sizes[2 + i]));
+  }
+  // Where a sample of a bin lies, of `samples` (a number of m's type) in this direction.
+  Expr place(Expr region, Expr bin, Expr sample, Expr samples, size_t i) const {
+    const Expr step = width(region, i);
+    return m.add(m.add(first(region, i), m.mul(m.size(bin), step)), m.div(m.mul(m.add(sample, m.c(0.5)), step), samples));
+  }
+  Expr value(Coordinates c, Expr row, Expr column) const {
+    const Expr image = op.pool.checked_index(op.pool.cast(number(c[0], 0), DType::i64), x.sizes[0]);
+    return between_pixels(op, m, x, row, column, Border::repeated, [&](Expr y, Expr z) { return std::vector<Expr>{image, c[1], y, z}; });
+  }
+};
+
+// The same number of samples in each bin.
+Views roi_align_samples(const Regions& r, int64_t samples) {
+  const Math& m = r.m;
+  const Expr count = m.c(static_cast<double>(samples));
+  const Sizes domain{r.op.pool.index(samples), r.op.pool.index(samples)};
+  const View sums = r.op.rec.reduce(r.op.name + ".sum", ReduceOp::sum, m.type, r.out.sizes, domain, [&](Coordinates c, Coordinates s) {
+    return r.value(c, r.place(c[0], c[2], m.size(s[0]), count, 0), r.place(c[0], c[3], m.size(s[1]), count, 1));
+  });
+  const double share = 1.0 / static_cast<double>(samples * samples);
+  return {r.op.rec.pointwise(r.op.name, r.out.dtype, r.out.sizes, [&](Coordinates c) { return as(m.mul(r.op.rec.at(sums, c), m.c(share)), r.out.dtype); })};
+}
+
+constexpr int64_t kMostSamples = 1024;  // each way in a bin
+
+// The largest of what is counted, as a size.
+Expr largest(Op& op, const std::string& name, const View& counts) {
+  const View most =
+      op.rec.reduce(op.name + name, ReduceOp::max, DType::i64, {}, counts.sizes, [&](Coordinates, Coordinates c) { return op.rec.at(counts, c); });
+  const Expr found = op.rec.at(most, {}), none = op.pool.constant_int(0, DType::i64);
+  const std::string symbol = fmt::format("{}{}_{}", op.node.name, name, op.rec.program().data_sizes.size());
+  const SymbolId id = op.pool.add_symbol({symbol, symbol, 0, kMostSamples + 1, true});  // more is another error
+  op.rec.read_size(id, op.pool.op(ScalarOp::maximum, {found, none}), Expr());
+  return op.pool.symbol(id);
+}
+
+// As many samples as the bins of each region are wide and high in pixels.
+Views roi_align_pixels(const Regions& r) {
+  Op& op = r.op;
+  ExprPool& p = op.pool;
+  const Math& m = r.m;
+  const auto along = [&](const char* name, size_t i) {
+    return op.rec.pointwise(op.name + name, DType::i64, {r.rois.sizes[0]}, [&](Coordinates c) {
+      const Expr samples = p.op(ScalarOp::minimum, {m.f(ScalarOp::ceil, r.width(c[0], i)), m.c(kMostSamples + 1)});
+      return p.cast(masked(p.op(ScalarOp::gt, {samples, m.c(0)}), samples, m.c(0)), DType::i64);
+    });
+  };
+  const View high = along(".rows", 0), wide = along(".columns", 1);
+  require(op, high.sizes, fmt::format("a region has more than {} pixels each way in a bin", kMostSamples), [&](Coordinates c) {
+    const Expr more = p.op(ScalarOp::maximum, {op.rec.at(high, c), op.rec.at(wide, c)});
+    return p.op(ScalarOp::le, {more, p.constant_int(kMostSamples, DType::i64)});
+  });
+  const Sizes domain{largest(op, "_rows", high), largest(op, "_columns", wide)};
+  const View sums = op.rec.reduce(r.op.name + ".sum", ReduceOp::sum, m.type, r.out.sizes, domain, [&](Coordinates c, Coordinates s) {
+    const Expr rows = op.rec.at(high, c.first(1)), columns = op.rec.at(wide, c.first(1));
+    const Expr value = r.value(c, r.place(c[0], c[2], m.size(s[0]), as(rows, m.type), 0), r.place(c[0], c[3], m.size(s[1]), as(columns, m.type), 1));
+    const Expr counts = both(p.op(ScalarOp::lt, {p.cast(s[0], DType::i64), rows}), p.op(ScalarOp::lt, {p.cast(s[1], DType::i64), columns}));
+    return masked(counts, value, m.c(0));
+  });
+  return {op.rec.pointwise(op.name, r.out.dtype, r.out.sizes, [&](Coordinates c) {
+    const Expr count = p.op(ScalarOp::mul, {op.rec.at(high, c.first(1)), op.rec.at(wide, c.first(1))});
+    return as(m.div(op.rec.at(sums, c), p.op(ScalarOp::maximum, {as(count, m.type), m.c(1)})), r.out.dtype);
+  })};
+}
+
 // torchvision.roi_align: the mean of samples in each of a region's bins.
 Views roi_align(Op& op) {
   check_ranks(op, {{"input", 4}, {"rois", 2}}, 4);
-  const View x = op.tensor("input"), rois = op.tensor("rois");
   const int64_t samples = op.integer("sampling_ratio");
-  if (samples <= 0) {
-    fail(ErrorCode::unsupported_feature, "roi_align whose number of samples follows from the size of each region (sampling_ratio <= 0)",
-         "give a sampling_ratio, for example 2");
-  }
-  if (samples > 1024) fail(ErrorCode::unsupported_feature, fmt::format("roi_align with {} samples each way in a bin", samples));
-  const TensorType& out = op.out();
-  const Math m{op.pool, accumulate_type(out.dtype)};
-  const double scale = op.number("spatial_scale");
-  const bool aligned = op.flag("aligned");
-  const auto number = [&](Expr region, int64_t i) { return as(op.rec.at(rois, std::vector<Expr>{region, op.pool.index(i)}), m.type); };
-  // Of one direction (0: rows): where sample s of bin b lies.
-  const auto position = [&](Expr region, Expr bin, Expr sample, size_t i) {
-    const auto edge = [&](int64_t column) { return m.sub(m.mul(number(region, column), m.c(scale)), m.c(aligned ? 0.5 : 0)); };
-    const Expr first = edge(i == 0 ? 2 : 1);
-    Expr length = m.sub(edge(i == 0 ? 4 : 3), first);
-    if (!aligned) length = op.pool.op(ScalarOp::maximum, {length, m.c(1)});
-    const Expr width = m.div(length, m.size(out.sizes[2 + i]));
-    return m.add(m.add(first, m.mul(m.size(bin), width)), m.div(m.mul(m.add(m.size(sample), m.c(0.5)), width), m.c(static_cast<double>(samples))));
-  };
-  const View sums =
-      op.rec.reduce(op.name + ".sum", ReduceOp::sum, m.type, out.sizes, {op.pool.index(samples), op.pool.index(samples)}, [&](Coordinates c, Coordinates s) {
-        const Expr image = op.pool.checked_index(op.pool.cast(number(c[0], 0), DType::i64), x.sizes[0]);
-        const Expr row = position(c[0], c[2], s[0], 0), column = position(c[0], c[3], s[1], 1);
-        return between_pixels(op, m, x, row, column, Border::repeated, [&](Expr y, Expr z) { return std::vector<Expr>{image, c[1], y, z}; });
-      });
-  const double share = 1.0 / static_cast<double>(samples * samples);
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) { return as(m.mul(op.rec.at(sums, c), m.c(share)), out.dtype); })};
+  if (samples > kMostSamples) fail(ErrorCode::unsupported_feature, fmt::format("roi_align with {} samples each way in a bin", samples));
+  const Regions regions{
+      op, {op.pool, accumulate_type(op.out().dtype)}, op.tensor("input"), op.tensor("rois"), op.out(), op.number("spatial_scale"), op.flag("aligned")};
+  return samples > 0 ? roi_align_samples(regions, samples) : roi_align_pixels(regions);
 }
 
 // What the arguments of a convolution whose taps move say.

@@ -253,6 +253,33 @@ Views fill_diagonal(Op& op) {
   })};
 }
 
+// torch.nn.utils.rnn.pad_sequence: sequences side by side, filled up to the length of the longest, behind their elements or before them.
+Views pad_sequence(Op& op) {
+  ExprPool& p = op.pool;
+  const TensorType& out = op.out();
+  const bool batch_first = op.flag("batch_first"), left = op.text("padding_side") == "left";
+  const size_t batch = batch_first ? 0 : 1, time = 1 - batch;
+  if (out.sizes.size() < 2) fail(ErrorCode::bad_program, op.node.target + ": sequences have at least one dimension");
+  Sizes sizes = out.sizes;
+  sizes[batch] = p.index(1);
+  const View number{DType::f32, {}, p.constant(op.number("padding_value"), DType::f64)};
+  Views pieces;
+  for (const View& v : op.tensors("sequences")) {
+    if (v.rank() + 1 != sizes.size()) fail(ErrorCode::bad_program, op.node.target + ": a sequence has other dimensions than the result");
+    std::vector<Expr> at;
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      if (d != batch) at.push_back(p.var(static_cast<int32_t>(d)));
+    }
+    const VarRanges ranges{sizes};
+    at[0] = left ? at[0] - (sizes[time] - v.sizes[0]) : at[0];
+    const Expr inside = both(index_at_least(at[0], p.index(0), ranges), index_less(at[0], v.sizes[0], ranges));
+    const Expr fill = is_complex(out.dtype) ? as_complex(number, out.dtype).body : as(number.body, out.dtype);
+    const View same = converted(op, v, out.dtype);
+    pieces.push_back({out.dtype, sizes, simplify_body(masked(inside, op.rec.at(same, at), fill), sizes)});
+  }
+  return {joined(op, pieces, batch)};
+}
+
 }  // namespace
 
 void add_joins(Table& table) {
@@ -263,6 +290,7 @@ void add_joins(Table& table) {
   table["aten.dstack.default"] = [](Op& op) { return stack_along(op, 2, 3); };
   table["aten.column_stack.default"] = column_stack;
   table["aten.diff.default"] = diff;
+  table["aten.pad_sequence.default"] = pad_sequence;
   table["aten._chunk_cat.default"] = chunk_cat;
   table["aten.diag_embed.default"] = [](Op& op) {
     const size_t rank = op.out().sizes.size();

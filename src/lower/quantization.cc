@@ -354,6 +354,21 @@ Lowering fake_row(bool mask) {
   };
 }
 
+// Scale and zero point are parameters that are learnt: a zero point is a float, rounded where it is used.
+Views learnable_fake_quantized(Op& op) {
+  const View x = op.tensor("self");
+  const double low = op.number("quant_min"), high = op.number("quant_max");
+  const bool channels = op.node.find("axis") != nullptr;
+  const auto all = [&](const char* arg) {
+    const View v = op.tensor(arg);
+    return channels ? along(op, v, x, wrap_dim(op.integer("axis"), x.rank())) : single(op, v);
+  };
+  View zero = all("zero_point");
+  zero.body = min(max(round(Val(as(zero.body, DType::f32))), low), high).e;
+  zero.dtype = DType::f32;
+  return fake_quantized(op, all("scale"), zero, false);
+}
+
 }  // namespace
 
 void add_quantization(Table& table) {
@@ -394,6 +409,9 @@ void add_quantization(Table& table) {
     return Views{choice(".result", results[0], [&](Coordinates c) { return op.rec.at(x, c); }),
                  choice(".mask", results[1], [&](Coordinates) { return op.pool.boolean(true); })};
   };
+  for (const char* kind : {"tensor", "channel"}) {
+    table[std::string("aten._fake_quantize_learnable_per_") + kind + "_affine.default"] = learnable_fake_quantized;
+  }
   table["aten._int_mm.default"] = [](Op& op) { return Views{matrix_product(op, "int_mm", DType::i32, op.tensor("self"), op.tensor("mat2"), 0)}; };
 }
 

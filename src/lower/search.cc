@@ -5,18 +5,6 @@
 namespace coil::lowering {
 namespace {
 
-Views isin(Op& op) {
-  const bool one = op.has("test_element"), one_element = op.has("element");
-  View x = op.operand(one_element ? "element" : "elements"), set = op.operand(one ? "test_element" : "test_elements");
-  const TensorType& out = op.out();
-  const DType type = promote(x.dtype, set.dtype);
-  View flat = reshaped(op, set, {count(op.pool, set.sizes)});
-  View found = op.rec.reduce("isin.any", ReduceOp::any, DType::boolean, out.sizes, {flat.sizes[0]},
-                             [&](Coordinates c, Coordinates k) { return op.pool.op(ScalarOp::eq, {as(read(x, c), type), as(op.rec.at(flat, k), type)}); });
-  if (!op.flag("invert")) return {found};
-  return {op.rec.pointwise("isin", DType::boolean, out.sizes, [&](Coordinates c) { return op.pool.op(ScalarOp::logical_not, {op.rec.at(found, c)}); })};
-}
-
 // The positions of values in sorted rows, as the bisection of eager finds them: rows with NaN or out of order give its answer too.
 struct Positions {
   Op& op;
@@ -53,24 +41,51 @@ int rounds_of(Expr size) {
   return rounds;
 }
 
-// The middle of what is left is looked at until nothing is.
-Views found_by_halves(const Positions& s) {
-  Op& op = s.op;
-  ExprPool& p = op.pool;
-  const TensorType& out = op.out();
-  const int rounds = rounds_of(s.size);
+// The middle of what is left is looked at until nothing is; without elements none is.
+Expr position(const Positions& s, Expr value, Coordinates c) {
+  ExprPool& p = s.op.pool;
   const Expr size = p.cast(s.size, DType::i64), last = p.op(ScalarOp::sub, {size, s.number(1)});
-  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    const Expr value = s.compared(read(s.values, c));
-    Expr begin = s.number(0), end = size;
-    for (int round = 0; round < rounds; ++round) {
-      const Expr middle = p.op(ScalarOp::shr, {p.op(ScalarOp::add, {begin, end}), s.number(1)});
-      const Expr at = p.checked_index(p.op(ScalarOp::minimum, {middle, last}), index_max(s.size, p.index(1)));
-      const Expr later = both(p.op(ScalarOp::lt, {begin, end}), s.behind(value, c, at));
-      begin = p.select(later, p.op(ScalarOp::add, {middle, s.number(1)}), begin);
-      end = p.select(later, end, middle);
-    }
-    return as(masked(index_less(p.index(0), s.size), begin, s.number(0)), out.dtype);  // without elements none is looked at
+  Expr begin = s.number(0), end = size;
+  for (int round = rounds_of(s.size); round > 0; --round) {
+    const Expr middle = p.op(ScalarOp::shr, {p.op(ScalarOp::add, {begin, end}), s.number(1)});
+    const Expr at = p.checked_index(p.op(ScalarOp::minimum, {middle, last}), index_max(s.size, p.index(1)));
+    const Expr later = both(p.op(ScalarOp::lt, {begin, end}), s.behind(value, c, at));
+    begin = p.select(later, p.op(ScalarOp::add, {middle, s.number(1)}), begin);
+    end = p.select(later, end, middle);
+  }
+  return masked(index_less(p.index(0), s.size), begin, s.number(0));
+}
+
+Views found_by_halves(const Positions& s) {
+  const TensorType& out = s.op.out();
+  return {s.op.rec.pointwise(s.op.name, out.dtype, out.sizes, [&](Coordinates c) { return as(position(s, s.compared(read(s.values, c)), c), out.dtype); })};
+}
+
+constexpr int64_t kFewInSet = 48;  // that each element is compared with
+
+// Whether an element is one of a set: of a large one that is sorted before, by bisection.
+Views isin(Op& op) {
+  const bool one = op.has("test_element"), one_element = op.has("element");
+  const View x = op.operand(one_element ? "element" : "elements"), set = op.operand(one ? "test_element" : "test_elements");
+  const TensorType& out = op.out();
+  ExprPool& p = op.pool;
+  const DType type = promote(x.dtype, set.dtype);
+  const View flat = reshaped(op, set, {count(p, set.sizes)});
+  const Expr size = flat.sizes[0];
+  const auto result = [&](Expr found) { return op.flag("invert") ? p.op(ScalarOp::logical_not, {found}) : found; };
+  if (upper_bound(size).value_or(INT64_MAX) <= kFewInSet || is_bool(type)) {
+    const View found = op.rec.reduce("isin.any", ReduceOp::any, DType::boolean, out.sizes, {size},
+                                     [&](Coordinates c, Coordinates k) { return p.op(ScalarOp::eq, {as(read(x, c), type), as(op.rec.at(flat, k), type)}); });
+    if (!op.flag("invert")) return {found};
+    return {op.rec.pointwise("isin", DType::boolean, out.sizes, [&](Coordinates c) { return result(op.rec.at(found, c)); })};
+  }
+  const View sorted = op.rec.sort("isin.sort", converted(op, flat, type), 0, size, false).first;
+  const Positions search{op, sorted, x, false, {}};
+  return {op.rec.pointwise("isin", DType::boolean, out.sizes, [&](Coordinates c) {
+    const Expr value = search.compared(read(x, c)), place = position(search, value, c);
+    const Expr at = p.checked_index(p.op(ScalarOp::minimum, {place, p.cast(index_max(size - 1, p.index(0)), DType::i64)}), index_max(size, p.index(1)));
+    const Expr equal = p.op(ScalarOp::eq, {search.compared(op.rec.at(sorted, std::vector<Expr>{at})), value});
+    return result(masked(index_less(p.index(0), size), equal, p.boolean(false)));
   })};
 }
 

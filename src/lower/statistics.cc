@@ -69,10 +69,14 @@ Views spread(Op& op, bool root, bool with_mean) {
   const std::vector<size_t> dims = wrap_dims(op.has("dim") ? op.integers("dim") : std::vector<int64_t>{}, x.rank());
   const DType type = accumulate_type(out.dtype);
   ExprPool& p = op.pool;
-  Moments m = moments(op, op.name, x, dims, type);
+  Sizes domain;
+  for (size_t d : dims) domain.push_back(x.sizes[d]);
+  // The root of squares that no float32 holds may be one again.
+  const bool wide = root && out.dtype == DType::f32;
+  Moments m = moments(op, op.name, x, dims, wide && kept_row(x, dims, count(p, domain)) ? DType::f64 : type);
   View kept = op.rec.pointwise(op.name, out.dtype, m.mean.sizes, [&](Coordinates c) {
-    const Expr v = variance(op, op.rec.at(m.sum_of_squares, c), m.count, correction(op), type);
-    return root ? p.op(ScalarOp::sqrt, {v}) : v;
+    const Expr v = variance(op, op.rec.at(m.sum_of_squares, c), m.count, correction(op), wide ? DType::f64 : type);
+    return root ? as(p.op(ScalarOp::sqrt, {v}), out.dtype) : v;
   });
   Views results{reshaped(op, kept, out.sizes)};
   if (with_mean) results.push_back(reshaped(op, converted(op, m.mean, op.out(1).dtype), op.out(1).sizes));

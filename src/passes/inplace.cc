@@ -19,7 +19,7 @@ constexpr std::string_view kPromotingOps[] = {"add",          "sub",         "mu
                                               "floor_divide", "atan2",       "bitwise_and", "bitwise_or", "bitwise_xor", "subtract",  "multiply",
                                               "divide",       "true_divide", "addcmul",     "addcdiv",    "hypot",       "xlogy"};
 
-// In-place operators whose functional form has another name.
+// In-place operators, and those with an argument for the result, whose functional form has another name.
 constexpr std::pair<std::string_view, std::string_view> kRenamedOps[] = {
     {"aten.__iand__.Scalar", "aten.bitwise_and.Scalar"},
     {"aten.__iand__.Tensor", "aten.bitwise_and.Tensor"},
@@ -36,6 +36,30 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedOps[] = {
     {"aten.normal_.default", "aten.normal_functional.default"},
     {"aten.pow_.Scalar", "aten.pow.Tensor_Scalar"},
     {"aten.pow_.Tensor", "aten.pow.Tensor_Tensor"},
+    {"aten._add_relu.out", "aten._add_relu.Tensor"},
+    {"aten.add.out", "aten.add.Tensor"},
+    {"aten.all.all_out", "aten.all.default"},
+    {"aten.any.all_out", "aten.any.default"},
+    {"aten.bernoulli.float_out", "aten.bernoulli.p"},
+    {"aten.copysign.out", "aten.copysign.Tensor"},
+    {"aten.div.out", "aten.div.Tensor"},
+    {"aten.div.out_mode", "aten.div.Tensor_mode"},
+    {"aten.divide.out", "aten.divide.Tensor"},
+    {"aten.divide.out_mode", "aten.divide.Tensor_mode"},
+    {"aten.frobenius_norm.out", "aten.frobenius_norm.dim"},
+    {"aten.ldexp.out", "aten.ldexp.Tensor"},
+    {"aten.max.unary_out", "aten.max.default"},
+    {"aten.mean.dtype_out", "aten.mean.default"},
+    {"aten.min.unary_out", "aten.min.default"},
+    {"aten.mul.out", "aten.mul.Tensor"},
+    {"aten.multiply.out", "aten.multiply.Tensor"},
+    {"aten.norm.dtype_out", "aten.norm.ScalarOpt_dim_dtype"},
+    {"aten.norm.out", "aten.norm.ScalarOpt_dim"},
+    {"aten.prod.int_out", "aten.prod.dim_int"},
+    {"aten.sub.out", "aten.sub.Tensor"},
+    {"aten.subtract.out", "aten.subtract.Tensor"},
+    {"aten.sum.IntList_out", "aten.sum.dim_IntList"},
+    {"aten.true_divide.out", "aten.true_divide.Tensor"},
 };
 
 constexpr std::string_view kShapeChangers[] = {"squeeze_", "unsqueeze_", "transpose_", "t_", "detach_", "requires_grad_", "resize_", "resize_as_"};
@@ -44,7 +68,7 @@ constexpr std::string_view kShapeChangers[] = {"squeeze_", "unsqueeze_", "transp
 
 bool writes_out(const Node& node) {
   const std::string_view overload = overload_name(node);
-  return (overload == "out" || overload.ends_with("_out")) && node.outputs.size() == 1 && value_arg(node, "out").valid();
+  return (overload == "out" || overload == "out_mode" || overload.ends_with("_out")) && node.outputs.size() == 1 && value_arg(node, "out").valid();
 }
 
 bool reshapes_in_place(const Node& node) {

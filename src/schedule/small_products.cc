@@ -32,6 +32,7 @@ class SmallProducts {
   static constexpr int64_t kLongSum = 1 << 16;     // of few results: a loop cuts it into as many parts as it likes
   static constexpr int64_t kManyRows = 1 << 10;    // that a small matrix is multiplied with
   static constexpr int64_t kSmall = 16;            // rows, columns and length of which a tile would be mostly empty
+  static constexpr int64_t kSideOfFew = 4;         // and of a target for which few is little: so many times that
   static constexpr int64_t kAlignedElements = 16;  // parts of rows begin at multiples of a template's accesses
 
   ExprPool& pool() { return *program_.pool; }
@@ -49,7 +50,8 @@ class SmallProducts {
     if (few == 0) return false;
     const auto are_few = [&](const std::vector<Expr>& x, const std::vector<Expr>& y) { return is_known(x) && is_known(y) && size(x) * size(y) <= few; };
     const int64_t batch = size(g.batch), m = size(g.m), n = size(g.n), k = size(g.k);
-    const auto all_small = [&] { return is_known(g.m) && is_known(g.n) && is_known(g.k) && std::max({m, n, k}) <= kSmall; };
+    const int64_t side = std::min(kSmall, kSideOfFew * few);
+    const auto all_small = [&] { return is_known(g.m) && is_known(g.n) && is_known(g.k) && std::max({m, n, k}) <= side; };
     if (all_small()) return batch * m * n >= kManyRows;
     if (are_few(g.n, g.k)) return batch * m >= kManyRows;
     if (are_few(g.m, g.k)) return batch * n >= kManyRows;

@@ -148,6 +148,10 @@ op("index_fill_copy", lambda x, i, v: (x.index_fill(0, i, 1.0), x.index_copy(0, 
 op("slice_scatter", lambda x, y: (torch.slice_scatter(x, y, 0, 2, 5), torch.select_scatter(x, y[0], 0, 1)), lambda: (rand(9, 8), rand(3, 8)))
 op("bucketize", lambda x, b: (torch.bucketize(x, b), torch.searchsorted(b, x, right=True)), lambda: (rand(5, 8), torch.linspace(-2, 2, 9)))
 op("isin", lambda x, y: torch.isin(x, y), lambda: (rand(40, dtype=I64), torch.tensor([1, 3, -2])))
+op("isin_large", lambda x, y: (torch.isin(x, y), torch.isin(x, y, invert=True), torch.isin(x, y.float() + 0.5), torch.isin(x.reshape(4, 10), y.view(10, -1))),
+   lambda: (rand(40, dtype=I64), torch.arange(-900, 900, 3)[:590]))
+op("isin_special", lambda x, y: (torch.isin(x, y), torch.isin(y, x)), lambda: (special(), torch.cat([rand(100), special(), -special()])))
+op("isin_none", lambda x, y: (torch.isin(x, y), torch.isin(y, x)), lambda: (rand(70, dtype=I64), rand(0, dtype=I64)))
 op("topk", lambda x: (*x.topk(3), *x.topk(2, dim=0), *x.topk(4, largest=False)), lambda: (distinct(6, 19),))
 op("sort", lambda x: (*x.sort(), *x.sort(0, descending=True), x.argsort(1)), lambda: (distinct(6, 19),))
 op("sort_i64", lambda x: (*x.sort(), *x.topk(2)), lambda: (distinct(6, 19, dtype=I64) * 3 + torch.arange(114).reshape(6, 19) * 100,))

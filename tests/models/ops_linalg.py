@@ -89,6 +89,34 @@ op("empty_batch", lambda a: (L.inv(a), L.det(a), L.cholesky(a), L.svdvals(a), L.
 op("size_1", lambda a: (L.inv(a), L.det(a), L.svdvals(a), L.qr(a)[0], L.matrix_exp(a), L.pinv(a)), lambda t: (matrix(3, 1, 1, dtype=t),), SOME)
 op("strided", lambda a: (L.inv(a.mT), L.det(a[:, ::2, 1:4]), L.qr(a.mT[:, 1:])[1].abs()), lambda t: (positive(2, 5, 5, dtype=t),), SOME)
 op("large", lambda a, b: (L.solve(a, b), L.cholesky(a), L.svdvals(b), L.slogdet(a)[1], L.qr(b)[1].abs()), lambda t: (positive(130, 130, dtype=t) / 130, matrix(130, 70, dtype=t)), SOME)
+
+
+def batch(a, b, s):
+    """A batch of one size through every routine that takes small matrices by lanes."""
+    w, v = L.eigh(s, UPLO="U")
+    u, sigma, vh = L.svd(b, full_matrices=False)
+    c = L.cholesky(s)
+    return (L.inv(a), L.solve(a, b), L.solve(a, b.mT, left=False), L.det(a), L.slogdet(a)[1], *L.lu_factor(b), c, L.cholesky(s, upper=True), torch.cholesky_solve(b, c),
+            torch.cholesky_inverse(c), L.solve_triangular(a.tril(), b, upper=False), L.solve_triangular(a.triu().mT, b, upper=False), L.eigvalsh(s), (v * w.unsqueeze(-2)) @ v.mT,
+            L.svdvals(b), (u * sigma.unsqueeze(-2)) @ vh, u.mT @ u)
+
+
+for n, count in ((1, 9), (2, 1), (2, 17), (3, 11), (4, 8), (5, 3), (7, 9), (8, 2), (9, 3), (12, 5), (16, 9), (24, 4), (25, 4)):
+    op(f"batch_{n}_{count}", batch, lambda t, n=n, count=count: (positive(count, n, n, dtype=t).flip(-1), matrix(count, n, n, dtype=t), positive(count, n, n, dtype=t)), (F32, F64))
+op("batch_wide", lambda a: (*L.lu_factor(a), L.svdvals(a), L.pinv(a), L.matrix_rank(a)), lambda t: (matrix(9, 3, 5, dtype=t),), (F32, F64))
+op("batch_high", lambda a: (*L.lu_factor(a), L.svdvals(a), L.pinv(a), L.matrix_rank(a), L.svd(a)[0].abs().sum((-1, -2)) > 0), lambda t: (matrix(9, 6, 3, dtype=t),), (F32, F64))
+
+
+def odd_matrices(dtype):
+    """Of rank 1, zeros, equal eigenvalues, far apart in size, very large and very small ones, and what is no number beside others."""
+    one = matrix(4, 1, dtype=dtype)
+    kinds = [one @ one.mT, torch.zeros(4, 4), torch.eye(4) * 3, torch.diag(torch.tensor([1e6, 1, 1e-6, 1])), torch.eye(4) * 1e30, torch.ones(4, 4) * 1e-30, torch.diag(torch.tensor([2.0, 2, 5, 5])),
+             torch.eye(4), torch.full((4, 4), 0.5)]
+    return torch.stack([k.to(dtype) for k in kinds])
+
+
+op("batch_odd", lambda a: (L.eigvalsh(a), L.svdvals(a), L.det(a), *L.lu_factor_ex(a), L.cholesky_ex(a)[1], *L.inv_ex(a + 5 * torch.eye(4, dtype=a.dtype)), L.matrix_rank(a)),
+   lambda t: (odd_matrices(t),), (F32, F64))
 op("nan", lambda a: (*L.inv_ex(a), L.det(a), *L.cholesky_ex(a)[1:]), lambda t: (torch.stack([torch.eye(3, dtype=t), torch.full((3, 3), float("nan"), dtype=t)]),), (F32,))
 
 op("polar", lambda a: L.polar(a), lambda t: (matrix(2, 5, 3, dtype=t),), SOME)

@@ -65,6 +65,15 @@ def tensor_parameters(x, scale, zero):
 op("per_tensor_of_tensors", tensor_parameters, lambda: (rand(7, 19), torch.tensor([0.0123456789], dtype=F64), torch.tensor([91], dtype=I64)))
 
 
+def learnable(x, scale, zero, scales, zeros):
+    return (torch._fake_quantize_learnable_per_tensor_affine(x, scale, zero, 0, 255, 0.5),
+            torch._fake_quantize_learnable_per_channel_affine(x, scales, zeros, 1, -128, 127, 1.0))
+
+
+for zero in (3.0, 3.5, 4.5, -7.2, 300.0):
+    op(f"learnable_{zero}", learnable, lambda zero=zero: (rand(3, 4, 5) * 9, torch.tensor([0.1]), torch.tensor([zero]), torch.rand(4) + 0.05, torch.tensor([zero, 2.5, -1.5, 500])))
+
+
 class TensorBounds(torch.nn.Module):
     def __init__(self):
         super().__init__()

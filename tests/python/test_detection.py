@@ -33,7 +33,7 @@ def boxes_of(n, size, dtype=torch.float32, seed=0):
 REGIONS = torch.tensor([[0, 1, 2, 9, 11], [1, 3, 3, 16, 18.5], [0, 0, 0, 19, 19], [1, -6, -3, 5, 4], [0, 15, 15, 40, 30], [1, 7, 7, 7, 7]])
 
 
-@pytest.mark.parametrize("samples, size, aligned", [(2, (3, 3), True), (3, (7, 2), False)])
+@pytest.mark.parametrize("samples, size, aligned", [(2, (3, 3), True), (3, (7, 2), False), (0, (3, 3), True), (-1, (7, 2), False), (0, (1, 1), False)])
 def test_regions(samples, size, aligned):
     x = torch.randn(2, 4, 10, 9)
     n = torch.export.Dim("n", min=1, max=50)
@@ -51,9 +51,14 @@ def test_regions_of_no_image_are_refused():
         model(x, wrong)
 
 
-def test_samples_that_data_counts_are_refused():
-    with pytest.raises(coil.Error, match="sampling_ratio"):
-        compiled(lambda x, r: ops.roi_align(x, r, 2), torch.randn(2, 4, 10, 9), REGIONS)
+def test_regions_that_are_too_large_for_their_samples_are_named():
+    x = torch.randn(2, 4, 10, 9)
+    model = compiled(lambda x, r: ops.roi_align(x, r, 2), x, REGIONS)
+    wrong = REGIONS.clone()
+    wrong[1, 3:] = 1e9
+    with pytest.raises(coil.Error, match="COIL-E211: .*more than 1024 pixels each way"):
+        model(x, wrong)
+    torch.testing.assert_close(model(x, REGIONS), ops.roi_align(x, REGIONS, 2), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("groups, offset_groups, masks, dtype", [(1, 1, True, torch.float32), (2, 1, False, torch.float64), (2, 4, True, torch.float32)])

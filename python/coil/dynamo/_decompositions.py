@@ -8,6 +8,7 @@ from typing import Any, Callable
 
 import torch
 
+from ._fake_quantization import GRADIENTS_OF_FAKE_QUANTISATION
 from ._references import REFERENCES
 from ._resizing import GRADIENTS_OF_RESIZING
 
@@ -62,6 +63,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         table[op] = tables.decomposition_table[op]
     table.update(REFERENCES)
     table.update(GRADIENTS_OF_RESIZING)
+    table.update(GRADIENTS_OF_FAKE_QUANTISATION)
     importlib.import_module("torch._dynamo._trace_wrapped_higher_order_op")  # where the next operator comes from
     if hasattr(torch.ops.flex_lib, "zeros_and_scatter"):
         table[torch.ops.flex_lib.zeros_and_scatter.default] = _zeros_and_scatter

@@ -22,13 +22,14 @@ from ._control import inner_nodes, is_control
 from ._cuda_graphs import CudaGraphs, static_inputs, with_writes_behind, write_behind
 from ._cut import cut
 from ._decompositions import operator_name
+from ._effects import free_checks
 from ._freeze import FrozenGraph, weights_of
 from ._layout import lay_images_channels_last
 from ._patches import write_patches
 from ._products import write_products
 from ._program import Program, build_programs, find_problems
 from ._results import settle_results
-from ._rewrite import close_gaps, draw_masks_first, numbers_as_tensors, numbers_on_the_gpu, read_whole_storages, separate_gradients
+from ._rewrite import close_gaps, draw_masks_first, numbers_as_tensors, numbers_on_the_gpu, read_whole_storages, return_written_inputs, separate_gradients
 from ._sink import sink
 from ._split import Split, is_number, is_view, size_sources
 from ._stages import graph_begun, graph_split
@@ -63,8 +64,10 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
             settle_results(gm.graph, kept)
     else:
         refuse_on_cpu(gm.graph)
+        free_checks(gm.graph)
     if kind == "backward":
         separate_gradients(gm.graph)
+    return_written_inputs(gm.graph)
     read_whole_storages(gm.graph)
     close_gaps(gm.graph)
     filled = numbers_as_tensors(gm.graph)

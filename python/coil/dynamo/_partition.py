@@ -16,7 +16,7 @@ from torch._functorch import partitioners
 from torch.fx import Graph, GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
-from ._split import is_view
+from ._split import is_view, writes_input
 
 aten = torch.ops.aten
 
@@ -39,6 +39,7 @@ _JOINED = {aten._log_softmax_backward_data, aten._softmax_backward_data, aten.na
 
 
 def partition(joint: GraphModule, inputs: Any, **settings: Any) -> tuple[GraphModule, GraphModule]:
+    keep_what_was_overwritten(joint.graph)
     keep_what_is_compared(joint.graph)
     forget_unread_statistics(joint.graph)
     keep_places_of_maxima(joint.graph)
@@ -72,6 +73,30 @@ def keep_what_is_compared(graph: Graph) -> None:
             source = _source(operand)
             if source is not None and source.op == "call_function" and _is_floating(source):
                 source.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
+
+
+def keep_what_was_overwritten(graph: Graph) -> None:
+    """The forward graph writes new values into some of its inputs (counters, running means), and the backward one would find these. So what follows from an
+    old value is not computed anew, and the old value itself, where a gradient asks for it, is a copy."""
+    overwritten = [node.args[0] for node in graph.nodes if writes_input(node)]
+    if not overwritten:
+        return
+    gradients: set[Node] = set()
+    for node in graph.nodes:
+        if partitioners._is_tangent(node) or any(source in gradients for source in node.all_input_nodes):
+            gradients.add(node)
+    for node in overwritten:
+        readers = [user for user in node.users if user.op == "call_function" and not writes_input(user)]  # type: ignore[union-attr]
+        behind = [user for user in readers if user in gradients or is_view(user)]
+        for user in readers:
+            if user not in behind:
+                user.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+        if behind:
+            with graph.inserting_before(behind[0]):
+                copy = graph.call_function(aten.clone.default, (node,))
+            copy.meta.update(val=node.meta["val"], recompute=CheckpointPolicy.MUST_SAVE)  # type: ignore[union-attr]
+            for user in behind:
+                user.replace_input_with(node, copy)  # type: ignore[arg-type]
 
 
 def forget_unread_statistics(graph: Graph) -> None:

@@ -22,13 +22,14 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from .. import _runtime
-from .._errors import Error, InputError, InternalError, make_error
+from .._errors import Error, InternalError, make_error
 from .._memory import with_free_memory
 from .._stats import stats
 from .._program import weight_row
 from .._strides import run_with_copies
 from ._control import graph_behind
 from ._decompositions import operator_name
+from ._effects import as_eager_raises
 from ._results import read_nodes
 from ._serialize import CannotSerialize, ProgramWriter, sizes_expression
 from ._split import STRIDED, Split, base_of, is_number, is_view, producer, readers, writes_input
@@ -360,9 +361,9 @@ def _caller(model: "_runtime.Model", inputs: list[Node]) -> Callable[..., list]:
     def coil_program(*args: Any) -> list:
         try:
             return run(args)
-        except InputError as error:
+        except Error as error:
             if error.number != 205:
-                raise
+                raise as_eager_raises(error) from None
         stats.strided_copies += 1
         return run_with_copies(run, args, lambda index: index not in written)
 

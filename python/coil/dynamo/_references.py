@@ -75,9 +75,7 @@ def _bags_of(indices: Tensor, offsets: Tensor, count: int) -> Tensor:
 def embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0, sparse: bool = False,
                   per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int = -1) -> Any:
     """The bags, and what the gradients ask for: each index's bag, the numbers of indices in the bags, and where the largest numbers are."""
-    if sparse:
-        return NotImplemented
-    bags = aten._embedding_bag_forward_only.default(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx)[0]
+    bags = aten._embedding_bag_forward_only.default(weight, indices, offsets, scale_grad_by_freq, mode, False, per_sample_weights, include_last_offset, padding_idx)[0]
     count = offsets.size(0) - int(include_last_offset)
     bag = _bags_of(indices, offsets, count)
     counted = indices != padding_idx if padding_idx >= 0 else torch.ones_like(indices, dtype=torch.bool)

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ._decompositions import draws
 from ._places import origin_of
-from ._split import STRIDED, base_of, is_view, tensors_of
+from ._split import STRIDED, base_of, is_view, tensors_of, writes_input
 
 aten = torch.ops.aten
 
@@ -104,6 +104,14 @@ def _size_node(graph: Graph, size: Any, sizes: dict[sympy.Symbol, tuple[Node, in
     made = graph.call_function(aten.sym_size.int, (node, dimension))
     made.meta["val"] = size
     return made
+
+
+def return_written_inputs(graph: Graph) -> None:
+    """Where the result of a write to an input is a result of the graph (`out=`), that is the input itself."""
+    output = next(n for n in graph.nodes if n.op == "output")
+    written = {node: node.args[0] for node in output.all_input_nodes if writes_input(node)}
+    if written:
+        output.args = torch.fx.map_arg(output.args, lambda n: written.get(n, n))
 
 
 def read_whole_storages(graph: Graph) -> None:

@@ -147,7 +147,9 @@ class ProgramWriter:
                 "sym_int_values": self.numbers, "sym_bool_values": {}, "sym_float_values": {}, "is_single_tensor_return": False}
 
     def outputs(self, node: Node) -> list[dict]:
-        value = node.meta["val"]
+        value = node.meta.get("val")
+        if value is None:  # a check
+            return []
         if isinstance(value, torch.Tensor):
             self.define_tensor(self.name(node), value)
             return [{"as_tensor": {"name": self.name(node)}}]

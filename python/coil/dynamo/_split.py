@@ -15,6 +15,7 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ._decompositions import draws
+from ._effects import is_check
 
 aten = torch.ops.aten
 
@@ -170,7 +171,7 @@ def readers(node: Node) -> Iterator[Node]:
 def _needed(graph: torch.fx.Graph, in_torch: set[Node]) -> set[Node]:
     """What the results depend on, and what PyTorch runs for its effects."""
     needed: set[Node] = set()
-    stack = [n for n in graph.nodes if n.op == "output" or writes_input(n) or (n in in_torch and n.is_impure())]
+    stack = [n for n in graph.nodes if n.op == "output" or writes_input(n) or is_check(n) or (n in in_torch and n.is_impure())]
     while stack:
         node = stack.pop()
         if node not in needed:

@@ -10,6 +10,7 @@ from torch.fx import Node
 
 from ._control import control_reason, is_control
 from ._decompositions import draws, operator_name
+from ._effects import is_check
 from ._layout import convolutions_in_tf32
 from ._results import attention_kernel, read_nodes, read_results
 from ._serialize import TAKEN
@@ -109,7 +110,7 @@ def _reason(node: Node, device: torch.device) -> str | None:
         return "it writes to its arguments"
     if _strides_elsewhere(node):
         return "an offset in the storage of an input or a view"
-    if not any(True for _ in tensors_of(node.meta.get("val"))):
+    if not (is_check(node) and device.type == "cpu") and not any(True for _ in tensors_of(node.meta.get("val"))):
         return "it has no tensor result"
     value = node.meta.get("val")
     if isinstance(value, (list, tuple)) and any(isinstance(item, (list, tuple)) for item in value):

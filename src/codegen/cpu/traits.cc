@@ -37,6 +37,7 @@ TargetTraits traits(const CpuSettings& settings) {
   t.template_scratch = template_scratch;
   t.joins_keys = true;
   t.select_pieces = 2, t.select_step = kMaxLanes;  // a vector is of one piece
+  t.small_product = 2;
   t.parallel_points = parallel_points(kUsualMachine);
   t.split_points = 1 << 16;
   t.split_parts = 64;
