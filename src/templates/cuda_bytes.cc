@@ -140,7 +140,7 @@ struct ByteTimes {
 
 // Nanoseconds that 128 numbers along k take in float16: the tensor cores, and beside them what widens the weight's columns and the rows.
 double f16_step(const WgmmaTile& t) {
-  constexpr double kElement = 0.04, kColumn = 1.8, kRow = 1.0, kBeside = 0.3;
+  constexpr double kElement = 0.042, kColumn = 2.2, kRow = 0.65, kBeside = 0.25;
   const double products = static_cast<double>(t.columns * t.rows) * kElement;
   const double widening = static_cast<double>(t.columns) * kColumn + static_cast<double>(t.rows) * kRow;
   return std::max(products, widening) + kBeside * std::min(products, widening);
