@@ -55,13 +55,14 @@ CD_FN void widen_halves(u32 bytes, u32 (&low)[2], u32 (&high)[2]) {
 }
 
 // Scales and zero points as the weight's fragments want them, float16, of all columns of a tile and of the groups of a step. They lie in shared memory, in
-// turns of four steps (when a place is needed again, nobody reads it any more), [group][column]: those of short groups are too many for a multiplying
-// thread to have asked for in time.
-template <class KIND, int COLUMNS, int SHIFT>
+// turns of four steps, [group][column]: those of short groups are too many for a multiplying thread to have asked for in time.
+template <class KIND, int COLUMNS, int SHIFT, int THREADS>
 struct F16Scales {
-  static constexpr int kGroup = KIND::kGroup, kStep = 1024 / KIND::kBits, kGroups = (int)byte_f16_groups(KIND::kBits, kGroup), kTurns = 4;
-  static constexpr int kTable = kGroups * COLUMNS * 2, kTables = KIND::kHasZero ? 2 : 1, kBytes = kTurns * kTables * kTable;
-  static_assert((kGroup == 16 || kGroup % 32 == 0) && kBytes == byte_f16_scales(KIND::kBits, kGroup, COLUMNS, KIND::kHasZero));
+  static constexpr int kGroup = KIND::kGroup, kStep = 1024 / KIND::kBits, kGroups = (int)byte_f16_groups(KIND::kBits, kGroup), kOwn = COLUMNS / THREADS;
+  static constexpr int kTable = kGroups * COLUMNS * 2, kTables = KIND::kHasZero ? 2 : 1, kBytes = 4 * kTables * kTable;
+  static_assert(COLUMNS % THREADS == 0 && (kGroup == 16 || kGroup % 32 == 0) && kBytes == byte_f16_scales(KIND::kBits, kGroup, COLUMNS, KIND::kHasZero));
+  typename KIND::Scale scale[kOwn][kGroups];
+  typename KIND::Zero zero[kOwn][kGroups];
 
   // The group of the first number of a step.
   __device__ __forceinline__ static int first_of(int step) {
@@ -88,29 +89,25 @@ struct F16Scales {
       for (int g = 0; g < kGroups; ++g) to[g] = from[min(first + g, last) * group_step];  // behind the last group numbers meet zeros
     }
   }
-  // By a warp: those of a step.
-  __device__ __forceinline__ static void copy(const CudaBytes& t, int step, int col0, u32 to) {
-    constexpr int kAtOnce = 4;  // columns of a lane
+  // By converting thread number `thread`: its columns' in a step, a whole step before they are stored.
+  __device__ __forceinline__ void load(const CudaBytes& t, int step, int col0, int thread) {
+    const int last = (int)t.k / kGroup - 1, first = min(first_of(step), last);
+#pragma unroll
+    for (int c = 0; c < kOwn; ++c) {
+      const i64 column = min(col0 + thread + c * THREADS, (int)t.n - 1);
+      fetch(scale[c], t.scale, t.scale_group, column * t.scale_col, first, last);
+      fetch(zero[c], t.zero, t.zero_group, column * t.zero_col, first, last);
+    }
+  }
+  __device__ __forceinline__ void store(u32 to, int thread) const {
     constexpr float kTimes = SHIFT < 0 ? 1.0f / (float)(1ll << -SHIFT) : (float)(1ll << SHIFT);
-    const int last = (int)t.k / kGroup - 1, first = min(first_of(step), last), lane = (int)threadIdx.x % 32;
-#pragma unroll 1
-    for (int begin = 0; begin < COLUMNS; begin += 32 * kAtOnce) {
-      typename KIND::Scale scale[kAtOnce][kGroups];
-      typename KIND::Zero zero[kAtOnce][kGroups];
 #pragma unroll
-      for (int c = 0; c < kAtOnce; ++c) {
-        const i64 column = min(col0 + begin + c * 32 + lane, (int)t.n - 1);
-        fetch(scale[c], t.scale, t.scale_group, column * t.scale_col, first, last);
-        fetch(zero[c], t.zero, t.zero_group, column * t.zero_col, first, last);
-      }
+    for (int c = 0; c < kOwn; ++c) {
 #pragma unroll
-      for (int c = 0; c < kAtOnce; ++c) {
-#pragma unroll
-        for (int g = 0; g < kGroups; ++g) {
-          const u32 at = to + (u32)((g * COLUMNS + begin + c * 32 + lane) * 2);
-          shared_store_2(at, to_f16(table_float(scale[c][g], 1.0f) * kTimes).bits);
-          if constexpr (KIND::kHasZero) shared_store_2(at + kTable, to_f16(table_float(zero[c][g], 0.0f)).bits);
-        }
+      for (int g = 0; g < kGroups; ++g) {
+        const u32 at = to + (u32)((g * COLUMNS + thread + c * THREADS) * 2);
+        shared_store_2(at, to_f16(table_float(scale[c][g], 1.0f) * kTimes).bits);
+        if constexpr (KIND::kHasZero) shared_store_2(at + kTable, to_f16(table_float(zero[c][g], 0.0f)).bits);
       }
     }
   }
@@ -122,7 +119,7 @@ template <class KIND, int COLUMNS, int ROWS, int STAGES, int HALVES, int CONVERT
 struct ByteF16 : ByteSteps<KIND, COLUMNS, ROWS, STAGES> {
   using Steps = ByteSteps<KIND, COLUMNS, ROWS, STAGES>;
   static constexpr int kMultipliers = 256, kTiles = COLUMNS / 128, kOfStep = Steps::kStep / 64, kBytesHalf = ROWS * 128;
-  using Scales = F16Scales<KIND, COLUMNS, SHIFT>;
+  using Scales = F16Scales<KIND, COLUMNS, SHIFT, CONVERTERS * 32>;
   u32 halves, tables, ready, taken;  // shared addresses
   u32 half = 0, half_phase = 0;
 
@@ -134,25 +131,29 @@ struct ByteF16 : ByteSteps<KIND, COLUMNS, ROWS, STAGES> {
         taken(ready + 8 * HALVES) {}
   __device__ __forceinline__ void init() const {
     for (int s = 0; s < STAGES; ++s) barrier_init(this->full + 8 * s, 1), barrier_init(this->empty + 8 * s, kMultipliers / 32 + CONVERTERS);
-    for (int h = 0; h < HALVES; ++h) barrier_init(ready + 8 * h, 1), barrier_init(taken + 8 * h, kMultipliers / 32);
+    for (int h = 0; h < HALVES; ++h) barrier_init(ready + 8 * h, CONVERTERS), barrier_init(taken + 8 * h, kMultipliers / 32);
     barrier_init_done();
   }
   __device__ __forceinline__ void advance_half() {
     if (++half == HALVES) half = 0, half_phase ^= 1;
   }
 
-  // --- By the warps that widen rows, each a half in turn; the first one's first lane asks for what comes.
+  // --- By the warps that widen rows; the first one's first lane asks for what comes.
   __device__ __forceinline__ void convert() {
-    const int warp = ((int)threadIdx.x - kMultipliers) / 32, lane = (int)threadIdx.x % 32;
+    const int thread = (int)threadIdx.x - kMultipliers, warp = thread / 32, lane = thread % 32;
+    Scales scales;
+    if (this->steps > 0) scales.load(this->t, this->first, this->col0, thread);
 #pragma unroll 1
-    for (int i = 0, number = 0; i < this->steps; ++i, this->advance()) {
+    for (int i = 0; i < this->steps; ++i, this->advance()) {
       barrier_wait(this->full + 8 * this->stage, this->phase);
 #pragma unroll 1
-      for (int h = 0; h < kOfStep; ++h, ++number, advance_half()) {
-        if (number % CONVERTERS != warp) continue;
+      for (int h = 0; h < kOfStep; ++h, advance_half()) {
         barrier_wait(taken + 8 * half, half_phase ^ 1);
-        if (h == 0) Scales::copy(this->t, this->first + i, this->col0, tables_of(i));
-        convert_half(h, lane);
+        if (h == 0) {  // nobody reads those of four steps before
+          scales.store(tables_of(i), thread);
+          if (i + 1 < this->steps) scales.load(this->t, this->first + i + 1, this->col0, thread);
+        }
+        convert_half(h, warp, lane);
         async_fence();
         __syncwarp();
         if (lane == 0) barrier_arrive(ready + 8 * half);
@@ -166,73 +167,59 @@ struct ByteF16 : ByteSteps<KIND, COLUMNS, ROWS, STAGES> {
       __syncwarp();
     }
   }
-  // Half h of the stage: eight lanes take the same 16 numbers of eight rows.
-  __device__ __forceinline__ void convert_half(int h, int lane) const {
-    constexpr int kAtOnce = ROWS / 8 < 4 ? ROWS / 8 : 4;  // rows of a lane, whose numbers are all asked for first
+  // Half h of the stage: a warp takes eight rows at once, eight lanes the same 16 numbers of each.
+  __device__ __forceinline__ void convert_half(int h, int warp, int lane) const {
     const u32 from = this->x + this->stage * Steps::kBytesX + (u32)(h / 2 * (ROWS * 128)), to = halves + half * kBytesHalf;
-    const u32 piece = (u32)lane / 8, swizzle = (u32)lane % 8;
-#pragma unroll 1
-    for (int r = lane % 8; r < ROWS; r += 8 * kAtOnce) {
-      const u32 line = (u32)r * 128;
-      float raw[kAtOnce][4];
+    const int piece = lane / 8;
+#pragma unroll 4
+    for (int r = warp * 8; r < ROWS; r += CONVERTERS * 8) {
+      const u32 line = (u32)((r + lane % 8) * 128), swizzle = (u32)(lane % 8);
+      float raw[4];
+      u32 even[4], odd[4];
+      shared_load_16(from + line + ((u32)(h % 2 * 4 + piece) ^ swizzle) * 16, raw);
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) shared_load_16(from + line + (u32)(i * 1024) + (((u32)(h % 2 * 4) + piece) ^ swizzle) * 16, raw[i]);
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        u32 even[4], odd[4];
-#pragma unroll
-        for (int w = 0; w < 4; ++w) widen_bytes(__float_as_uint(raw[i][w]), even[w], odd[w]);
-        shared_store_16(to + line + (u32)(i * 1024) + ((piece * 2) ^ swizzle) * 16, even[0], even[1], even[2], even[3]);
-        shared_store_16(to + line + (u32)(i * 1024) + ((piece * 2 + 1) ^ swizzle) * 16, odd[0], odd[1], odd[2], odd[3]);
-      }
+      for (int w = 0; w < 4; ++w) widen_bytes(__float_as_uint(raw[w]), even[w], odd[w]);
+      shared_store_16(to + line + ((u32)(piece * 2) ^ swizzle) * 16, even[0], even[1], even[2], even[3]);
+      shared_store_16(to + line + ((u32)(piece * 2 + 1) ^ swizzle) * 16, odd[0], odd[1], odd[2], odd[3]);
     }
   }
-  __device__ __forceinline__ u32 tables_of(int i) const { return tables + (u32)(i % Scales::kTurns * (Scales::kTables * Scales::kTable)); }
+
+  __device__ __forceinline__ u32 tables_of(int i) const { return tables + (u32)(i % 4 * (Scales::kTables * Scales::kTable)); }
 
   // --- By the warpgroups that multiply.
-  // What a thread reads for its fragments of a piece, 32 numbers along k of its columns: of each words of the weight, and its scale and zero point, those of
-  // the other 16 numbers too where groups are that short.
-  struct Piece {
-    static constexpr int kWords = KIND::kBits == 4 ? 1 : 2, kScales = KIND::kGroup < 32 ? 2 : 1;
-    u32 word[kTiles * 2][kWords], scale[kTiles * 2][kScales], zero[kTiles * 2][kScales];
-  };
-  // scales: where those of the piece's first group begin.
-  __device__ __forceinline__ void read_weight(int piece, u32 scales, Piece& to) const {
-    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const u32 line = this->w + this->stage * Steps::kBytesW + warp * (16 * 128) + lane / 4 * 128 + lane % 4 * 4, own = scales + (warp * 16 + lane / 4) * 2;
-#pragma unroll
-    for (int i = 0; i < kTiles * 2; ++i) {
-      const int column = i / 2 * 128 + i % 2 * 8;  // columns 8 further down have the same swizzle
-#pragma unroll
-      for (int q = 0; q < Piece::kWords; ++q)
-        to.word[i][q] = shared_load_4(line + (u32)(column * 128) + (((u32)(piece * Piece::kWords + q)) ^ (lane / 4)) * 16);
-#pragma unroll
-      for (int q = 0; q < Piece::kScales; ++q) {
-        to.scale[i][q] = shared_load_2(own + (u32)((column + q * COLUMNS) * 2));
-        if constexpr (KIND::kHasZero) to.zero[i][q] = shared_load_2(own + (u32)((column + q * COLUMNS) * 2 + Scales::kTable));
-      }
-    }
+  // Pairs of a column's numbers, less the zero point, times the scale.
+  __device__ __forceinline__ static u32 scaled(u32 numbers, [[maybe_unused]] u32 zero, u32 scale) {
+    if constexpr (KIND::kHasZero) numbers = subtract_pairs(numbers, zero);
+    return multiply_pairs(numbers, scale);
   }
-  // The fragments, in two steps of 16 numbers: less the zero point, times the scale.
-  __device__ __forceinline__ static void widen_weight(const Piece& from, u32 (&a)[kTiles][2][4]) {
+  __device__ __forceinline__ static u32 pair_at(u32 address) { return (u32)shared_load_2(address) * 0x10001u; }
+  // The fragments of a piece of the stage, 32 numbers along k of all columns, in two steps of 16. scales: where those of the piece's first group begin.
+  __device__ __forceinline__ void widen_weight(int piece, u32 scales, u32 (&a)[kTiles][2][4]) const {
+    constexpr int kNext = KIND::kGroup < 32 ? COLUMNS * 2 : 0;  // from the scales of the first 16 numbers to those of the others
+    const int lane = threadIdx.x % 32;
+    const u32 line = this->w + this->stage * Steps::kBytesW + threadIdx.x / 32 * (16 * 128) + (u32)(lane / 4 * 128 + lane % 4 * 4);
+    const u32 own = scales + (threadIdx.x / 32 * 16 + (u32)lane / 4) * 2;
 #pragma unroll
     for (int i = 0; i < kTiles * 2; ++i) {
+      const int tile = i / 2, c = i % 2, column = tile * 128 + c * 8;  // columns 8 further down have the same swizzle
+      const auto word = [&](int at) { return shared_load_4(line + (u32)(column * 128) + (u32)((at ^ (lane / 4)) * 16)); };
       u32 x[2][2];
       if constexpr (KIND::kBits == 4) {
-        widen_halves(from.word[i][0], x[0], x[1]);
+        widen_halves(word(piece), x[0], x[1]);
       } else {
 #pragma unroll
-        for (int q = 0; q < 2; ++q) widen_bytes(from.word[i][q], x[q][0], x[q][1]);
+        for (int q = 0; q < 2; ++q) widen_bytes(word(piece * 2 + q), x[q][0], x[q][1]);
       }
+      u32 scale = pair_at(own + (u32)(column * 2)), zero = 0;
+      if constexpr (KIND::kHasZero) zero = pair_at(own + (u32)(column * 2 + Scales::kTable));
 #pragma unroll
       for (int q = 0; q < 2; ++q) {
-        const u32 scale = from.scale[i][q % Piece::kScales] * 0x10001u;
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          u32 numbers = x[q][e];
-          if constexpr (KIND::kHasZero) numbers = subtract_pairs(numbers, from.zero[i][q % Piece::kScales] * 0x10001u);
-          a[i / 2][q][i % 2 + 2 * e] = multiply_pairs(numbers, scale);
+        if (q == 1 && kNext > 0) {
+          scale = pair_at(own + (u32)(column * 2 + kNext));
+          if constexpr (KIND::kHasZero) zero = pair_at(own + (u32)(column * 2 + kNext + Scales::kTable));
         }
+#pragma unroll
+        for (int e = 0; e < 2; ++e) a[tile][q][c + 2 * e] = scaled(x[q][e], zero, scale);
       }
     }
   }
@@ -243,21 +230,18 @@ struct ByteF16 : ByteSteps<KIND, COLUMNS, ROWS, STAGES> {
     else if constexpr (kStep % kGroup == 0) return piece * 32 / kGroup;
     else return ((this->first + i) * (kStep / 32) + piece) / (kGroup / 32) - Scales::first_of(this->first + i);
   }
-  // While the products of one piece run, what the next one needs is read, and its fragments are made.
+  // While the products of one piece run, the fragments of the next are made.
   __device__ __forceinline__ void multiply(float (&d)[kTiles][ROWS / 2]) {
-    constexpr int kPieces = Steps::kStep / 32;
-    u32 a[2][kTiles][2][4], previous = 0;
-    Piece next;
+    u32 a[2][kTiles][2][4];
+    u32 previous = 0;
 #pragma unroll 1
     for (int i = 0; i < this->steps; ++i, this->advance()) {
       barrier_wait(this->full + 8 * this->stage, this->phase);
-      barrier_wait(ready + 8 * half, half_phase);  // a step's scales are there with its first half
-      read_weight(0, tables_of(i) + (u32)(group_of(i, 0) * COLUMNS * 2), next);
 #pragma unroll
-      for (int piece = 0; piece < kPieces; ++piece) {
-        const int side = piece % 2;  // of a half
-        widen_weight(next, a[side]);
-        if (side == 0 && piece > 0) barrier_wait(ready + 8 * half, half_phase);
+      for (int piece = 0; piece < Steps::kStep / 32; ++piece) {
+        const int side = piece % 2;                                 // of a half
+        if (side == 0) barrier_wait(ready + 8 * half, half_phase);  // a step's scales are there with its first half
+        widen_weight(piece, tables_of(i) + (u32)(group_of(i, piece) * COLUMNS * 2), a[side]);
         const u64 rows = wgmma_tile(halves + half * kBytesHalf, 8192);
         wgmma_fence();
 #pragma unroll
@@ -265,9 +249,8 @@ struct ByteF16 : ByteSteps<KIND, COLUMNS, ROWS, STAGES> {
 #pragma unroll
           for (int tile = 0; tile < kTiles; ++tile) wgmma<0>(f16{}, d[tile], a[side][tile][q], rows + (u64)(side * 4 + q * 2), (i | piece | q) != 0);
         wgmma_commit();
-        if (piece + 1 < kPieces) read_weight(piece + 1, tables_of(i) + (u32)(group_of(i, piece + 1) * COLUMNS * 2), next);
-        else this->release(this->stage);  // all lanes have their words
-        wgmma_wait<1>();                  // the piece before is multiplied
+        if (piece == Steps::kStep / 32 - 1) this->release(this->stage);  // all lanes have their words
+        wgmma_wait<1>();                                                 // the piece before is multiplied
         if (side == 0 && (i | piece) != 0) release_half(previous);
         if (side == 1) previous = half, advance_half();
       }
