@@ -51,6 +51,11 @@ CD_FN void shared_store_16(u32 to, u32 x, u32 y, u32 z, u32 w) {
 CD_FN void shared_store_8(u32 to, u32 x, u32 y) { asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(x), "r"(y) : "memory"); }
 CD_FN void shared_store_4(u32 to, u32 x) { asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory"); }
 CD_FN void shared_store_2(u32 to, u16 x) { asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(x) : "memory"); }
+CD_FN u16 shared_load_2(u32 from) {
+  u16 r;
+  asm volatile("ld.shared.b16 %0, [%1];" : "=h"(r) : "r"(from) : "memory");
+  return r;
+}
 CD_FN u32 shared_load_4(u32 from) {
   u32 r;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(from) : "memory");

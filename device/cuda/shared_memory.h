@@ -62,6 +62,18 @@ CD_CONTRACT byte_wgmma_counts(long long columns, long long rows, long long group
 CD_CONTRACT byte_wgmma_shared(long long bits, long long columns, long long rows, long long stages, long long counts) {
   return larger_bytes(stages * byte_wgmma_stage(bits, columns, rows), 4 * columns * rows) + counts + 16 * stages;
 }
+// The same in float16: the most groups that a step meets, and the scales (and zero points) of all columns in them, of four steps.
+CD_CONTRACT byte_f16_groups(long long bits, long long group) {
+  return group % (1024 / bits) == 0 ? 1 : 1024 / bits % group == 0 ? 1024 / bits / group : 1024 / bits / group + 2;
+}
+CD_CONTRACT byte_f16_scales(long long bits, long long group, long long columns, bool zero) {
+  return 4 * byte_f16_groups(bits, group) * columns * (zero ? 4 : 2);
+}
+// Behind the stages `halves` of 64 numbers of each row, then the scales; or the tile. Then two barriers for each stage and half.
+CD_CONTRACT byte_f16_shared(long long bits, long long group, long long columns, long long rows, long long stages, long long halves, bool zero) {
+  return larger_bytes(stages * byte_wgmma_stage(bits, columns, rows) + halves * rows * 128 + byte_f16_scales(bits, group, columns, zero), 4 * columns * rows) +
+         16 * (stages + halves);
+}
 // Columns of b that a block of wgmma's kernels loads: those that are contiguous come 64 at a time.
 CD_CONTRACT wgmma_columns(long long bn, bool b_k) { return b_k ? bn : rounded_bytes(bn, 64); }
 // Two barriers a stage; with rows in classes four.

@@ -74,12 +74,13 @@ CD_FN void begin_kernel() {
 #endif
 }
 
-// The same of kernels that products of few rows follow. If all blocks are on the device at once, the next kernel's may come beside them: it asks for its
-// weights before it waits, and the way to the device is over when it may go on.
-CD_FN void begin_small_kernel() {
+// The same of kernels that products of few rows follow in some calls: few_rows, whether they do in this one. If all blocks are on the device at once, the next
+// kernel's may come beside them: it asks for its weights before it waits, and the way to the device is over when it may go on. Tiles of many rows have nothing
+// to ask for, and would come two to a multiprocessor where the first ones that are free are not all.
+CD_FN void begin_small_kernel([[maybe_unused]] bool few_rows = true) {
 #if __CUDA_ARCH__ >= 900
   constexpr unsigned kSmallGrid = 264;  // two blocks of each multiprocessor
-  if ((unsigned long long)gridDim.x * gridDim.y * gridDim.z <= kSmallGrid) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  if (few_rows && (unsigned long long)gridDim.x * gridDim.y * gridDim.z <= kSmallGrid) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
   begin_kernel();
 }

@@ -102,6 +102,7 @@ CD_FN void wgmma_hold(i32 (&d)[N]) {
 }
 // The operands of an instruction by the number of its results a thread; the text of an operand list counts on from there.
 #define CD_D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define CD_D16 CD_D8(0), CD_D8(8)
 #define CD_D32 CD_D8(0), CD_D8(8), CD_D8(16), CD_D8(24)
 #define CD_D48 CD_D32, CD_D8(32), CD_D8(40)
 #define CD_D40 CD_D32, CD_D8(32)
@@ -151,6 +152,8 @@ CD_WGMMA(bf16, "bf16", 64, 128, CD_D64, CD_L64, 64, 65, 66, 67, 68, 69, 70)
 CD_WGMMA(bf16, "bf16", 80, 160, CD_D80, CD_L80, 80, 81, 82, 83, 84, 85, 86)
 CD_WGMMA(bf16, "bf16", 96, 192, CD_D96, CD_L96, 96, 97, 98, 99, 100, 101, 102)
 CD_WGMMA(bf16, "bf16", 128, 256, CD_D128, CD_L128, 128, 129, 130, 131, 132, 133, 134)
+CD_WGMMA(f16, "f16", 8, 16, CD_D8(0), CD_L8, 8, 9, 10, 11, 12, 13, 14)
+CD_WGMMA(f16, "f16", 16, 32, CD_D16, CD_L16, 16, 17, 18, 19, 20, 21, 22)
 CD_WGMMA(f16, "f16", 32, 64, CD_D32, CD_L32, 32, 33, 34, 35, 36, 37, 38)
 CD_WGMMA(f16, "f16", 40, 80, CD_D40, CD_L40, 40, 41, 42, 43, 44, 45, 46)
 CD_WGMMA(f16, "f16", 48, 96, CD_D48, CD_L48, 48, 49, 50, 51, 52, 53, 54)
@@ -206,6 +209,7 @@ CD_WGMMA(128, 256, CD_I128, CD_L128, 128, 129, 130, 131, 132, 133)
 #undef CD_I128
 #undef CD_L8
 #undef CD_L16
+#undef CD_D16
 #undef CD_D32
 #undef CD_L32
 #undef CD_D40

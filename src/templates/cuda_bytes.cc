@@ -1,5 +1,5 @@
-// Which CUDA kernels serve a product of bytes: device/cuda/byte_rows.h for few rows; for many byte_wgmma.h on a Hopper where TMA can read the rows, with tiles
-// by a model of their time, else byte_tiles.h.
+// Which CUDA kernels serve a product of bytes: device/cuda/byte_rows.h for few rows; for many byte_wgmma.h, or byte_f16.h where groups are short, on a Hopper
+// where TMA can read the rows, with tiles by a model of their time, else byte_tiles.h.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -56,21 +56,29 @@ CudaVariant many_rows(const CudaByteFacts& f, const ByteTile& t) {
 struct ByteWgmmaTile {
   int64_t columns, rows;  // of the weight, of a
   int64_t split = 1;      // parts of k: blocks of a cluster
+  bool f16 = false;       // of byte_f16.h
   bool operator==(const ByteWgmmaTile&) const = default;
 };
-constexpr int64_t kWgmmaRows[] = {16, 32, 64, 128, 192, 256};
+constexpr int64_t kWgmmaRows[] = {16, 32, 64, 128, 192, 256}, kWgmmaColumns[] = {128, 64};
+constexpr int64_t kF16Rows[] = {16, 32, 64, 128}, kF16Columns[] = {256, 128};
+constexpr int64_t kF16Halves = 4;  // stages of rows in float16
 
 int64_t up(int64_t size, int64_t tile) { return (size + tile - 1) / tile; }
 
 // Numbers along k of a step: 128 bytes of a line of the weight. A group ends within one, or is several.
 int64_t step_of(const CudaByteFacts& f) { return 1024 / f.bits; }
 
-// Whether wgmma's kernels can serve the kind, whatever the addresses. Rows of several hundred numbers: below, little is there to be overlapped.
-bool has_wgmma(const CudaByteFacts& f, int sm) {
+// What the kernels with sums of integers take: groups that end within a step or are several.
+bool has_integers(const CudaByteFacts& f) {
   const int64_t step = step_of(f);
-  const bool groups = f.group == 0 || f.group % step == 0 || (f.group % 32 == 0 && step % f.group == 0);
-  return sm == 90 && groups && f.k >= 128;
+  return f.group == 0 || f.group % step == 0 || (f.group % 32 == 0 && step % f.group == 0);
 }
+
+// What float16's kernels take: groups within pieces of 32 numbers, or several of these.
+bool has_f16(const CudaByteFacts& f) { return f.f16_shift && (f.group == 16 || (f.group > 0 && f.group % 32 == 0)); }
+
+// Whether wgmma's kernels can serve the kind, whatever the addresses. Rows of several hundred numbers: below, little is there to be overlapped.
+bool has_wgmma(const CudaByteFacts& f, int sm) { return sm == 90 && f.k >= 128 && (has_integers(f) || has_f16(f)); }
 
 // What TMA asks of a's rows: null: it can never read them; empty: always.
 std::optional<std::string> rows_condition(const CudaByteFacts& f) {
@@ -87,14 +95,23 @@ std::optional<std::string> rows_condition(const CudaByteFacts& f) {
   return text;
 }
 
-// Registers: of a thread those of rows / 2 sums, and as many floats where groups end.
+constexpr int64_t kOfBlock = 1024;  // bytes that the system has of each block's shared memory
+
+int f16_blocks(const ByteWgmmaTile& t) { return t.columns == 128 && t.rows <= 64 ? 2 : 1; }
+int64_t f16_shared(const CudaByteFacts& f, const ByteWgmmaTile& t, int64_t stages) {
+  return cd::byte_f16_shared(f.bits, f.group, t.columns, t.rows, stages, kF16Halves, f.zero.has_value());
+}
+
+// Registers: of a thread those of rows / 2 sums, and as many floats where groups end. In float16: two stages have room.
 bool fits(const CudaByteFacts& f, const ByteWgmmaTile& t) {
+  if (t.f16) return t.split <= up(f.k, step_of(f)) && (f16_shared(f, t, 2) + kOfBlock) * f16_blocks(t) <= cuda_machine(90).shared_bytes + kOfBlock;
   const int64_t group_steps = f.group > step_of(f) ? f.group / step_of(f) : 1, parts = up(f.k, step_of(f) * group_steps);
   return (f.group == 0 || t.rows <= 128) && (f.bits == 8 || t.rows <= 192) && t.split <= parts;
 }
 
 // Blocks that share a multiprocessor: one takes 255 registers a thread, two of 128 columns 128.
 int blocks_of(const CudaByteFacts& f, const ByteWgmmaTile& t) {
+  if (t.f16) return f16_blocks(t);
   const bool in_turn = f.group > 0 && f.group < step_of(f);  // two groups' sums at once
   const int64_t most = in_turn && f.bits == 4 ? (f.zero ? 16 : 32) : f.group > 0 && f.zero ? 32 : f.group > 0 || f.bits == 4 ? 64 : 128;
   return (t.rows <= most ? 2 : 1) * static_cast<int>(128 / t.columns);
@@ -106,8 +123,9 @@ int64_t counts_of(const CudaByteFacts& f, const ByteWgmmaTile& t) {
 }
 
 int64_t stages_of(const CudaByteFacts& f, const ByteWgmmaTile& t, int sm) {
-  constexpr int64_t kMost = 6, kOfBlock = 1024, kBarriers = 16 * kMost;  // the system has kOfBlock bytes of each block's memory
-  const int64_t room = (cuda_machine(sm).shared_bytes + kOfBlock) / blocks_of(f, t) - kOfBlock - counts_of(f, t) - kBarriers;
+  constexpr int64_t kMost = 6, kBarriers = 16 * kMost;
+  const int64_t others = t.f16 ? kF16Halves * (t.rows * 128 + 16) + cd::byte_f16_scales(f.bits, f.group, t.columns, f.zero.has_value()) : counts_of(f, t);
+  const int64_t room = (cuda_machine(sm).shared_bytes + kOfBlock) / blocks_of(f, t) - kOfBlock - others - kBarriers;
   const int64_t steps = up(up(f.k, step_of(f)), t.split);
   return std::clamp<int64_t>(std::min<int64_t>(room / cd::byte_wgmma_stage(f.bits, t.columns, t.rows), steps), 2, kMost);
 }
@@ -118,9 +136,18 @@ struct ByteTimes {
   double finish = 170, finish_element = 9.1 / 128, split = 2200, split_element = 0.085;
 };
 
+// Nanoseconds that 128 numbers along k take in float16: the tensor cores, and beside them what widens the weight's columns and the rows. Fitted, with what
+// groups cost below, to 591 times of tiles of 31 products on an H200: the tile that is chosen takes 1.08 times the best one's time in the mean.
+double f16_step(const CudaByteFacts& f, const ByteWgmmaTile& t) {
+  constexpr double kElement = 0.052, kColumn = 4.2, kByteColumn = 6.3, kRow = 2.2, kBeside = 0.93;
+  const double products = static_cast<double>(t.columns * t.rows) * kElement;
+  const double widening = static_cast<double>(t.columns) * (f.bits == 8 ? kByteColumn : kColumn) + static_cast<double>(t.rows) * kRow;
+  return std::max(products, widening) + kBeside * std::min(products, widening);
+}
+
 // Nanoseconds on an H200. A step is bound by the tensor cores, by what makes floats of groups' sums, or by what the L2 cache gives.
 double time_of(const CudaByteFacts& f, const ByteWgmmaTile& t, int64_t m, int sm) {
-  constexpr double kGroup = 60, kGroupElement = 0.0125, kZeroElement = 0.009;  // the end of a group, of an element of a tile there
+  constexpr double kGroup = 83, kGroupElement = 0.0356, kZeroElement = 0.012;  // the end of a group, of an element of a tile there
   constexpr double kStep = 40;                                                 // of 128 numbers along k, at least
   constexpr ByteTimes w;
   const CudaMachine& machine = cuda_machine(sm);
@@ -129,7 +156,8 @@ double time_of(const CudaByteFacts& f, const ByteWgmmaTile& t, int64_t m, int sm
   const double busy = std::min(blocks, sms), turns = std::ceil(blocks / sms), resident = std::ceil(blocks / (sms * blocks_of(f, t)));
   const double floats = f.group > 0 ? (kGroup + area * (kGroupElement + (f.zero ? kZeroElement : 0))) * 128 / static_cast<double>(f.group) : 0;
   const double bytes = 128.0 * static_cast<double>(t.columns) * static_cast<double>(f.bits) / 8 + 128.0 * static_cast<double>(t.rows);
-  const double step = std::max({kStep, area * w.element, floats + area * w.element / 4, bytes * busy / w.from_cache});  // 128 numbers along k
+  const double products = t.f16 ? f16_step(f, t) : std::max(area * w.element, floats + area * w.element / 4);
+  const double step = std::max({kStep, products, bytes * busy / w.from_cache});  // 128 numbers along k
   const double steps = static_cast<double>(up(up(f.k, step_of(f)), t.split) * step_of(f)) / 128;
   const double weight = static_cast<double>(f.n * f.k) * static_cast<double>(f.bits) / 8 + static_cast<double>(m * f.k);
   const double memory = weight / std::min(machine.memory, busy * w.drawn), compute = turns * steps * step;
@@ -139,26 +167,43 @@ double time_of(const CudaByteFacts& f, const ByteWgmmaTile& t, int64_t m, int sm
 
 std::vector<ByteWgmmaTile> wgmma_tiles(const CudaByteFacts& f) {
   std::vector<ByteWgmmaTile> tiles;
-  for (const int64_t columns : {int64_t{128}, int64_t{64}}) {
-    for (const int64_t rows : kWgmmaRows) {
-      for (const int64_t split : {1, 2, 4, 8}) {
-        if (fits(f, {columns, rows, split})) tiles.push_back({columns, rows, split});
+  const auto add = [&](const auto& all_columns, const auto& all_rows, bool f16) {
+    for (const int64_t columns : all_columns) {
+      for (const int64_t rows : all_rows) {
+        for (const int64_t split : {1, 2, 4, 8}) {
+          if (const ByteWgmmaTile t{columns, rows, split, f16}; fits(f, t)) tiles.push_back(t);
+        }
       }
     }
-  }
+  };
+  if (has_integers(f)) add(kWgmmaColumns, kWgmmaRows, false);
+  if (has_f16(f)) add(kF16Columns, kF16Rows, true);
   return tiles;
 }
+
+// Warps that widen rows.
+int64_t converters_of(const ByteWgmmaTile& t) { return t.rows >= 128 ? 4 : 2; }
 
 CudaVariant byte_wgmma_variant(const CudaByteFacts& f, const ByteWgmmaTile& t, int sm) {
   const int64_t stages = stages_of(f, t, sm);
   const int type = info(DType::i8).shim_number;
   CudaVariant v;
-  v.name = fmt::format("bytes_{}wgmma_{}x{}{}", f.bits == 4 ? "4bit_" : "", t.columns, t.rows, t.split > 1 ? fmt::format("_split{}", t.split) : "");
-  v.header = "cuda/byte_wgmma.h";
-  v.call = fmt::format("cd::byte_wgmma<{}, {}, {}, {}, {}>(t, epilogue);", byte_kind_text(f), t.columns, t.rows, stages, t.split);
-  v.threads = static_cast<int>(t.columns * 2);
+  v.name = fmt::format("bytes_{}wgmma_{}{}x{}{}", f.bits == 4 ? "4bit_" : "", t.f16 ? "f16_" : "", t.columns, t.rows,
+                       t.split > 1 ? fmt::format("_split{}", t.split) : "");
+  if (t.f16) {
+    const int64_t converters = converters_of(t);
+    v.header = "cuda/byte_f16.h";
+    v.call = fmt::format("cd::byte_f16<{}, {}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", byte_kind_text(f), t.columns, t.rows, stages, kF16Halves, converters,
+                         t.columns == 256 && t.rows == 128, t.split, *f.f16_shift);
+    v.threads = static_cast<int>(256 + 32 * converters);
+    v.shared_bytes = f16_shared(f, t, stages);
+  } else {
+    v.header = "cuda/byte_wgmma.h";
+    v.call = fmt::format("cd::byte_wgmma<{}, {}, {}, {}, {}>(t, epilogue);", byte_kind_text(f), t.columns, t.rows, stages, t.split);
+    v.threads = static_cast<int>(t.columns * 2);
+    v.shared_bytes = cd::byte_wgmma_shared(f.bits, t.columns, t.rows, stages, counts_of(f, t));
+  }
   v.min_blocks = blocks_of(f, t);
-  v.shared_bytes = cd::byte_wgmma_shared(f.bits, t.columns, t.rows, stages, counts_of(f, t));
   v.cluster = static_cast<int>(t.split);
   v.hopper = true;
   v.grid_x = fmt::format("{} * {} * {}", tiles_text("t.m", t.rows), tiles_text("t.n", t.columns), t.split);
@@ -242,7 +287,8 @@ std::vector<CudaCandidate> cuda_byte_candidates(const CudaByteFacts& f, int sm, 
     for (const ByteWgmmaTile& t : wgmma_tiles(f)) {
       const bool idle = t.rows > 16 && t.rows >= 2 * m;  // most of the tile would be
       if (!idle)
-        out.push_back({{kWgmmaTile, static_cast<int32_t>(t.rows), static_cast<int32_t>(t.columns), static_cast<int32_t>(t.split)}, time_of(f, t, m, sm)});
+        out.push_back({{t.f16 ? kWgmmaTileF16 : kWgmmaTile, static_cast<int32_t>(t.rows), static_cast<int32_t>(t.columns), static_cast<int32_t>(t.split)},
+                       time_of(f, t, m, sm)});
     }
   }
   std::stable_sort(out.begin(), out.end(), [](const CudaCandidate& a, const CudaCandidate& b) { return a.cost < b.cost; });
@@ -254,9 +300,9 @@ std::optional<CudaVariant> cuda_byte_variant(const CudaByteFacts& f, int sm, con
   for (const ByteTile& t : {kSmall, kLarge}) {
     if (way == CudaWay{kMmaSync, static_cast<int32_t>(t.bm), static_cast<int32_t>(t.bn), 1}) return many_rows(f, t);
   }
-  if (way.kind != kWgmmaTile || !has_wgmma(f, sm) || !rows_condition(f)) return std::nullopt;
+  if ((way.kind != kWgmmaTile && way.kind != kWgmmaTileF16) || !has_wgmma(f, sm) || !rows_condition(f)) return std::nullopt;
   const std::vector<ByteWgmmaTile> tiles = wgmma_tiles(f);
-  const ByteWgmmaTile tile{way.columns, way.rows, way.split};
+  const ByteWgmmaTile tile{way.columns, way.rows, way.split, way.kind == kWgmmaTileF16};
   return std::find(tiles.begin(), tiles.end(), tile) == tiles.end() ? std::nullopt : std::optional(byte_wgmma_variant(f, tile, sm));
 }
 

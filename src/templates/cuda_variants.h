@@ -67,7 +67,8 @@ enum CudaKind : int32_t {
   kWgmmaSquare,  // four, two by two
   kWgmmaTilePair,
   kWgmmaTileSide,
-  kWgmmaTileSquare
+  kWgmmaTileSquare,
+  kWgmmaTileF16  // of bytes, which become float16 on the way
 };
 // A variant by numbers: its kind, rows and columns of a tile, parts of k (where it has them). A tuning record holds them.
 struct CudaWay {
@@ -104,10 +105,12 @@ struct CudaByteFacts {
   bool integers = false;             // sums as they are, in int32
   Expr a_row, a_col;                 // strides of a
   int64_t a_alignment = 1, b_alignment = 1;
+  // Where products in float16 are as good as exact ones: the power of two that all scales are multiplied by, so that no factor leaves float16's range.
+  std::optional<int> f16_shift;
 };
 // In order of preference; never empty.
 std::vector<CudaVariant> cuda_byte_variants(const CudaByteFacts& facts, int sm);
-// As for products: kFewRows; kMmaSync; kWgmmaTile, whose columns are the weight's.
+// As for products: kFewRows; kMmaSync; kWgmmaTile and kWgmmaTileF16, whose columns are the weight's.
 std::vector<CudaCandidate> cuda_byte_candidates(const CudaByteFacts& facts, int sm, const std::function<int64_t(Expr)>& sizes);
 std::optional<CudaVariant> cuda_byte_variant(const CudaByteFacts& facts, int sm, const CudaWay& way);
 std::string byte_kind_text(const CudaByteFacts& facts);  // cd::ByteKind<...>

@@ -228,7 +228,7 @@ TEST_F(CudaCompile, TilesOfOddRows) {
   ASSERT_TRUE(built.ok()) << built.error().to_string();
 }
 
-// Products of bytes by wgmma: of each kind the largest tile, and every ninth.
+// Products of bytes by wgmma: of each kind the largest tile, and every ninth; in float16 one of the largest.
 TEST_F(CudaCompile, TilesOfBytes) {
   using namespace templates;
   ExprPool pool;
@@ -240,11 +240,13 @@ TEST_F(CudaCompile, TilesOfBytes) {
         f.m = pool.index(512), f.n = 2048, f.k = 2048, f.bits = bits, f.group = group, f.scale = DType::f16;
         f.a_row = pool.index(2048), f.a_col = pool.index(1), f.a_alignment = f.b_alignment = 16;
         if (zeros) f.zero = DType::f32;
+        if (group) f.f16_shift = zeros ? -2 : 0;
         int seen = 0;
         for (const CudaCandidate& c : cuda_byte_candidates(f, 90, [](Expr e) { return e->as_int(); })) {
           const bool large = c.way.rows == (group ? 128 : 192) && c.way.columns == 128;
-          if (c.way.kind == kWgmmaTile && c.way.split == 1 && (large || seen++ % 9 == 0))
-            requests.push_back(around(*cuda_byte_variant(f, 90, c.way), "CudaBytes", 90));
+          const bool tile = c.way.kind == kWgmmaTile && (large || seen++ % 9 == 0);
+          const bool f16 = c.way.kind == kWgmmaTileF16 && c.way.rows == 128 && c.way.columns == (zeros ? 128 : 256);
+          if (c.way.split == 1 && (tile || f16)) requests.push_back(around(*cuda_byte_variant(f, 90, c.way), "CudaBytes", 90));
         }
       }
     }

@@ -127,6 +127,13 @@ inline unsigned __match_any_sync(unsigned mask, int value) {
   for (int i = 0; i < 32; ++i) lanes |= (unsigned)(emulated_shuffle(mask, value, i) == value) << i;
   return lanes;
 }
+// Bytes of both, each named by four bits of the selector.
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned select) {
+  const unsigned long long bytes = (unsigned long long)y << 32 | x;
+  unsigned r = 0;
+  for (int i = 0; i < 4; ++i) r |= (unsigned)(bytes >> 8 * (select >> 4 * i & 7) & 255) << 8 * i;
+  return r;
+}
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 
@@ -204,6 +211,22 @@ inline void cvt_rna_tf32_f32(u32& to, float value) {
 }
 inline void cvt_rn_bf16x2_f32(u32& to, float high, float low) { to = (u32)bf16_bits(high) << 16 | bf16_bits(low); }
 inline void cvt_rn_f16x2_f32(u32& to, float high, float low) { to = (u32)f16_bits(high) << 16 | f16_bits(low); }
+template <class F>
+inline u32 pairs_of(u32 a, u32 b, u32 c, F f) {
+  const auto one = [&](int shift) {
+    return (u32)f16_bits(f(f16_value((u16)(a >> shift)), f16_value((u16)(b >> shift)), f16_value((u16)(c >> shift)))) << shift;
+  };
+  return one(0) | one(16);
+}
+inline void sub_rn_f16x2(u32& to, u32 a, u32 b) {
+  to = pairs_of(a, b, 0, [](float x, float y, float) { return x - y; });
+}
+inline void mul_rn_f16x2(u32& to, u32 a, u32 b) {
+  to = pairs_of(a, b, 0, [](float x, float y, float) { return x * y; });
+}
+inline void fma_rn_f16x2(u32& to, u32 a, u32 b, u32 c) {
+  to = pairs_of(a, b, c, [](float x, float y, float z) { return fmaf(x, y, z); });
+}
 inline void max_NaN_f32(float& to, float a, float b) { to = a != a || b != b ? NAN : a > b ? a : b; }
 inline void min_NaN_f32(float& to, float a, float b) { to = a != a || b != b ? NAN : a < b ? a : b; }
 inline void rcp_approx_ftz_f32(float& to, float x) { to = 1.0f / x; }
@@ -240,6 +263,7 @@ inline void st_shared_v2_b32(u32 to, u32 x, u32 y) { put(to, uint2{x, y}); }
 inline void st_shared_b32(u32 to, u32 x) { put(to, x); }
 inline void st_shared_b16(u32 to, u16 x) { put(to, x); }
 inline void ld_shared_f32(float& r, u32 from) { r = at<float>(from); }
+inline void ld_shared_b16(u16& r, u32 from) { r = at<u16>(from); }
 inline void ld_shared_b32(u32& r, u32 from) { r = at<u32>(from); }
 inline void ld_shared_v4_f32(float& x, float& y, float& z, float& w, u32 from) {
   const float4 v = at<float4>(from);

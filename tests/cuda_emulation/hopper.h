@@ -1,5 +1,5 @@
-// What device/cuda/wgmma.h has for sm_90a, as C++ of the CPU: mbarriers, TMA, wgmma of bytes. Of the kernels only byte_wgmma.h
-// includes it (tests/python/emulated_cuda.py). Products and copies
+// What device/cuda/wgmma.h has for sm_90a, as C++ of the CPU: mbarriers, TMA, wgmma of bytes, and of float16 with
+// one operand in registers. Of the kernels only byte_wgmma.h and byte_f16.h include it (tests/python/emulated_cuda.py). Products and copies
 // happen where they are asked for, not later; the threads of a warp meet wherever an instruction is one of the whole warp.
 #pragma once
 
@@ -54,6 +54,11 @@ void named_sync(int barrier) {
   }
 }
 
+template <int N>
+void registers_up() {}
+template <int N>
+void registers_down() {}
+
 // --- TMA
 inline void tma_prefetch(const CudaTensorMap*) {}
 inline u32 emulated_swizzle(u32 address) { return address ^ (address >> 7 & 7) << 4; }
@@ -79,6 +84,7 @@ inline void tma_load(u32 to, const CudaTensorMap* map, u32 barrier, int x, int y
 
 // --- wgmma. A descriptor is the address in pieces of 16 bytes: 18 bits of it would not do for the emulation's places.
 inline u64 wgmma_tile(u32 address, u32) { return address >> 4; }
+inline void async_fence() {}
 inline void wgmma_fence() { emulation::warp_barrier(); }
 inline void wgmma_commit() { emulation::warp_barrier(); }
 template <int N>
@@ -87,6 +93,8 @@ void wgmma_wait() {
 }
 template <int N>
 void wgmma_hold(i32 (&)[N]) {}
+template <int N>
+void wgmma_hold(float (&)[N]) {}
 
 // Byte k of a tile's row.
 inline signed char emulated_byte(u64 tile, int row, int k) {
@@ -119,6 +127,28 @@ void wgmma_bytes(i32 (&d)[N], const u32 (&a)[4], u64 b, int add) {
     }
   }
   emulated_products(d, rows, b, add != 0);
+}
+
+// Of float16, 16 of k. a: pairs of the rows lane / 4 and 8 further, of k 2 (lane % 4) and 8 further.
+template <int TB, int N>
+void wgmma(f16, float (&d)[N], const u32 (&a)[4], u64 b, int add) {
+  static_assert(TB == 0);
+  u16 rows[2][16];
+  for (int e = 0; e < 4; ++e) {
+    for (int t = 0; t < 4; ++t) {
+      const u32 word = __shfl_sync(~0u, a[e], (int)(threadIdx.x % 32 & ~3u) + t);
+      memcpy(&rows[e % 2][e / 2 * 8 + t * 2], &word, 4);
+    }
+  }
+  for (int i = 0; i < N; ++i) {
+    const int column = 8 * (i >> 2) + 2 * (int)(threadIdx.x % 4) + (i & 1);
+    float sum = add ? d[i] : 0;
+    for (int k = 0; k < 16; ++k) {
+      const u16 x = *(const u16*)emulation::shared_pointer(emulated_swizzle((u32)(b << 4) + (u32)(column * 128 + k * 2)));
+      sum += ptx::f16_value(rows[i >> 1 & 1][k]) * ptx::f16_value(x);
+    }
+    d[i] = sum;
+  }
 }
 
 }  // namespace cd

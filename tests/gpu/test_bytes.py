@@ -1,4 +1,4 @@
-"""The CUDA products of bytes by wgmma (device/cuda/byte_wgmma.h) on a GPU, beside torch in float64.
+"""The CUDA products of bytes by wgmma (device/cuda/byte_wgmma.h, byte_f16.h) on a GPU, beside torch in float64.
 
     python3 -m pytest -q tests/gpu/test_bytes.py
     python3 tests/gpu/test_bytes.py --bench [SECONDS]   times of tiles beside torch.matmul in bf16, of products of a 1B model
@@ -35,6 +35,10 @@ class Kind:
     def step(self):
         return 1024 // self.bits
 
+    @property
+    def text(self):
+        return f"cd::ByteKind<{self.bits}, {self.group}, {TYPES[self.scale]}, {TYPES[self.zero]}, float>"
+
     def __str__(self):
         return f"int{self.bits}" + (f" by {self.group}" if self.group else "") + (", zeros" if self.zero else "")
 
@@ -50,6 +54,12 @@ class Tile:
 
     def __str__(self):
         return f"{self.columns}x{self.rows}" + (f"/{self.split}" if self.split > 1 else "")
+
+    tolerance = 3e-6
+
+    @property
+    def threads(self):
+        return self.columns * 2
 
     @property
     def blocks(self):
@@ -81,11 +91,14 @@ class Tile:
         steps = max(1, self.kind.group // self.kind.step)
         return (self.kind.group == 0 or self.rows <= 128) and (self.kind.bits == 8 or self.rows <= 192) and self.split <= up(k, self.kind.step * steps)
 
+    @property
+    def call(self):
+        return f"byte_wgmma<{self.kind.text}, {self.columns}, {self.rows}, {self.stages}, {self.split}>"
+
     def source(self):
         cluster = f" __cluster_dims__({self.split}, 1, 1)" if self.split > 1 else ""
-        kind = f"cd::ByteKind<{self.kind.bits}, {self.kind.group}, {TYPES[self.kind.scale]}, {TYPES[self.kind.zero]}, float>"
         return f"""#include "cuda/base.h"
-#include "cuda/byte_wgmma.h"
+#include "cuda/byte_f16.h"
 struct Args {{ float* out; cd::bf16* half; long long n; }};
 struct E {{
   const Args& a;
@@ -96,10 +109,10 @@ struct E {{
     for (int i = 0; i < W; ++i) if (i < count) a.out[at + i] = acc[i];
   }}
 }};
-extern "C" __global__ void{cluster} __launch_bounds__({self.columns * 2}, {self.blocks}) k(const __grid_constant__ CudaBytes t, const __grid_constant__ Args a) {{
+extern "C" __global__ void{cluster} __launch_bounds__({self.threads}, {self.blocks}) k(const __grid_constant__ CudaBytes t, const __grid_constant__ Args a) {{
   cd::begin_kernel();
   const E epilogue{{a}};
-  cd::byte_wgmma<{kind}, {self.columns}, {self.rows}, {self.stages}, {self.split}>(t, epilogue);
+  cd::{self.call}(t, epilogue);
 }}
 """
 
@@ -112,6 +125,56 @@ extern "C" __global__ void{cluster} __launch_bounds__({self.columns * 2}, {self.
         return up(m, self.rows) * up(n, self.columns) * self.split
 
 
+HALVES = 4  # of rows in float16
+
+
+@dataclasses.dataclass(frozen=True)
+class F16Tile(Tile):
+    """The same of byte_f16.h. shift: scales count 2^shift times on the way."""
+    shift: int = 0
+    tolerance = 1e-3
+
+    def __str__(self):
+        return "f16 " + super().__str__()
+
+    @property
+    def scales(self):
+        step, group = self.kind.step, self.kind.group
+        groups = 1 if group % step == 0 else step // group if step % group == 0 else step // group + 2
+        return 4 * groups * self.columns * (4 if self.kind.zero else 2)
+
+    @property
+    def converters(self):
+        return 4 if self.rows >= 128 else 2
+
+    @property
+    def threads(self):
+        return 256 + self.converters * 32
+
+    @property
+    def blocks(self):
+        return 2 if self.columns == 128 and self.rows <= 64 else 1
+
+    @property
+    def stages(self):
+        room = (SHARED + 1024) // self.blocks - 1024 - HALVES * (self.rows * 128 + 16) - self.scales - 96
+        return max(2, min(room // self.stage, up(up(self.k, self.kind.step), self.split), 6))
+
+    @property
+    def shared(self):
+        return max(self.stages * self.stage + HALVES * self.rows * 128 + self.scales, 4 * self.columns * self.rows) + 16 * (self.stages + HALVES)
+
+    def fits(self, k):
+        group = self.kind.group
+        if group == 0 or group != 16 and group % 32 != 0 or self.rows not in (16, 32, 64, 128):
+            return False
+        return self.split <= up(k, self.kind.step) and (self.shared + 1024) * self.blocks <= SHARED + 1024
+
+    @property
+    def call(self):
+        return f"byte_f16<{self.kind.text}, {self.columns}, {self.rows}, {self.stages}, {HALVES}, {self.converters}, {'true' if self.columns == 256 and self.rows == 128 else 'false'}, {self.split}, {self.shift}>"
+
+
 def compile_all(tiles):
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for tile, (cubin, _) in zip(tiles, pool.map(lambda t: ck.compile_cubin(t.source(), "sm_90a"), tiles)):
@@ -120,7 +183,7 @@ def compile_all(tiles):
 
 @functools.cache
 def loaded(tile):
-    return ck.Kernel(CUBINS[tile], tile.columns * 2, tile.shared)
+    return ck.Kernel(CUBINS[tile], tile.threads, tile.shared)
 
 
 class Bytes(ctypes.Structure):
@@ -201,6 +264,13 @@ CHECKED = [(128, 16, 1), (64, 16, 4), (64, 32, 1), (128, 64, 2), (128, 128, 1), 
 SHAPES = [(1, 24, 128), (17, 200, 1536), (130, 67, 1024), (300, 136, 2048)]
 
 
+F16_CHECKED = [(128, 16, 1, 0), (128, 32, 4, 3), (128, 64, 2, 0), (128, 128, 1, -2), (256, 64, 1, 0), (256, 128, 2, 0)]
+
+
+def instances_of(kind):
+    return [Tile(kind, *tile) for tile in CHECKED] + [F16Tile(kind, *tile[:3], shift=tile[3]) for tile in F16_CHECKED]
+
+
 def check(kind):
     """(what was tried, what is wrong)"""
     tried, wrong = 0, []
@@ -208,18 +278,17 @@ def check(kind):
         if k < 128 or kind.group and k % kind.group:
             continue
         problem = Problem(kind, m, n, k)
-        for columns, rows, split in CHECKED:
-            tile = Tile(kind, columns, rows, split)
+        for tile in instances_of(kind):
             if not tile.fits(k):
                 continue
             tried += 1
-            if not (error := error_of(tile, problem)) < 3e-6:
+            if not (error := error_of(tile, problem)) < tile.tolerance:
                 wrong.append(f"{kind}, tile {tile}, {m} x {n} x {k}: {error:.3g}")
     return tried, wrong
 
 
 def instances():
-    return [Tile(kind, *tile) for kind in KINDS for tile in CHECKED if Tile(kind, *tile).fits(8192)]
+    return [tile for kind in KINDS for tile in instances_of(kind) if tile.fits(8192)]
 
 
 def test_results():
@@ -234,13 +303,14 @@ def test_results():
 
 # --- times
 
-BENCHED = [Kind(8), Kind(4, 32, "f16"), Kind(4, 128, "f16"), Kind(8, 32, "f16"), Kind(4, 32, "f16", "f16")]
+BENCHED = [Kind(4, 32, "f16"), Kind(8, 32, "f16"), Kind(4, 128, "bf16"), Kind(4, 32, "f16", "f16"), Kind(4, 64, "f16", "f16"), Kind(8)]
 PRODUCTS = [(8192, 2048), (2048, 8192), (2048, 2048)]  # columns, k
 ROWS = [4, 16, 64, 128, 512, 1024, 2048]
 
 
 def candidates(kind, m, n, k):
     tiles = [Tile(kind, c, r, s) for c in (128, 64) for r in (16, 32, 64, 128, 192, 256) for s in (1, 2, 4, 8)]
+    tiles += [F16Tile(kind, c, r, s) for c in (256, 128) for r in (16, 32, 64, 128) for s in (1, 2, 4, 8)]
     tiles = [t for t in tiles if t.fits(k) and (t.rows == 16 or t.rows < 2 * m) and t.rows * 16 >= min(m, 2048)]
     return [t for t in tiles if (t.split == 1 or t.grid(m, n) <= 300) and t.grid(m, n) * t.blocks >= 40]
 
@@ -283,7 +353,7 @@ if __name__ == "__main__":
     if "--compile" in sys.argv:
         for tile in instances():
             cubin, log = ck.compile_cubin(tile.source(), "sm_90a")
-            print(tile.kind, tile, ck.registers(log), tile.stages, "stages", tile.shared, "bytes", *[line for line in log.splitlines() if "C75" in line], flush=True)
+            print(tile.kind, tile, ck.registers(log), tile.threads, "threads", tile.stages, "stages", tile.shared, "bytes", *[line for line in log.splitlines() if "C75" in line], flush=True)
     elif "--bench" in sys.argv:
         bench(float((sys.argv[sys.argv.index("--bench") + 1 :] or ["1e9"])[0]))
     else:

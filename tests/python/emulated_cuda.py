@@ -24,7 +24,7 @@ LINKER = "ld.lld-19"
 FLAGS = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-march=x86-64-v3", "-ffp-contract=on", "-fno-strict-aliasing", "-fno-math-errno",
          "-w", "-fsanitize=alignment,bounds,signed-integer-overflow", "-fsanitize-trap=all"]
 # Compiled once, ahead of the kernels.
-HEADERS = ["reduce.h", "sort.h", "radix_sort.h", "join_rows.h", "gemm_simt.h", "gemm_mma.h", "gemv.h", "joined_rows.h", "byte_rows.h", "joined_bytes.h", "byte_tiles.h", "byte_wgmma.h", "conv_simt.h", "conv_mma.h", "conv_few.h", "conv_depthwise.h",
+HEADERS = ["reduce.h", "sort.h", "radix_sort.h", "join_rows.h", "gemm_simt.h", "gemm_mma.h", "gemv.h", "joined_rows.h", "byte_rows.h", "joined_bytes.h", "byte_tiles.h", "byte_wgmma.h", "byte_f16.h", "conv_simt.h", "conv_mma.h", "conv_few.h", "conv_depthwise.h",
            "conv_depthwise_strip.h", "conv_groups.h", "grouped_gemm.h", "attention_simt.h", "attention_mma.h", "attention_decode.h", "sample_chances.h"]
 ALL = os.environ.get("COIL_EMULATE_ALL", "0") != "0"
 
@@ -117,6 +117,8 @@ def make_tools(done, fake):
         text = rewrite(header.read_text())
         if header.name == "byte_wgmma.h":  # of what needs sm_90a the one that is emulated
             text = text.replace('#include "cuda/wgmma.h"\n', '#include "cuda/wgmma.h"\n#include "hopper.h"\n') + "\n#undef CD_HAS_WGMMA\n"
+        if header.name == "byte_f16.h":
+            text = text.replace('#include "cuda/byte_wgmma.h"\n', '#include "cuda/byte_wgmma.h"\n#define CD_HAS_WGMMA 1\n') + "\n#undef CD_HAS_WGMMA\n"
         (done / "cuda" / header.name).write_text(text)
     for header in (DEVICE.parent / "user").glob("*.h"):
         shutil.copy(header, done / "user")

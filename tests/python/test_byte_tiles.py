@@ -1,4 +1,4 @@
-"""Every tile of the products of bytes by wgmma (device/cuda/byte_wgmma.h), emulated and by itself, beside numbers in float64: the same instances as
+"""Every tile of the products of bytes by wgmma (device/cuda/byte_wgmma.h, byte_f16.h), emulated and by itself, beside numbers in float64: the same instances as
 tests/gpu/test_bytes.py has on a GPU."""
 
 import ctypes
@@ -12,7 +12,7 @@ import emulated_cuda
 import harness
 
 sys.path.insert(0, str(harness.REPO / "tests/gpu"))
-from test_bytes import Args, Bytes, Kind, Tile, up  # noqa: E402
+from test_bytes import Args, Bytes, F16Tile, Kind, Tile, up  # noqa: E402
 
 MAGIC = 0x70616D20656C6974
 NUMPY = {"f32": np.float32, "f16": np.float16}
@@ -78,7 +78,7 @@ class Problem:
 
 def build(tiles, library):
     """The kernels of all tiles, k0, k1, ..."""
-    text = '#include "cuda/byte_wgmma.h"\n'
+    text = '#include "cuda/byte_f16.h"\n'
     for i, tile in enumerate(tiles):
         source = re.sub(r"#include .*\n|extern \"C\" | __cluster_dims__\([^)]*\)", "", tile.source())
         text += f"namespace t{i} {{\n{source.replace(') k(', f') k{i}(')}}}\nusing t{i}::k{i};\n"
@@ -94,7 +94,7 @@ def run(kernel, tile, problem):
     t, args = problem.params(tile), Args(out.ctypes.data, None, problem.n)
     ctypes.memmove(params.ctypes.data, ctypes.addressof(t), ctypes.sizeof(t))
     pointers = (ctypes.c_void_p * 2)(params.ctypes.data, ctypes.addressof(args))
-    launch = Launch(b"tile", (tile.grid(problem.m, problem.n), 1, 1), (tile.columns * 2, 1, 1), tile.shared, tile.split, pointers, None, True)
+    launch = Launch(b"tile", (tile.grid(problem.m, problem.n), 1, 1), (tile.threads, 1, 1), tile.shared, tile.split, pointers, None, True)
     assert kernel.run(ctypes.byref(launch)) == 0
     return out
 
@@ -115,15 +115,32 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# The same in float16, with how the scales are shifted.
+F16_KINDS = {
+    "8 bits by 32": (Kind(8, 32, "f16"), [1120], [(128, 16, 1, 0), (256, 128, 2, -1)]),
+    "8 bits by 16, zero points": (Kind(8, 16, "f16", "f16"), [1136], [(128, 32, 1, 0)]),
+    "8 bits by 128, zero points": (Kind(8, 128, "f16", "f32"), [1152], [(128, 64, 2, 2)]),
+    "4 bits by 32": (Kind(4, 32), [1376], [(128, 128, 1, -3), (256, 16, 4, 0)]),
+    "4 bits by 32, zero points": (Kind(4, 32, "f16", "f16"), [1376], [(128, 64, 8, 0), (256, 64, 1, 0)]),
+    "4 bits by 64": (Kind(4, 64), [1344], [(256, 128, 1, 1)]),
+    "4 bits by 192": (Kind(4, 192, "f16"), [1344], [(128, 32, 2, 0)]),
+    "4 bits by 512": (Kind(4, 512, "f16"), [1536], [(128, 16, 2, 0)]),
+}
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *(f"{kind}, in float16" for kind in F16_KINDS)])
 def test_tiles(kind, tmp_path):
     """Rows and columns that fill no tile."""
-    what, depths, tiles = KINDS[kind]
-    tiles = [Tile(what, *tile) for tile in tiles]
+    if kind in KINDS:
+        what, depths, tiles = KINDS[kind]
+        tiles = [Tile(what, *tile) for tile in tiles]
+    else:
+        what, depths, tiles = F16_KINDS[kind.removesuffix(", in float16")]
+        tiles = [F16Tile(what, *tile[:3], shift=tile[3]) for tile in tiles]
     for tile, kernel in zip(tiles, build(tiles, tmp_path / "tiles.so"), strict=True):
         for k in depths:
             for m, n in ((tile.rows + 3, tile.columns + 11), (5, 24)):
                 problem = Problem(what, m, n, k)
                 found, wanted = run(kernel, tile, problem).astype(np.float64), problem.wanted()
                 error = np.abs(found - wanted).max(1) / np.abs(wanted).max(1)
-                assert error.max() <= 3e-6, (str(tile), m, n, k, error)
+                assert error.max() <= tile.tolerance, (str(tile), m, n, k, error)

@@ -124,6 +124,28 @@ def test_types_of_a_program(dtype, bits, tmp_path):
         assert_near(run(program, x), module.rounded(x), {torch.float32: 1e-2, torch.bfloat16: 2e-2, torch.float16: 1e-2}[dtype])
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "f16"])
+@pytest.mark.parametrize("kind,times", [("4 bits by 16", 1), ("4 bits by 96", 2.0**9), ("8 bits by 16", 2.0**-4)])
+def test_short_groups_in_float16(kind, times, dtype, tmp_path):
+    """Results in 16 bits: factors are rounded to float16, with scales that do not fit it as they are, and the error is that of the results."""
+    module = Net(192, 50, 21, **KINDS[kind])
+    for layer in (module.gate, module.up):
+        layer.scale *= times
+    model = export(module, torch.randn(5, 192, dtype=dtype), tmp_path / "m.pt2")
+    program = emulated_cuda.Emulated(model, tmp_path, options=("--activations", "int8"))
+    assert program.compiled.returncode == 0, program.compiled.stderr
+    assert any("wgmma_f16_" in name for name in program.names), program.names
+    for rows in (0, 1, 9, 70, 200):
+        x = (torch.randn(rows, 192) * torch.logspace(-2, 2, rows)[:, None] / max(times, 1)).to(dtype)
+        wanted = module.rounded(x)[:2]
+        for found, right in zip(run(program, x)[:2], wanted, strict=True):
+            if rows == 0:
+                continue
+            errors = (found - right).abs().amax(1) / right.abs().amax(1)  # row by row: they differ much in size
+            assert float(errors.median()) <= {torch.bfloat16: 8e-3, torch.float16: 8e-4}[dtype], rows
+            assert float(errors.max()) <= 1.5e-2, rows  # a number of 16 bits may lie between two of a row's steps
+
+
 @pytest.mark.parametrize("kind", ["8 bits", "8 bits by 32, 16-bit scales", "4 bits", "4 bits by 32, zero points"])
 def test_programs_that_round_their_rows(kind, tmp_path):
     """Without an option: the numbers are the program's."""

@@ -1,5 +1,6 @@
 """Products of the same few rows as one launch on a GPU (docs/design/cuda.md), with the norm in front of them: emulated, beside eager PyTorch."""
 
+import re
 import zipfile
 
 import numpy as np
@@ -181,6 +182,23 @@ def launches_of_a_step(dynamic, layers, folder):
 def test_launches_of_a_layer(dynamic, tmp_path):
     """Norm with q, k and v; rotary embeddings with both caches' rows; attention; o; norm with gate and up; down."""
     assert launches_of_a_step(dynamic, 3, tmp_path / "three") - launches_of_a_step(dynamic, 2, tmp_path / "two") == 6
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["one_row", "any_rows"])
+def test_small_kernels_let_the_next_start_where_rows_are_few(dynamic, tmp_path):
+    """Attention and loops between the products of a step: always in a program of one row, else if the call has few."""
+    _, exported = exported_decoder(torch.bfloat16, 1, dynamic)
+    torch.export.save(exported, tmp_path / "m.pt2")
+    program = emulated_cuda.Emulated(tmp_path / "m.pt2", tmp_path)
+    assert program.compiled.returncode == 0, program.compiled.stderr
+    source, _ = emulated_cuda.kernels_of(program.package)
+    rules = set(re.findall(r"cd::begin_small_kernel\((.*)\);", source))
+    if dynamic:
+        rules.discard("")  # of the kernels that choose a token
+        assert "t.batch * t.q_len <= 8" in rules and all(rule.endswith("<= 8") for rule in rules), rules
+        assert any(re.fullmatch(r".*a\.(m0\.)?s\[\d+\].* <= 8", rule) for rule in rules), rules
+    else:
+        assert rules == {""}
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bf16", "f32"])

@@ -30,6 +30,9 @@ class CudaBytesTest : public ::testing::Test {
   ExprPool pool_;
 };
 
+bool is_f16(const CudaVariant& v) { return v.call.find("cd::byte_f16<") != std::string::npos; }
+bool any_f16(const std::vector<CudaVariant>& variants) { return std::any_of(variants.begin(), variants.end(), is_f16); }
+
 void expect_sound_bytes(const std::vector<CudaVariant>& variants, int sm) {
   ASSERT_FALSE(variants.empty());
   std::set<std::string> names;
@@ -37,7 +40,7 @@ void expect_sound_bytes(const std::vector<CudaVariant>& variants, int sm) {
     names.insert(v.name);
     EXPECT_EQ(v.condition.empty(), &v == &variants.back()) << v.name << ": " << v.condition;
     EXPECT_LE(v.shared_bytes, cuda_machine(sm).shared_bytes) << v.name;
-    EXPECT_TRUE(v.threads % 32 == 0 && v.threads <= 256) << v.name;
+    EXPECT_TRUE(v.threads % 32 == 0 && v.threads <= (is_f16(v) ? 384 : 256)) << v.name;
     EXPECT_TRUE(!v.hopper || sm == 90) << v.name;
     EXPECT_TRUE(v.cluster == 1 || v.hopper) << v.name;
     EXPECT_NE(v.call.find("(t, epilogue);"), std::string::npos) << v.call;
@@ -52,8 +55,11 @@ TEST_F(CudaBytesTest, EveryProblemHasASoundTable) {
         for (const auto& [k, group] :
              {std::pair<int64_t, int64_t>{7, 0}, {1541, 0}, {1536, 32}, {1536, 48}, {1536, 64}, {2048, 128}, {2048, 256}, {1536, 16}, {1536, 768}}) {
           for (const int64_t bits : {4, 8}) {
-            for (const bool zeros : {false, true})
-              expect_sound_bytes(cuda_byte_variants(facts(m, n, k, bits, group, zeros ? std::optional(DType::f16) : std::nullopt), sm), sm);
+            for (const int kind : {0, 1, 2, 3}) {
+              CudaByteFacts f = facts(m, n, k, bits, group, kind % 2 ? std::optional(DType::f16) : std::nullopt);
+              if (kind / 2) f.f16_shift = -3;
+              expect_sound_bytes(cuda_byte_variants(f, sm), sm);
+            }
           }
         }
       }
@@ -79,6 +85,22 @@ TEST_F(CudaBytesTest, ManyRowsAreWgmmasOnAHopper) {
   CudaByteFacts turned = facts(1024, 2048, 2048);
   std::swap(turned.a_row, turned.a_col);
   EXPECT_FALSE(any_wgmma(cuda_byte_variants(turned, 90)));
+}
+
+// Short groups, where factors in float16 will do: also of lengths that the kernels with sums of integers do not take.
+TEST_F(CudaBytesTest, ShortGroupsAreMultipliedInFloat16) {
+  for (const auto& [bits, group] : {std::pair<int64_t, int64_t>{4, 32}, {8, 32}, {4, 16}, {8, 16}, {4, 96}, {4, 384}}) {
+    CudaByteFacts f = facts(512, 2048, 1536, bits, group);
+    EXPECT_FALSE(any_f16(cuda_byte_variants(f, 90))) << bits << " " << group;
+    f.f16_shift = 0;
+    EXPECT_TRUE(any_f16(cuda_byte_variants(f, 90))) << bits << " " << group;
+    EXPECT_FALSE(any_f16(cuda_byte_variants(f, 80))) << bits << " " << group;
+  }
+  for (const int64_t group : {0, 48}) {
+    CudaByteFacts f = facts(512, 2048, 1536, 4, group);
+    f.f16_shift = 0;
+    EXPECT_FALSE(any_f16(cuda_byte_variants(f, 90))) << group;
+  }
 }
 
 TEST_F(CudaBytesTest, WhatIsNotKnownIsAsked) {
@@ -107,7 +129,8 @@ TEST_F(CudaBytesTest, EveryCandidateIsAVariant) {
   for (const int64_t m : {1, 9, 200, 4096}) {
     for (const int64_t group : {0, 16, 32, 128}) {
       for (const int64_t bits : {4, 8}) {
-        const CudaByteFacts f = facts(m, 1024, 2048, bits, group, DType::f16);
+        CudaByteFacts f = facts(m, 1024, 2048, bits, group, DType::f16);
+        if (m > 100) f.f16_shift = 1;
         const auto candidates = cuda_byte_candidates(f, 90, [](Expr e) { return e->as_int(); });
         ASSERT_GE(candidates.size(), 2u);
         EXPECT_TRUE(std::is_sorted(candidates.begin(), candidates.end(), [](const CudaCandidate& a, const CudaCandidate& b) { return a.cost < b.cost; }));

@@ -336,7 +336,7 @@ class ProgramWriter {
     l.grid_x = t.grid_x, l.grid_y = t.grid_y, l.grid_z = t.grid_z;
     l.work = t.work;
     call_long_functions(t.body);
-    if (lets_next_start(k)) replace_all(t.body, "  cd::begin_kernel();\n", "  cd::begin_small_kernel();\n");
+    if (lets_next_start(k)) replace_all(t.body, "  cd::begin_kernel();\n", fmt::format("  cd::begin_small_kernel({});\n", few_rows_text(k, t.body)));
     const auto [it, fresh] = known_.try_emplace(t.body, static_cast<int>(program_.functions.size()));
     l.function = it->second;
     if (!fresh) {
@@ -366,6 +366,24 @@ class ProgramWriter {
     const auto* t = std::get_if<TemplateKernel>(&k.def);
     if (!std::holds_alternative<LoopKernel>(k.def) && !(t && std::holds_alternative<Attention>(t->def))) return false;
     return settings_.joins && std::any_of(plan_.kernels.begin(), plan_.kernels.end(), [](const Kernel& other) { return other.joins; });
+  }
+
+  // Device text that says whether the products around the kernel have few rows in this call. Empty: they always have.
+  std::string few_rows_text(const Kernel& k, const std::string& body) const {
+    for (const Kernel& other : plan_.kernels) {
+      const auto* t = std::get_if<TemplateKernel>(&other.def);
+      const auto* g = other.joins && t ? std::get_if<Gemm>(&t->def) : nullptr;
+      const Expr rows = g ? product(*plan_.pool, g->m) : Expr();
+      if (!rows || rows->is_constant()) continue;
+      const int64_t most = is_few_rows_of_bytes(plan_, other) ? 1 : kJoinedRows;
+      if (std::holds_alternative<TemplateKernel>(k.def)) return fmt::format("t.batch * t.q_len <= {}", most);
+      KernelContext context(plan_);
+      context.wide_index = true;
+      std::string text = index_text(context, rows);
+      if (body.find("(a.m0, block)") != std::string::npos) replace_all(text, "a.s[", "a.m0.s[");
+      return fmt::format("{} <= {}", text, most);
+    }
+    return "";
   }
 
   const KernelPlan& plan_;

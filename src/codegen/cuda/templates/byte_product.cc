@@ -3,6 +3,8 @@
 
 #include "codegen/index_text.h"
 
+#include "codegen/cuda/loop_context.h"
+#include "codegen/cuda/templates/f16_range.h"
 #include "codegen/cuda/templates/gemm.h"
 #include "schedule/schedule.h"
 #include "templates/packing.h"
@@ -41,6 +43,27 @@ Tables tables_of(const TemplateUse& use, const Gemm& g) {
   return found;
 }
 
+// Whether all that the product stores is in 16 bits: to round its factors to float16's 11 bits of mantissa then changes less than the results' own rounding.
+bool stores_halves(const TemplateUse& use) {
+  if (!use.kernel.epilogue.empty()) return cuda::stores_halves(use.kernel.epilogue);
+  const DType type = use.plan.buffer(use.kernel.result).info.dtype;
+  return type == DType::bf16 || type == DType::f16;
+}
+
+// See CudaByteFacts::f16_shift.
+std::optional<int> shift_of(const TemplateUse& use, const templates::CudaByteFacts& f, const Tables& tables) {
+  if (f.group == 0 || !tables.scale.operand || !stores_halves(use)) return std::nullopt;
+  const auto data = [&](const Table& table) -> const TensorData* {
+    const Placement& p = use.plan.buffer(table.operand->buffer).placement;
+    if (p.kind != Placement::Kind::constant) return nullptr;
+    return &use.plan.buffer(use.plan.constants[static_cast<size_t>(p.index)].buffer).info.data;
+  };
+  const TensorData *scale = data(tables.scale), *zero = tables.zero.operand ? data(tables.zero) : nullptr;
+  if (!scale || (tables.zero.operand && !zero)) return std::nullopt;
+  const int64_t numbers = f.n * (f.k / f.group);
+  return f16_shift(f.bits, *scale, numbers, zero, numbers);
+}
+
 }  // namespace
 
 bool is_of_bytes(const TemplateUse& use) { return is_int(use.dtype(1)); }
@@ -64,13 +87,20 @@ templates::CudaByteFacts byte_facts(const TemplateUse& use, const Gemm& g) {
   return f;
 }
 
+templates::CudaByteFacts byte_tile_facts(const TemplateUse& use, const Gemm& g) {
+  templates::CudaByteFacts f = byte_facts(use, g);
+  f.f16_shift = shift_of(use, f, tables_of(use, g));
+  return f;
+}
+
 std::string byte_problem(const templates::CudaByteFacts& f) {
   const auto table = [](std::optional<DType> type) { return type ? name(*type) : "none"; };
-  return fmt::format("gemm of {}-bit numbers{} [{}, {}, {}], scales {}, zero points {}, a strides [{}] at {}, b at {}", f.bits,
+  return fmt::format("gemm of {}-bit numbers{}{} [{}, {}, {}], scales {}, zero points {}, a strides [{}] at {}, b at {}", f.bits,
                      f.integers    ? ", sums as they are"
                      : f.group > 0 ? fmt::format(" in groups of {}", f.group)
                                    : "",
-                     size_text(f.m), f.n, f.k, table(f.scale), table(f.zero), size_texts({f.a_row, f.a_col}), f.a_alignment, f.b_alignment);
+                     f.f16_shift ? ", in float16 too" : "", size_text(f.m), f.n, f.k, table(f.scale), table(f.zero), size_texts({f.a_row, f.a_col}),
+                     f.a_alignment, f.b_alignment);
 }
 
 void byte_params(Params& p, const TemplateUse& use, const Gemm& g) {

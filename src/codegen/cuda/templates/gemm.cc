@@ -79,23 +79,23 @@ void product_params(Params& p, const TemplateUse& use, const CudaGemmFacts& f) {
 }
 
 std::string problem(const TemplateUse& use, const Gemm& def) {
-  return is_of_bytes(use) ? byte_problem(byte_facts(use, def)) : product_problem(gemm_facts(use.plan, use.kernel, def));
+  return is_of_bytes(use) ? byte_problem(byte_tile_facts(use, def)) : product_problem(gemm_facts(use.plan, use.kernel, def));
 }
 
 Expr key(const TemplateUse& use, const Gemm& def) { return product(use.pool(), def.batch) * product(use.pool(), def.m); }
 
 std::vector<CudaVariant> variants(const TemplateUse& use, const Gemm& def, int sm, bool libraries) {
-  if (is_of_bytes(use)) return templates::cuda_byte_variants(byte_facts(use, def), sm);
+  if (is_of_bytes(use)) return templates::cuda_byte_variants(byte_tile_facts(use, def), sm);
   return product_variants(gemm_facts(use.plan, use.kernel, def), sm, libraries);
 }
 
 std::optional<CudaVariant> variant(const TemplateUse& use, const Gemm& def, int sm, const CudaWay& way) {
-  if (is_of_bytes(use)) return templates::cuda_byte_variant(byte_facts(use, def), sm, way);
+  if (is_of_bytes(use)) return templates::cuda_byte_variant(byte_tile_facts(use, def), sm, way);
   return product_variant(gemm_facts(use.plan, use.kernel, def), sm, way);
 }
 
 std::vector<CudaCandidate> ranked(const TemplateUse& use, const Gemm& def, int sm, const SizeOf& sizes) {
-  if (is_of_bytes(use)) return templates::cuda_byte_candidates(byte_facts(use, def), sm, sizes);
+  if (is_of_bytes(use)) return templates::cuda_byte_candidates(byte_tile_facts(use, def), sm, sizes);
   return templates::cuda_gemm_candidates(gemm_facts(use.plan, use.kernel, def), sm, sizes);
 }
 

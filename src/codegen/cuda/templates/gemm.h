@@ -11,6 +11,8 @@ templates::CudaGemmFacts gemm_facts(const KernelPlan& plan, const TemplateKernel
 
 bool is_of_bytes(const TemplateUse& use);
 templates::CudaByteFacts byte_facts(const TemplateUse& use, const Gemm& def);
+// With f16_shift, for which all scales are looked at.
+templates::CudaByteFacts byte_tile_facts(const TemplateUse& use, const Gemm& def);
 std::string byte_problem(const templates::CudaByteFacts& facts);
 void byte_params(Params& params, const TemplateUse& use, const Gemm& def);
 
