@@ -21,23 +21,22 @@ struct Tiling {
   std::vector<Expr> loads;  // contiguous along `across`
 };
 
+// Whether neighbours along `axis` are neighbours in memory, and along `lane` they are not.
+bool is_across(Expr offset, int lane, int axis) { return depends_on_var(offset, lane) && !unit_stride(offset, lane) && unit_stride(offset, axis); }
+
 // Bytes of a line of the tile: a little more than the elements, so that a column spreads over the banks.
 int64_t pitch(int side, int bytes) { return side + std::max(1, 4 / bytes); }
 
-// side: 0 for the own rule's.
-std::optional<Tiling> find_tiling(const KernelContext& c, const LoopKernel& k, int side) {
+// Of unconditional loads those that are contiguous along another axis than `lane`, of the axis that most are. side: 0 for the own rule's.
+std::optional<Tiling> tiling_along(const KernelContext& c, const LoopKernel& k, int lane, int side) {
   Tiling best;
-  best.lane = lane_axis(k);
-  if (best.lane < 0 || contiguity(k, best.lane) <= 0) return std::nullopt;
+  best.lane = lane;
   const std::vector<Expr> all = unconditional_loads(k.stmts);
   for (int axis = 0; axis < static_cast<int>(k.axes.size()); ++axis) {
     if (axis == best.lane) continue;
     std::vector<Expr> loads;
     for (Expr e : all) {
-      const Expr offset = e->args[0];
-      if (!from_data(offset) && depends_on_var(offset, best.lane) && !unit_stride(offset, best.lane) && unit_stride(offset, axis) &&
-          c.read_only.contains(BufferId(e->id)))
-        loads.push_back(e);
+      if (!from_data(e->args[0]) && is_across(e->args[0], best.lane, axis) && c.read_only.contains(BufferId(e->id))) loads.push_back(e);
     }
     if (loads.size() > best.loads.size()) best.across = axis, best.loads = std::move(loads);
   }
@@ -53,6 +52,35 @@ std::optional<Tiling> find_tiling(const KernelContext& c, const LoopKernel& k, i
   if (side > 0) best.side = side;
   else if (shorter <= 32 || shared(best.side) > kMostShared) best.side = 32;
   return shared(best.side) <= kMostShared ? std::optional(best) : std::nullopt;
+}
+
+// The axis along which all stores are contiguous; -1: none.
+int stored_axis(const LoopKernel& k) {
+  for (int axis = static_cast<int>(k.axes.size()) - 1; axis >= 0; --axis) {
+    const auto along = [&](const Stmt& s) { return s.kind != Stmt::Kind::store || unit_stride(s.offset, axis); };
+    if (std::all_of(k.stmts.begin(), k.stmts.end(), along)) return axis;
+  }
+  return -1;
+}
+
+// Whether all that is read across goes through tiles: conditional loads and those of what the kernel writes do not.
+bool holds_all(const LoopKernel& k, const Tiling& t) {
+  const auto misses = [&](Expr n) {
+    return n->kind == ExprKind::load && is_across(n->args[0], t.lane, t.across) && std::find(t.loads.begin(), t.loads.end(), n) == t.loads.end();
+  };
+  return std::none_of(k.stmts.begin(), k.stmts.end(), [&](const Stmt& s) { return s.value && any_of(s.value, misses); });
+}
+
+// Threads lie along what most accesses are contiguous along, unless stores are across there, which do not go through tiles (a mask and a gradient, both
+// channels first, that become a product channels last): then along these, if tiles hold all the rest.
+std::optional<Tiling> find_tiling(const KernelContext& c, const LoopKernel& k, int side) {
+  const int most = lane_axis(k), stored = stored_axis(k);
+  if (most < 0) return std::nullopt;
+  if (stored >= 0 && stored != most) {
+    const std::optional<Tiling> tiling = tiling_along(c, k, stored, side);
+    if (tiling && tiling->across == most && holds_all(k, *tiling)) return tiling;
+  }
+  return contiguity(k, most) > 0 ? tiling_along(c, k, most, side) : std::nullopt;
 }
 
 class TransposeWriter {
