@@ -1,4 +1,5 @@
-// Gradients of pools: each pixel looks at the few windows that can show it (pool_windows.h), so the time is that of the images.
+// Gradients of pools and of windows (Tensor.unfold): each pixel looks at the few windows that can show it (pool_windows.h), so the time is that of the
+// images.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -178,6 +179,27 @@ Views adaptive_avg_pool_backward(Op& op, size_t dims) {
   })};
 }
 
+// Of Tensor.unfold: the windows lie along one dimension, and their points are the gradient's last one. A place adds up what the windows that show it have.
+Views unfold_backward(Op& op) {
+  const View grad = op.tensor("grad_in");
+  const TensorType& out = op.out();
+  const DType type = accumulate_type(out.dtype);
+  const int64_t size = op.integer("size");
+  if (out.sizes.empty()) {  // of a number: one window of it, or of nothing
+    const std::vector<Expr> first = {op.pool.index(0)};
+    return {op.rec.pointwise(op.name, out.dtype, {}, [&](Coordinates) { return size == 0 ? op.constant(0, out.dtype) : op.rec.at(grad, first); })};
+  }
+  const size_t dim = wrap_dim(op.integer("dim"), out.sizes.size());
+  const WindowsOver over(size, op.integer("step"), 0, 1);
+  return {op.rec.reduce(op.name, ReduceOp::sum, out.dtype, out.sizes, {op.pool.index(over.count())}, [&](Coordinates c, Coordinates k) {
+    const WindowsOver::Candidate found = over.candidate(c[dim], k[0]);
+    std::vector<Expr> at(c.begin(), c.end());
+    at[dim] = found.window;
+    at.push_back(found.point);
+    return masked(both(found.shows, inside(found.window, grad.sizes[dim])), as(op.rec.at(grad, at), type), op.constant(0, type));
+  })};
+}
+
 }  // namespace
 
 void add_pool_gradients(Table& table) {
@@ -192,6 +214,7 @@ void add_pool_gradients(Table& table) {
     add("aten.adaptive_max_pool{}d_backward.default", dims, adaptive_max_pool_backward);
     add("aten.fractional_max_pool{}d_backward.default", dims, fractional_max_pool_backward);
   }
+  table["aten.unfold_backward.default"] = unfold_backward;
 }
 
 }  // namespace coil::lowering

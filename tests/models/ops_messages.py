@@ -91,3 +91,5 @@ op("many_unpooled", lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=
 op("overlapping_unpooled", lambda x: F.max_unpool1d(*F.max_pool1d(x, 3, 1, return_indices=True), 3, 1), lambda: (rand(3, 5, 130),))
 op("pools_gradient", lambda g, x: torch.ops.aten.max_pool2d_with_indices_backward(g, x, [3, 3], [2, 2], [1, 1], [1, 1], False, F.max_pool2d(x, 3, 2, 1, return_indices=True)[1]),
    lambda: (rand(2, 3, 10, 12, dtype=BF16), rand(2, 3, 20, 24, dtype=BF16)))
+op("unfold_gradient", lambda g, h, e: (torch.ops.aten.unfold_backward(g, [3, 23, 4], 1, 7, 3), torch.ops.aten.unfold_backward(h, [3, 23], -1, 2, 5), torch.ops.aten.unfold_backward(e, [0, 9], 1, 4, 1)),
+   lambda: (rand(3, 6, 4, 7), rand(3, 5, 2, dtype=BF16), rand(0, 6, 4)))
