@@ -24,15 +24,42 @@ Expr seen(Op& op, const View& x, const Window& w, Coordinates c, Coordinates k, 
   return masked(ok, as(op.rec.at(x, at), type), otherwise);
 }
 
+// Whether dimension i of large windows that share most of their elements is reduced by itself, before those behind it: k and the windows behind are then
+// added, not multiplied. Each line is stored and read once more.
+bool by_lines(const Window& w, size_t i) {
+  constexpr int64_t kGain = 2;  // reads of a result that are saved, to those that are left
+  int64_t behind = 1, lines = 1;
+  for (size_t j = i + 1; j < w.kernel.size(); ++j) {
+    if (__builtin_mul_overflow(behind, w.kernel[j], &behind) || __builtin_mul_overflow(lines, w.stride[j], &lines)) return false;
+  }
+  const double together = static_cast<double>(w.kernel[i]) * static_cast<double>(behind);
+  return kGain * (static_cast<double>(w.kernel[i] + 2) * static_cast<double>(lines) + static_cast<double>(behind)) <= together;
+}
+
+// The windows' sums, or greatest elements, in `type`.
+View over_windows(Op& op, const char* name, ReduceOp reduce, View x, Window w, const Sizes& sizes, DType type, Expr none) {
+  for (size_t i = 0; i + 1 < w.kernel.size(); ++i) {
+    if (!by_lines(w, i)) continue;
+    const size_t d = w.first + i;
+    const Window line{d, {w.kernel[i]}, {w.stride[i]}, {w.padding[i]}, {w.dilation[i]}};
+    Sizes lines = x.sizes;
+    lines[d] = sizes[d];
+    x = op.rec.reduce(fmt::format("{}.lines", name), reduce, type, lines, domain_of(op, line),
+                      [&](Coordinates c, Coordinates k) { return seen(op, x, line, c, k, type, none); });
+    w.kernel[i] = w.stride[i] = w.dilation[i] = 1, w.padding[i] = 0;
+  }
+  return op.rec.reduce(name, reduce, type, sizes, domain_of(op, w), [&](Coordinates c, Coordinates k) { return seen(op, x, w, c, k, type, none); });
+}
+
 Views max_pool(Op& op, size_t dims) {
   View x = cheap(op, op.tensor("self"));
   const Window w = pool_window(op, x, dims);
   const TensorType& out = op.out();
   const Sizes domain = domain_of(op, w);
   Expr none = lowest(op.pool, x.dtype);
-  View values =
+  if (op.node.outputs.size() == 1) return {over_windows(op, "max_pool", ReduceOp::max, x, w, out.sizes, out.dtype, none)};
+  const View values =
       op.rec.reduce("max_pool", ReduceOp::max, out.dtype, out.sizes, domain, [&](Coordinates c, Coordinates k) { return seen(op, x, w, c, k, x.dtype, none); });
-  if (op.node.outputs.size() == 1) return {values};
   View point = winning_point(op, x.dtype, out.sizes, domain, [&](Coordinates c, Coordinates k) { return seen(op, x, w, c, k, x.dtype, none); });
   // From the number within the window to the number within the image.
   View indices = op.rec.pointwise("max_pool.indices", DType::i64, out.sizes, [&](Coordinates c) {
@@ -62,8 +89,7 @@ Views avg_pool(Op& op, size_t dims) {
   const TensorType& out = op.out();
   const DType type = accumulate_type(out.dtype);
   const bool count_padding = !op.has("count_include_pad") || op.flag("count_include_pad");
-  View sum = op.rec.reduce("avg_pool.sum", ReduceOp::sum, type, out.sizes, domain_of(op, w),
-                           [&](Coordinates c, Coordinates k) { return seen(op, x, w, c, k, type, op.constant(0, type)); });
+  const View sum = over_windows(op, "avg_pool.sum", ReduceOp::sum, x, w, out.sizes, type, op.constant(0, type));
   return {op.rec.pointwise("avg_pool", out.dtype, out.sizes, [&](Coordinates c) {
     Expr n = op.has("divisor_override") ? op.pool.index(op.integer("divisor_override")) : window_divisor(op, x, w, c, count_padding, out.sizes);
     return op.pool.op(ScalarOp::div, {op.rec.at(sum, c), as(op.pool.cast(n, DType::i64), type)});

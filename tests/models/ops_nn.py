@@ -132,6 +132,10 @@ op("avg_pool2d_ceil", lambda x: (F.avg_pool2d(x, 3, 2, ceil_mode=True), F.avg_po
 op("avg_pool2d_divisor", lambda x: F.avg_pool2d(x, 3, 2, divisor_override=5), img())
 op("avg_pool1d", lambda x: F.avg_pool1d(x, 3, 2, 1), lambda: (rand(2, 5, 19),))
 op("avg_pool3d", lambda x: F.avg_pool3d(x, 2), lambda: (rand(1, 2, 4, 6, 8),))
+op("large_windows", lambda x: (F.avg_pool2d(x, (9, 7), 1, (4, 3)), F.avg_pool2d(x, 11, (1, 2), 5, ceil_mode=True, count_include_pad=False), F.avg_pool2d(x, (5, 7), divisor_override=3, stride=1),
+                               F.max_pool2d(x, 5, 1, 2), F.max_pool2d(torch.where(x > 1.5, float("nan"), x), (13, 5), 1, (6, 1), ceil_mode=True)), lambda: (rand(2, 3, 15, 19),))
+op("large_windows_bf16", lambda x: (F.avg_pool2d(x, 9, 1, 4), F.max_pool2d(x.contiguous(memory_format=torch.channels_last), 7, 1, 3, dilation=1)), lambda: (rand(1, 4, 17, 13, dtype=torch.bfloat16),))
+op("large_volumes", lambda x: (F.avg_pool3d(x, 5, 1, 2), F.max_pool3d(x, (5, 3, 7), 1, (2, 1, 3))), lambda: (rand(1, 2, 7, 8, 9),))
 op("adaptive_avg_pool2d", lambda x: (F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (3, 5)), F.adaptive_avg_pool2d(x, (None, 4))), img())
 op("adaptive_avg_pool2d_even", lambda x: F.adaptive_avg_pool2d(x, (7, 7)), img(2, 3, 14, 21))
 op("adaptive_avg_pool1d", lambda x: F.adaptive_avg_pool1d(x, 4), lambda: (rand(2, 5, 19),))
