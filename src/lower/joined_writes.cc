@@ -47,7 +47,7 @@ RowSums rows_of(Op& op, RowSums sums, const Writes& w, const ElementWrites& elem
     for (size_t i = elements.dim + 1; i < w.sizes.size(); ++i) step = step * w.sizes[i];
     return p.op(ScalarOp::add, {p.cast(row_major(p, at, w.sizes), DType::i64), p.op(ScalarOp::mul, {elements.coordinate(k), p.cast(step, DType::i64)})});
   };
-  sums.value = [&](Coordinates k, Expr) { return value(k); };
+  sums.value = [value](Coordinates k, Expr) { return value(k); };
   return sums;
 }
 
