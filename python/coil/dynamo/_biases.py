@@ -6,8 +6,6 @@ anyhow: an activation's adds the bias, and an activation's gradient is summed wh
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.fx import Graph, Node
 
@@ -30,6 +28,5 @@ def _add_bias(writer: Writer) -> None:
     node = writer.node
     image, weight, bias = node.args[:3]
     images = writer.op(aten.convolution.default, image, weight, None, *node.args[3:])
-    channels: list[Any] = [1, -1] + [1] * (node.meta["val"].dim() - 2)
-    node.replace_all_uses_with(writer.op(aten.add.Tensor, images, writer.op(aten.view.default, bias, channels)))
+    node.replace_all_uses_with(writer.with_bias(images, bias))
     writer.graph.erase_node(node)

@@ -1,7 +1,7 @@
 """Convolutions of training graphs whose windows lie side by side (a step is as long as a window): patches of an image as the rows of a product.
 
-PyTorch's convolutions take two to four times as long for what a vision transformer does first, and for the steps between the stages of ConvNeXt and of
-Swin's relatives (bench/log/gpu.md): they look for windows that share pixels. Here no two do, so that all three products (of the images, of their
+PyTorch's convolutions take up to five times as long for what a vision transformer does first, and for the steps between the stages of ConvNeXt and of
+Swin's relatives (bench/log/torch_compile_gpu.md): they look for windows that share pixels. Here no two do, so that all three products (of the images, of their
 gradients and of the weight's) are products of matrices, and patches are only another order of the pixels, which coil's programs write while they compute
 them. A transposed convolution of this kind is the same with the image's and the result's parts exchanged.
 """
@@ -66,10 +66,7 @@ class _Patches(Writer):
         matrix = self.matrix()
         if self.transposed:
             wide = self.scattered(self.op(aten.mm.default, self.rows(self.image), matrix), self.node.meta["val"].shape)
-            if bias is not None:
-                shape = [1, -1] + [1] * len(self.window)
-                wide = self.op(aten.add.Tensor, wide, self.op(aten.view.default, bias, shape))
-            result = wide
+            result = wide if bias is None else self.with_bias(wide, bias)
         else:
             by = self.op(aten.t.default, matrix)
             rows = self.gathered(self.image)

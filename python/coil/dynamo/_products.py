@@ -78,6 +78,10 @@ class Writer:
             user.args = torch.fx.map_arg(user.args, lambda n: None if n is part else n)
         self.graph.erase_node(part)
 
+    def with_bias(self, images: Node, bias: Node) -> Node:
+        channels = [1, -1] + [1] * (images.meta["val"].dim() - 2)
+        return self.op(aten.add.Tensor, images, self.op(aten.view.default, bias, channels))
+
     def bias_gradient(self) -> Node:
         gradient = self.node.args[0]
         return self.op(aten.sum.dim_IntList, gradient, [d for d in range(gradient.meta["val"].dim()) if d != 1])  # type: ignore[union-attr]
