@@ -117,11 +117,11 @@ def compiled_section(results, title, what):
     columns = [[n for _, n in shares([r for r in counted(results) if r["dtype"] == d])] for d in dtypes]
     lines = [f"## {title}", "", wrapped(f"{what}, in {', '.join(dtypes)}."), "", wrapped(f"{compiled_summary(results)}."), "", "| | " + " | ".join(dtypes) + " |", "|---" * (len(dtypes) + 1) + "|"]
     lines += [f"| {row} | " + " | ".join(str(column[i]) for column in columns) + " |" for i, (row, _) in enumerate(shares([]))]
-    judged = [days([r for r in counted(results) if r["dtype"] == d]) for d in dtypes]
-    if len(set(judged)) > 1:
-        lines.append("| judged | " + " | ".join(judged) + " |")
-    else:
-        lines += ["", f"All were judged on {judged[0]}."]
+    judged = {}
+    for d in dtypes:
+        judged.setdefault(days([r for r in counted(results) if r["dtype"] == d]), []).append(d)
+    when = "Judged: " + "; ".join(f"{', '.join(columns)} on {day}" for day, columns in judged.items())
+    lines += ["", wrapped(f"{when}." if len(judged) > 1 else f"All were judged on {next(iter(judged))}.")]
     count = collections.Counter(reason for r in results for reason in r.get("fallbacks", {}))
     lines += ["", "What stays in PyTorch most often, with the number of pairs:", ""]
     lines += [wrapped(f"- {n}: {reason}") for reason, n in sorted(count.items(), key=lambda item: (-item[1], item[0]))[:40]]

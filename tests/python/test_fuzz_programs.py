@@ -20,18 +20,23 @@ def test_random_programs():
     assert " right" in last, done.stdout
 
 
-def test_programs_are_those_of_their_seed_and_shrink():
-    sys.path.insert(0, str(FOLDER))
-    import programs
+SHRUNK = '''
+import programs
 
-    program = programs.generate(12)
-    assert program == programs.generate(12) != programs.generate(13)
-    values = programs.run(program, [programs.make_input(i) for i in program["inputs"]])
-    assert len(values) == len(program["inputs"]) + len(program["steps"])
-    shapes = [(list(v.shape), str(v.dtype).removeprefix("torch.")) for v in values]
-    for smaller in programs.smaller(program, shapes):
-        assert len(smaller["steps"]) <= len(program["steps"])
-        assert max(smaller["outputs"]) < len(smaller["inputs"]) + len(smaller["steps"])
+program = programs.generate(12)
+assert program == programs.generate(12) != programs.generate(13)
+values = programs.run(program, [programs.make_input(i) for i in program["inputs"]])
+assert len(values) == len(program["inputs"]) + len(program["steps"])
+shapes = [(list(v.shape), str(v.dtype).removeprefix("torch.")) for v in values]
+for smaller in programs.smaller(program, shapes):
+    assert len(smaller["steps"]) <= len(program["steps"])
+    assert max(smaller["outputs"]) < len(smaller["inputs"]) + len(smaller["steps"])
+'''
+
+
+def test_programs_are_those_of_their_seed_and_shrink():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", SHRUNK], cwd=FOLDER, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 JUDGED = '''
@@ -46,7 +51,6 @@ CASES = {
     "a normalised zero by itself": {"inputs": [given([5, 7])], "steps": [["expand_one", [0], [5]], ["mul_scalar", [1], [3.0]], ["exp", [2], []], ["layer_norm", [3], []], ["div", [4, 4], []]], "outputs": [5]},
     "a power of a transform's zeros": {"inputs": [{**given([9, 3, 65, 2], 0), "dtype": "int32"}, given([9, 3, 65, 2])], "steps": [["fft_there_and_back", [0], [-4]], ["pow", [2, 1], []]], "outputs": [3]},
     "a whole power of a negative number": {"inputs": [{**given([4, 32], 0), "dtype": "float64"}, {**given([4, 32]), "dtype": "float64"}], "steps": [["fft_there_and_back", [0], [1]], ["pow", [1, 2], []]], "outputs": [3]},
-    "by no deviation": {"inputs": [given([5, 7])], "steps": [["expand_one", [0], [3]], ["exp", [1], []], ["std", [2], [[1], True, True]], ["div", [2, 3], []]], "outputs": [4]},
     "the sign of a normalised zero": {"inputs": [{**given([8, 33, 8], 1008974353), "dtype": "int8"}, given([], 828222523)], "steps": [["fmod", [0, 1], []], ["narrow", [2], [2, 1, 1]], ["layer_norm", [3], []], ["copysign", [2, 4], []]], "outputs": [5]},
     "attention of what is no number": {"inputs": [{**given([3, 3, 3, 3], 453986716), "dtype": "float64", "special": True}], "steps": [["attention", [0, 0], [True]]], "outputs": [1]},
     "bytes that lie over each other": {"inputs": [{**given([5, 5, 9], 365231642), "dtype": "uint8", "layout": "expanded"}], "steps": [["nanmedian", [0], [-3, False]]], "outputs": [1]},
@@ -64,7 +68,7 @@ class Wrong:
 
 worker.coil.compile = lambda *args, **kwargs: Wrong(compile(*args, **kwargs))
 # Beside what chance decides there are numbers here that it does not.
-beside = {"inputs": [given([5, 7])], "steps": [*CASES["by no deviation"]["steps"], ["cat", [2, 4], [1]]], "outputs": [5]}
+beside = {"inputs": [given([5, 7])], "steps": [*CASES["a normalised zero by itself"]["steps"], ["cat", [3, 5], [1]]], "outputs": [6]}
 found["wrong beside"] = worker.judged(beside, False)[0]
 found["wrong"] = [worker.judged(programs.generate(seed), False)[0] for seed in (71300, 71301, 71302, 71303)]
 print(json.dumps(found), file=worker.channel)
@@ -77,4 +81,4 @@ def test_chance_is_not_taken_for_a_bug_and_bugs_not_for_chance(tmp_path):
     found = json.loads(done.stdout.splitlines()[-1])
     assert found.pop("wrong beside") == "wrong"
     assert found.pop("wrong") == ["wrong"] * 4
-    assert set(found.values()) == {"trivial"}, found
+    assert found == dict.fromkeys(found, "trivial")

@@ -1,4 +1,4 @@
-"""Programs of the hunt (tests/hunt) behind torch.compile and as packages, beside eager. `python tests/hunt/run.py` takes all of them, through every door."""
+"""Programs of the hunt (tests/hunt) behind torch.compile and as packages, beside eager. `python tests/hunt/hunt.py` takes all of them, through every door."""
 
 import sys
 
@@ -9,7 +9,7 @@ import harness
 
 sys.path.insert(0, str(harness.REPO / "tests/hunt"))
 import registry  # noqa: E402
-import run  # noqa: E402
+import hunt  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("fresh_compiles")
 registry.load()
@@ -30,7 +30,7 @@ def test_equals_eager(door, name):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        wrong, left, _ = run.check(name, door)
+        wrong, left, _ = hunt.check(name, door)
     finally:
         torch.set_num_threads(threads)
     assert not wrong

@@ -1,5 +1,6 @@
 """What people who adopt coil look for: one version, licences that are complete, packages that say what they contain."""
 
+import collections
 import json
 import pathlib
 import re
@@ -93,6 +94,19 @@ def components():
     """Rows of NOTICE's table."""
     rows = re.findall(r"^(\S.*?)  +(\S+) +(\S.*?)  +((?:coil|wheel|runtime|packages)(?:, \w+)*)  +(\S.*?)  +(\S.*)$", (REPO / "NOTICE").read_text(), re.M)
     return {name: dict(zip(("version", "license", "where", "text", "copyright"), rest)) for name, *rest in rows}
+
+
+def test_modules_that_tests_import_have_distinct_names():
+    """All tests may run in one process: of two modules of one name in folders of its path, one test gets the other's."""
+    inserted = re.compile(r"^sys\.path\.insert\(0, str\((?:harness\.)?REPO / (.+?)\)\)$", re.M)
+    folders = {"tests/python"} | {"/".join(re.findall(r'"(.+?)"', path)) for test in (REPO / "tests/python").glob("*.py") for path in inserted.findall(test.read_text())}
+    assert {"tests/conformance", "tests/models", "tests/hunt", "bench"} <= folders
+    names = collections.defaultdict(list)
+    for folder in sorted(folders):
+        for module in (REPO / folder).glob("*.py"):
+            names[module.stem].append(folder)
+    names = {name: found for name, found in names.items() if not name.startswith(("conftest", "test_"))}  # found by path
+    assert {name: found for name, found in names.items() if len(found) > 1} == {}
 
 
 def test_the_files_are_there():

@@ -4,7 +4,7 @@
 What is wrong, fails or stays in PyTorch is printed; with --times all programs, and the microseconds of a call in turns with eager. What eager or
 torch.export refuse themselves is counted alone.
 
-  python tests/hunt/run.py                       # NAME... 'conv*' --door gradients --device cuda --times --part 0/8
+  python tests/hunt/hunt.py                       # NAME... 'conv*' --door gradients --device cuda --times --part 0/8
 """
 
 import argparse
