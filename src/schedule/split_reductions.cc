@@ -146,6 +146,17 @@ class Splitter {
     return (size + steps - 1) / steps;
   }
 
+  // A part's results lie side by side where they are computed side by side, else the parts of a result.
+  std::vector<Expr> strides_of_parts(const Reduction& r, const std::vector<Expr>& results, const std::vector<Expr>& sizes) {
+    if (target_.columns_of_a_unit <= 1 || !across_memory(r, results)) return contiguous_strides(pool(), sizes);
+    const auto rank = static_cast<std::ptrdiff_t>(results.size());
+    std::vector<Expr> turned(sizes.begin() + rank, sizes.end());
+    turned.insert(turned.end(), sizes.begin(), sizes.begin() + rank);
+    std::vector<Expr> strides = contiguous_strides(pool(), turned);
+    std::rotate(strides.begin(), strides.end() - rank, strides.end());
+    return strides;
+  }
+
   // Turns `loop` into the combination of parts, which are defined before it.
   void add_parts(Loop& loop, Reduction& r) {
     const BufferInfo out = program_.buffer(loop.outputs[0]);
@@ -157,7 +168,7 @@ class Splitter {
     partial.dtype = out.dtype == DType::f16 || out.dtype == DType::bf16 ? DType::f32 : out.dtype;  // parts are not rounded
     partial.sizes = out.sizes;
     for (const Cut& c : pieces) partial.sizes.push_back(pool().index(c.parts));
-    partial.strides = contiguous_strides(pool(), partial.sizes);
+    partial.strides = strides_of_parts(r, out.sizes, partial.sizes);
     const BufferId id(program_.buffers.size());
     program_.buffers.push_back(partial);
 

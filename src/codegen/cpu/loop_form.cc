@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -120,6 +121,43 @@ int own_vectors(const LoopKernel& k, int lanes) {
   return is_outer(k, lanes) && full >= 2 ? 2 : 1;
 }
 
+// --- columns
+
+// Whether what is read at each point lies side by side for neighbours along an outer axis: then rows are read as they lie. Bytes that a lane reads are
+// added to `bytes`.
+bool read_by_rows(const KernelPlan& plan, const LoopKernel& k, int lanes, int64_t& bytes) {
+  bool found = false, apart = false;
+  const int last = static_cast<int>(k.axes.size()) - 1;
+  for (const Stmt& s : k.stmts) {
+    visit(s.value, [&](Expr e) {
+      if (e->kind != ExprKind::load || !depends_on_var(e->args[0], lanes) || !depends_on_var(e->args[0], last)) return;
+      const Expr offset = e->args[0];
+      found = true;
+      apart |= from_data(offset) || !as_affine(offset, lanes) || !unit_stride(offset, lanes);
+      bytes += byte_size(plan.buffer(BufferId(e->id)).info.dtype) * inner_points(k);
+    });
+  }
+  return found && !apart;
+}
+
+// Lanes of an item whose accumulators lie in memory; 0: they stay in registers. Rows that are read again by a later pass shall still be near.
+int64_t own_columns(const KernelPlan& plan, const LoopKernel& k, int lanes) {
+  if (!is_outer(k, lanes) || k.sequential || !reduces(k) || !can_repeat(k, lanes) || typical(k.axes.back().size) < kColumnRows) return 0;
+  const int64_t size = typical(k.axes[static_cast<size_t>(lanes)].size);
+  int64_t bytes = 0;
+  if (size < kReductionBlock || !read_by_rows(plan, k, lanes, bytes)) return 0;
+  std::set<int> passes;
+  int64_t items = 1;
+  for (const Stmt& s : k.stmts) {
+    if (s.inner) passes.insert(s.phase);
+  }
+  for (int a = 0; a < k.num_outer; ++a) items *= a == lanes ? 1 : std::max<int64_t>(typical(k.axes[static_cast<size_t>(a)].size), 1);
+  int64_t block = kColumnBlock;
+  while (passes.size() > 1 && block > kReductionBlock && block * bytes > near_bytes(kUsualMachine)) block /= 2;
+  while (block > kColumnBlock / 4 && (size + block - 1) / block * items * 2 < parallel_points(kUsualMachine)) block /= 2;
+  return block;
+}
+
 // --- tiles
 
 // A tile is read before its points are written.
@@ -213,6 +251,7 @@ LoopForm own_form(const KernelPlan& plan, const LoopKernel& k) {
   LoopForm form;
   form.lanes = own_lanes(k);
   form.vectors = own_vectors(k, form.lanes);
+  form.columns = own_columns(plan, k, form.lanes);
   find_tiles(plan, k, form);
   form.streams = streams_by_itself(plan, k, form.lanes);
   return form;
@@ -224,8 +263,9 @@ std::optional<LoopForm> chosen_form(const KernelPlan& plan, const LoopKernel& k,
   switch (as<LoopChoice>(choice).form) {
     case kOwnForm: return size == 0 ? std::optional(form) : std::nullopt;
     case kVectors:
-      if (!can_repeat(k, form.lanes) || size < 1 || size > kMostVectors || (size == form.vectors && size == form.long_vectors)) return std::nullopt;
-      form.vectors = form.long_vectors = size;
+      if (!can_repeat(k, form.lanes) || size < 1 || size > kMostVectors || (!form.columns && size == form.vectors && size == form.long_vectors))
+        return std::nullopt;
+      form.vectors = form.long_vectors = size, form.columns = 0;
       return form;
     case kLanes: {
       const int axis = size - 1;
@@ -233,6 +273,7 @@ std::optional<LoopForm> chosen_form(const KernelPlan& plan, const LoopKernel& k,
       form = {};
       form.lanes = axis;
       form.vectors = own_vectors(k, axis);
+      form.columns = own_columns(plan, k, axis);
       find_tiles(plan, k, form);
       form.streams = streams_by_itself(plan, k, axis);
       return form;

@@ -13,6 +13,8 @@ namespace coil::cpu {
 
 inline constexpr int64_t kMaxLanes = 16;
 inline constexpr int64_t kReductionBlock = 64;  // lanes of an item whose inner loops run across memory: a few cache lines a row
+inline constexpr int64_t kColumnBlock = 1024;   // ... whose accumulators lie in memory: rows are read as a core reads ahead, a page at a time
+inline constexpr int kColumnRows = 4;           // rows between two visits of such an accumulator
 inline constexpr int kLongBody = 16;            // cost of statements above which repeating them in the text saves nothing
 
 // Values of LoopChoice::form (choice_types.h); what its size counts. Records hold them: new ones go to the end.
@@ -29,6 +31,7 @@ struct LoopForm {
   int lanes = -1;  // the axis; -1: no vectors
   int vectors = 1;
   int long_vectors = 1;     // in a loop over inner points whose body is long
+  int64_t columns = 0;      // lanes of an item whose accumulators lie in memory, visited once for several rows; 0: registers hold them
   int across = -1;          // the other axis of tiles; -1: none
   std::vector<Expr> tiled;  // loads that are contiguous along `across`
   bool turned = false;      // what is contiguous along `across` are the stores

@@ -87,8 +87,14 @@ std::string LoopWriter::unpack(const std::vector<std::pair<std::string, Expr>>& 
   return text;
 }
 
+int64_t LoopWriter::lanes_of_item() const {
+  if (form_.across >= 0) return kTiledBlock;
+  if (form_.columns > 0) return form_.columns;
+  return any_inner() ? kReductionBlock : kPointwiseBlock;
+}
+
 void LoopWriter::item_loop() {
-  const int64_t block = form_.across >= 0 ? kTiledBlock : any_inner() ? kReductionBlock : kPointwiseBlock;
+  const int64_t block = lanes_of_item();
   items_ = pool().index(1);
   out() += "  for (long item = begin; item < end; ++item) {\n";
   std::vector<std::pair<std::string, Expr>> parts;
@@ -100,6 +106,8 @@ void LoopWriter::item_loop() {
   out() += unpack(parts);
   if (form_.across >= 0) {
     tiles();
+  } else if (form_.columns > 0) {
+    column_block();
   } else if (lane_outer()) {
     lane_block(block);
   } else {
@@ -110,6 +118,8 @@ void LoopWriter::item_loop() {
 
 std::string LoopWriter::open_repeat(const std::string& indent, int vectors) const {
   const std::string& v = axis(form_.lanes).name;
+  if (form_.columns > 0)
+    return fmt::format("{0}for (long u = 0; u < whole; ++u) {{\n{0}  [[maybe_unused]] const long {1} = {1}_at + u * COIL_LANES;\n", indent, v);
   return fmt::format("#pragma clang loop unroll(full)\n{0}for (int u = 0; u < {1}; ++u) {{\n{0}  [[maybe_unused]] const long {2} = {2}_at + u * COIL_LANES;\n",
                      indent, vectors, v);
 }
@@ -171,7 +181,8 @@ void LoopWriter::repeated_outer(const std::vector<const Stmt*>& stmts, const std
     run_statement(*s, emitter);
     if (s->kind != Stmt::Kind::let) continue;
     const std::string name = "t" + std::to_string(next_name_++);
-    *whole += fmt::format("{}{} {}[{}];\n", indent, vector_type(s->value->dtype), name, form_.vectors);
+    const std::string length = form_.columns > 0 ? fmt::format("{} / COIL_LANES", form_.columns) : std::to_string(form_.vectors);
+    *whole += fmt::format("{}{} {}[{}];\n", indent, vector_type(s->value->dtype), name, length);
     body += fmt::format("{}  {}[u] = {};\n", indent, name, emitter.vector_value(s->value));
     context_.temps[s->temp.index] = {name + "[u]", true};
   }
@@ -205,16 +216,21 @@ void LoopWriter::inner_loops(const std::vector<const Stmt*>& stmts, const std::s
     if (s->kind != Stmt::Kind::reduce && s->kind != Stmt::Kind::scan) continue;
     if (s->op == ReduceOp::log_sum) names_.need_header("math_exp.h");
     reductions.push_back(ReduceText::make(*s, next_name_++, form_.lanes >= 0, vectors, lane_inner));
+    reductions.back().columns = repeats_ ? form_.columns : 0;
     reductions.back().small = gives_position(s->op) && s->kind == Stmt::Kind::reduce && upper_bound(inner_points()).value_or(INT64_MAX) < INT32_MAX;
     reductions.back().blocks = blocks.axis >= 0 && adds_floats(*s);
     out() += reductions.back().declare(indent);
   }
   std::string in = indent;
+  const bool by_rows = repeats_ && form_.columns > 0;
   for (int a = k_.num_outer; a < last || (a == last && !lane_inner); ++a) {
-    out() += open_inner(a, a == blocks.axis ? blocks.step : Expr(), in);
+    out() += open_inner(a, a == blocks.axis ? blocks.step : Expr(), in, by_rows && a == last);
     in += a == blocks.axis ? "    " : "  ";
   }
-  if (lane_inner) {
+  if (by_rows) {
+    const bool cut = last == blocks.axis;
+    column_rows(stmts, reductions, cut ? axis(last).name + "_block" : "0", cut ? axis(last).name + "_stop" : size(last), in);
+  } else if (lane_inner) {
     lane_loop(stmts, reductions, in, last, vectors, last == blocks.axis);
   } else if (repeats_) {
     out() += open_repeat(in, vectors);
@@ -238,14 +254,15 @@ void LoopWriter::inner_loops(const std::vector<const Stmt*>& stmts, const std::s
   }
 }
 
-std::string LoopWriter::open_inner(int a, Expr block, const std::string& indent) {
+std::string LoopWriter::open_inner(int a, Expr block, const std::string& indent, bool by_rows) {
   const std::string& v = axis(a).name;
+  if (!block && by_rows) return indent + "{\n";
   if (!block) return fmt::format("{0}for (long {1} = 0; {1} < {2}; ++{1}) {{\n", indent, v, size(a));
   const std::string step = scalar_index(block);
   return fmt::format(
       "{0}for (long {1}_block = 0; {1}_block < {2}; {1}_block += {3}) {{\n{0}  const long {1}_stop = cd::minimum((cd::i64)({1}_block + {3}), (cd::i64)({2}));\n"
-      "{0}  for (long {1} = {1}_block; {1} < {1}_stop; ++{1}) {{\n",
-      indent, v, size(a), step);
+      "{0}  {4}\n",
+      indent, v, size(a), step, by_rows ? "{" : fmt::format("for (long {0} = {0}_block; {0} < {0}_stop; ++{0}) {{", v));
 }
 
 std::string LoopWriter::next_block(const std::vector<ReduceText>& reductions, const std::string& indent) const {
@@ -350,7 +367,7 @@ Expr LoopWriter::work() const {
   if (form_.across >= 0) {
     points = points * block(form_.lanes, kTiledBlock) * block(form_.across, kTileRows);
   } else if (lane_outer()) {
-    points = points * block(form_.lanes, any_inner() ? kReductionBlock : kPointwiseBlock);
+    points = points * block(form_.lanes, lanes_of_item());
   }
   return form_.lanes >= 0 ? ceil_div(points * ops, pool().index(8)) : points * ops;
 }

@@ -42,6 +42,10 @@ class LoopWriter {
   void lane_block(int64_t block);
   // One vector after the other, with what is left of the lanes behind; `at` is how far it got.
   void vectors_until_stop(const std::string& at, const std::string& indent);
+  int64_t lanes_of_item() const;
+  void column_block();
+  void column_rows(const std::vector<const Stmt*>& stmts, std::vector<ReduceText>& reductions, const std::string& begin, const std::string& end,
+                   const std::string& indent);
   void tiles();
   void tile(const std::string& indent);
   // What moves a whole square, or the part of one at the end of an axis.
@@ -59,10 +63,11 @@ class LoopWriter {
   void inner_loops(const std::vector<const Stmt*>& stmts, const std::string& indent);
   void lane_loop(const std::vector<const Stmt*>& stmts, std::vector<ReduceText>& reductions, const std::string& in, int axis, int vectors, bool blocks);
   // Opens the loop over an inner axis; of blocks of so many points, if any, and over those of a block.
-  std::string open_inner(int a, Expr block, const std::string& indent);
+  // by_rows: column_rows writes the loop over a block's points itself.
+  std::string open_inner(int a, Expr block, const std::string& indent, bool by_rows);
   std::string next_block(const std::vector<ReduceText>& reductions, const std::string& indent) const;
   void inner_body(const std::vector<const Stmt*>& stmts, std::vector<ReduceText>& reductions, const std::string& indent);
-  // A loop over the vectors of one step, which the compiler writes out; its variable is u.
+  // A loop over the vectors of one step, which the compiler writes out, or over those of an item of columns; its variable is u.
   std::string open_repeat(const std::string& indent, int vectors) const;
   Expr inner_points() const;
   // The number of an inner point, row-major over the inner axes: what argmax and argmin return.

@@ -69,8 +69,17 @@ ReduceText ReduceText::make(const Stmt& s, int number, bool vector, int vectors,
   return r;
 }
 
+std::string ReduceText::length() const { return columns > 0 ? fmt::format("{} / COIL_LANES", columns) : std::to_string(vectors); }
+
+std::string ReduceText::each_vector(const std::string& indent) const {
+  if (columns > 0) return fmt::format("{}for (long u = 0; u < whole; ++u) {{\n", indent);
+  return fmt::format("#pragma clang loop unroll(full)\n{}for (int u = 0; u < {}; ++u) {{\n", indent, vectors);
+}
+
 std::string ReduceText::declare(const std::string& indent) const {
   const auto one = [&](const std::string& name, const std::string& start) {
+    if (columns > 0)
+      return fmt::format("{0}decltype(cd::vec({1})) {2}[{3}];\n{4}{0}  {2}[u] = cd::vec({1});\n{0}}}\n", indent, start, name, length(), each_vector(indent));
     if (vectors == 1) return fmt::format("{}auto {} = {};\n", indent, name, vector ? "cd::vec(" + start + ")" : start);
     std::string all;
     for (int u = 0; u < vectors; ++u) all += fmt::format("{}cd::vec({})", u ? ", " : "", start);
@@ -112,20 +121,19 @@ std::string ReduceText::join_vectors(const std::string& indent) const {
 std::string ReduceText::add_block(const std::string& indent) const {
   const std::string none = identity(op, operand);
   if (!vector) return fmt::format("{0}{1}s += {1};\n{0}{1} = {2};\n", indent, accumulator, none);
-  const std::string e = vectors > 1 ? "[u]" : "";
+  const std::string e = is_array() ? "[u]" : "";
   std::string text;
   if (combine) text = join_vectors(indent) + fmt::format("{0}{1}s += cd::hsum({1}{2});\n", indent, accumulator, vectors > 1 ? "[0]" : "");
-  if (vectors > 1) text += fmt::format("#pragma clang loop unroll(full)\n{}for (int u = 0; u < {}; ++u) {{\n", indent, vectors);
+  if (is_array()) text += each_vector(indent);
   if (!combine) text += fmt::format("{0}{1}s{2} = cd::add({1}s{2}, cd::cast<cd::f64>({1}{2}));\n", indent, accumulator, e);
   text += fmt::format("{}{}{} = cd::vec({});\n", indent, accumulator, e, none);
-  return vectors > 1 ? text + indent + "}\n" : text;
+  return is_array() ? text + indent + "}\n" : text;
 }
 
 std::string ReduceText::finish_in_place(const std::string& indent) const {
   if (!blocks) return "";
-  return fmt::format(
-      "#pragma clang loop unroll(full)\n{0}for (int u = 0; u < {1}; ++u) {{\n{0}  {2}[u] = cd::cast<{3}>(cd::add({2}s[u], cd::cast<cd::f64>({2}[u])));\n{0}}}\n",
-      indent, vectors, accumulator, register_type(operand));
+  return each_vector(indent) + fmt::format("{0}  {1}[u] = cd::cast<{2}>(cd::add({1}s[u], cd::cast<cd::f64>({1}[u])));\n{0}}}\n", indent, accumulator,
+                                           register_type(operand));
 }
 
 std::string ReduceText::finish(const std::string& indent) const {

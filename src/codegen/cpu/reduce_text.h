@@ -15,12 +15,14 @@ struct ReduceText {
   DType operand = DType::f32;
   bool vector = false;   // lanes accumulate apart
   int vectors = 1;       // and so many vectors: then the accumulator is an array
+  int64_t columns = 0;   // ... in memory, for so many lanes at most, `whole` vectors of which are in use; 0: for `vectors`, in registers
   std::string element;   // of the array, in the text at hand: "[u]"
   bool combine = false;  // the lanes, and the vectors, are parts of one result
   bool small = false;    // of argmax and argmin: the points' numbers fit 32 bits
   bool blocks = false;   // a sum in blocks, see sum_blocks.h: those before the one at hand are in `whole`, accumulator + "s"
 
   static ReduceText make(const Stmt& s, int number, bool vector, int vectors, bool combine);
+  bool is_array() const { return vectors > 1 || columns > 0; }
   std::string declare(const std::string& indent) const;
   // `number`: the point's number, for argmax and argmin. masked: only the first `lanes` lanes count.
   std::string update(const std::string& indent, const std::string& value, const std::string& number, bool masked) const;
@@ -33,6 +35,9 @@ struct ReduceText {
   std::string finish_in_place(const std::string& indent) const;
 
  private:
+  // The head of a loop over the array's vectors, `u`; and its length where it is declared.
+  std::string each_vector(const std::string& indent) const;
+  std::string length() const;
   // Puts the accumulators of several vectors into the first one.
   std::string join_vectors(const std::string& indent) const;
 };

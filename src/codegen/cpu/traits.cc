@@ -41,7 +41,7 @@ TargetTraits traits(const CpuSettings& settings) {
   t.parallel_points = parallel_points(kUsualMachine);
   t.split_points = 1 << 16;
   t.split_parts = 64;
-  t.columns_of_a_unit = kReductionBlock;
+  t.columns_of_a_unit = kColumnBlock;
   t.colliding_row_bytes = 2048;  // as suits_in_place in device/kernels/block.h
   t.kept_bytes = kept_bytes(kUsualMachine);
   return t;
