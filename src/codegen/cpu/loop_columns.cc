@@ -18,8 +18,9 @@ void LoopWriter::column_block() {
   repeats_ = false;
   out() += indent + "}\n";
   if (!whole_vectors(axis(form_.lanes).size)) {
-    out() += fmt::format("{0}if ({1}_at + whole * COIL_LANES < stop) {{\n{0}  const long {1} = {1}_at + whole * COIL_LANES;\n{0}  const int lanes = (int)(stop - {1});\n",
-                         indent, v);
+    out() += fmt::format(
+        "{0}if ({1}_at + whole * COIL_LANES < stop) {{\n{0}  const long {1} = {1}_at + whole * COIL_LANES;\n{0}  const int lanes = (int)(stop - {1});\n",
+        indent, v);
     context_.tail = "lanes";
     phases(indent + "  ");
     context_.tail.clear();

@@ -132,8 +132,8 @@ std::string ReduceText::add_block(const std::string& indent) const {
 
 std::string ReduceText::finish_in_place(const std::string& indent) const {
   if (!blocks) return "";
-  return each_vector(indent) + fmt::format("{0}  {1}[u] = cd::cast<{2}>(cd::add({1}s[u], cd::cast<cd::f64>({1}[u])));\n{0}}}\n", indent, accumulator,
-                                           register_type(operand));
+  return each_vector(indent) +
+         fmt::format("{0}  {1}[u] = cd::cast<{2}>(cd::add({1}s[u], cd::cast<cd::f64>({1}[u])));\n{0}}}\n", indent, accumulator, register_type(operand));
 }
 
 std::string ReduceText::finish(const std::string& indent) const {
