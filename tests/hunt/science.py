@@ -373,3 +373,15 @@ def complex_quantum():
         p = psi.abs() ** 2
         return (p, psi.reshape(-1).conj() @ psi.reshape(-1))
     return (f, (torch.randn(2, 2, 2, dtype=torch.cfloat), G(3)))
+
+
+@program()
+def transforms_of_whole_operators():
+    """Operators that coil keeps whole (_whole.py), inside transforms, which know PyTorch's operators alone, and after one."""
+
+    def f(x):
+        curved = torch.func.grad(lambda a: F.interpolate(a.cumprod(2), size=(3, 3), mode='bilinear').sin().sum())(x)
+        rows = torch.func.vmap(lambda a: F.interpolate(a[None], scale_factor=2, mode='nearest')[0].cumprod(0))(x)
+        value, slope = torch.func.jvp(lambda a: a.cumprod(1), (x,), (x.cos(),))
+        return (curved, rows, value, slope, curved.cumprod(3))
+    return (f, (G(2, 3, 4, 4),))
