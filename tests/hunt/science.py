@@ -385,3 +385,15 @@ def transforms_of_whole_operators():
         value, slope = torch.func.jvp(lambda a: a.cumprod(1), (x,), (x.cos(),))
         return (curved, rows, value, slope, curved.cumprod(3))
     return (f, (G(2, 3, 4, 4),))
+
+
+@program()
+def transforms_that_wrap_numbers():
+    """vmap makes tensors of the numbers beside 0-dimensional ones; forward mode copies a tangent to memory that lies like its primal."""
+
+    def f(x, n):
+        angles = torch.func.vmap(torch.func.vmap(lambda a, b: torch.atan2(a, b + 2), (0, None)), (0, 0))(x, x[:, 0])
+        counts = torch.func.vmap(torch.func.vmap(lambda a, b: a * b + 2.5 * (b > 1), (0, None)), (0, 0))(n, n[:, 0])
+        value, slope = torch.func.linearize(lambda a: a.tanh() @ a.mT, x)
+        return (angles, counts, value, slope(torch.ones_like(x)))
+    return (f, (G(3, 4), torch.arange(12).view(3, 4) % 5))

@@ -138,7 +138,12 @@ def numbers_as_tensors(graph: Graph) -> list[Node]:
     made: dict[tuple[Node, torch.dtype], Node] = {}
     for node in list(graph.nodes):
         value = node.meta.get("val")
-        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or not isinstance(value, torch.Tensor):
+            continue
+        if node.target is aten._to_copy.default and isinstance(node.args[0], (bool, int, float)):  # a number that vmap has wrapped
+            node.target, node.kwargs = aten.scalar_tensor.default, {"dtype": value.dtype, "device": value.device}
+            continue
+        if not value.is_floating_point():
             continue
         dtype = torch.float64 if value.dtype == torch.float64 else torch.float32
         for position, parameter in enumerate(node.target._schema.arguments[:len(node.args)]):
