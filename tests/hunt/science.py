@@ -388,12 +388,30 @@ def transforms_of_whole_operators():
 
 
 @program()
-def transforms_that_wrap_numbers():
-    """vmap makes tensors of the numbers beside 0-dimensional ones; forward mode copies a tangent to memory that lies like its primal."""
+def linearized():
+    """Forward mode copies a tangent to memory that lies like its primal."""
+
+    def f(x):
+        value, slope = torch.func.linearize(lambda a: a.tanh() @ a.mT, x)
+        return (value, slope(torch.ones_like(x)))
+    return (f, (G(3, 4),))
+
+
+@program()
+def vmap_of_numbers():
+    """vmap makes tensors of the numbers that stand beside those of no dimensions."""
 
     def f(x, n):
+        each = lambda g: torch.func.vmap(torch.func.vmap(g))
         angles = torch.func.vmap(torch.func.vmap(lambda a, b: torch.atan2(a, b + 2), (0, None)), (0, 0))(x, x[:, 0])
-        counts = torch.func.vmap(torch.func.vmap(lambda a, b: a * b + 2.5 * (b > 1), (0, None)), (0, 0))(n, n[:, 0])
-        value, slope = torch.func.linearize(lambda a: a.tanh() @ a.mT, x)
-        return (angles, counts, value, slope(torch.ones_like(x)))
+        return (angles, each(lambda a: a * 3 + 2.5)(n), each(lambda a: (a + True, a.bool() | True))(n), each(lambda a: a + 0.1)(x.bfloat16()))
     return (f, (G(3, 4), torch.arange(12).view(3, 4) % 5))
+
+
+@program()
+def imaginary_numbers():
+    """The gradients multiply by the conjugates of numbers."""
+
+    def f(x, z):
+        return ((x * 1j).exp().real, (z * (2 - 1j)).imag, z / (1 + 2j), (2j - z) ** 2)
+    return (f, (G(4, 3), torch.randn(4, 3, dtype=torch.complex64).requires_grad_()))
