@@ -17,15 +17,15 @@ right, not that it is fast. [performance.md](performance.md) has the measurement
 SWEPT = """
 aimv2 albert cpmant dac deepseek_v4 encodec focalnet funnel groupvit hiera hrm_text jamba led longt5 minimax mra
 olmo_hybrid owlv2 patchtsmixer patchtst prophetnet qwen3_next seamless_m4t_v2 speech_to_text swiftformer swin tapas
-univnet vit_mae vjepa2 xclip xlm xlnet xlstm xmod yoso
+vit_mae vjepa2 xclip xlm xlnet xlstm xmod yoso
 """.split()
 
 
 def _swept():
     return ["", "## A sweep beside these", "", wrapped(
         f"`python tests/hunt/zoo_sweep.py transformers` shrinks the configuration of any model type by the names of its attributes and compares it with eager. By the "
-        f"results and all gradients of `torch.compile`, float32, these {len(SWEPT)} are right (univnet as near to double precision as eager is; its noise and that of "
-        f"vit_mae are PyTorch's): " + ", ".join(SWEPT) + ".")]
+        f"results and all gradients of `torch.compile`, float32, these {len(SWEPT)} are right (the "
+        f"noise of vit_mae is PyTorch's): " + ", ".join(SWEPT) + ".")]
 
 
 def wrapped(text):
