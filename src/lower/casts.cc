@@ -18,9 +18,10 @@ constexpr const char* kConversions[] = {
 // What it says of dtype and device, the reader has compared: the values' types are those of the export.
 constexpr const char* kIgnored[] = {"aten._assert_tensor_metadata.default"};
 
+// vmap calls operators of tensors with the numbers of a program (`_to_copy(2, dtype=float32)`): these are tensors of no dimensions.
 View first_tensor(Op& op) {
   for (const char* name : {"self", "a", "input", "tensor"}) {
-    if (op.has(name)) return op.tensor(name);
+    if (op.has(name)) return op.is_scalar(name) ? op.operand(name) : op.tensor(name);
   }
   fail(ErrorCode::bad_program, op.node.target + " has no tensor argument");
 }

@@ -373,3 +373,45 @@ def complex_quantum():
         p = psi.abs() ** 2
         return (p, psi.reshape(-1).conj() @ psi.reshape(-1))
     return (f, (torch.randn(2, 2, 2, dtype=torch.cfloat), G(3)))
+
+
+@program()
+def transforms_of_whole_operators():
+    """Operators that coil keeps whole (_whole.py), inside transforms, which know PyTorch's operators alone, and after one."""
+
+    def f(x):
+        curved = torch.func.grad(lambda a: F.interpolate(a.cumprod(2), size=(3, 3), mode='bilinear').sin().sum())(x)
+        rows = torch.func.vmap(lambda a: F.interpolate(a[None], scale_factor=2, mode='nearest')[0].cumprod(0))(x)
+        value, slope = torch.func.jvp(lambda a: a.cumprod(1), (x,), (x.cos(),))
+        return (curved, rows, value, slope, curved.cumprod(3))
+    return (f, (G(2, 3, 4, 4),))
+
+
+@program()
+def linearized():
+    """Forward mode copies a tangent to memory that lies like its primal."""
+
+    def f(x):
+        value, slope = torch.func.linearize(lambda a: a.tanh() @ a.mT, x)
+        return (value, slope(torch.ones_like(x)))
+    return (f, (G(3, 4),))
+
+
+@program()
+def vmap_of_numbers():
+    """vmap makes tensors of the numbers that stand beside those of no dimensions."""
+
+    def f(x, n):
+        each = lambda g: torch.func.vmap(torch.func.vmap(g))
+        angles = torch.func.vmap(torch.func.vmap(lambda a, b: torch.atan2(a, b + 2), (0, None)), (0, 0))(x, x[:, 0])
+        return (angles, each(lambda a: a * 3 + 2.5)(n), each(lambda a: (a + True, a.bool() | True))(n), each(lambda a: a + 0.1)(x.bfloat16()))
+    return (f, (G(3, 4), torch.arange(12).view(3, 4) % 5))
+
+
+@program()
+def imaginary_numbers():
+    """The gradients multiply by the conjugates of numbers."""
+
+    def f(x, z):
+        return ((x * 1j).exp().real, (z * (2 - 1j)).imag, z / (1 + 2j), (2j - z) ** 2)
+    return (f, (G(4, 3), torch.randn(4, 3, dtype=torch.complex64).requires_grad_()))

@@ -154,7 +154,17 @@ def nll_loss_backward(grad: Tensor, x: Tensor, target: Tensor, weight: Tensor | 
     return torch.where(chosen, -grad, 0).to(x.dtype)
 
 
+# ---- forward mode
+
+def zeros_for_tangent(tangent: Tensor, primal: Tensor, *, self_num_batch_dims: int = 0) -> Tensor:
+    """The memory that a tangent is copied to so that it lies like its primal; vmap's dimensions, which the primal may lack, come first."""
+    if not self_num_batch_dims:
+        return torch.zeros_like(primal, dtype=tangent.dtype)
+    return tangent.new_zeros([*tangent.shape[:self_num_batch_dims], *primal.shape])
+
+
 REFERENCES: dict[Any, Callable[..., Any]] = {
+    aten._new_zeros_with_same_feature_meta.default: zeros_for_tangent,
     aten.native_group_norm.default: group_norm,
     aten.native_group_norm_backward.default: group_norm_backward,
     aten._weight_norm_interface_backward.default: weight_norm_backward,

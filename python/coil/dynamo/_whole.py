@@ -24,13 +24,21 @@ def keep_operators_whole(gm: GraphModule) -> None:
         if not isinstance(module, GraphModule):
             continue
         changed = leave_out_masks(module)
+        depth = 0  # of torch.func's transforms, which go by their own rules for each operator
         for node in module.graph.nodes:
-            function = _find(node)
+            depth += _levels_opened(node)
+            function = None if depth else _find(node)
             if function is not None:
                 node.op, node.target = "call_function", function
                 changed = True
         if changed:
             module.recompile()
+
+
+def _levels_opened(node: Node) -> int:
+    """1 where a transform of torch.func (vmap, grad, jvp, functionalize) begins in a graph of Dynamo, -1 where it ends."""
+    name = getattr(node.target, "__name__", "") if node.op == "call_function" else ""
+    return name.endswith("_increment_nesting") - name.endswith("_decrement_nesting")
 
 
 def _find(node: Node) -> Callable[..., Any] | None:
