@@ -87,17 +87,11 @@ class Counter {
     if ((s.kind == Stmt::Kind::reduce || s.kind == Stmt::Kind::scan) && is_floating(s.dtype)) compute(points);
   }
 
-  // Two numbers lie in a byte.
-  bool is_halved(BufferId id) const {
-    return std::any_of(plan_.constants.begin(), plan_.constants.end(), [&](const PlanConstant& c) { return c.buffer == id && has_4_bits(c.packing); });
-  }
-
   KernelWork work(bool known = true) const {
     Expr bytes = pool().index(0);
     for (const auto& [index, elements] : touched_) {
       const BufferId id(index);
-      const Expr all = pool().op(ScalarOp::imin, {elements, elements_of(id)}) * byte_size(plan_.buffer(id).info.dtype);
-      bytes = bytes + (is_halved(id) ? floor_div(all, pool().index(2)) : all);
+      bytes = bytes + pool().op(ScalarOp::imin, {elements, elements_of(id)}) * byte_size(plan_.buffer(id).info.dtype);
     }
     const auto list = [](const std::set<int32_t>& ids) { return std::vector<BufferId>(ids.begin(), ids.end()); };
     return {bytes, known ? flops_ : Expr(), false, list(reads_), list(writes_)};
