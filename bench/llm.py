@@ -5,7 +5,8 @@ usage: python bench/llm.py [--shapes tiny,135m] [--dtypes f32,bf16,q8_0,q4_0] [-
 
 Random weights of real shapes, greedy, batch 1. f32 and bf16 are a transformers model with a static cache. q8_0, q4_0 and the other types of GGUF are
 files (bench/random_gguf.py, needs the package gguf) that `coil import-gguf` reads: exactly, and with `activations` in int8 ("coil int8"), which is how
-llama.cpp multiplies them. --llama-bench names llama.cpp's program of that name, which then reads the same file (of f32 and bf16 one of the same shape).
+llama.cpp multiplies them. --llama-bench names llama.cpp's program of that name, or what bench/llama_bench.cc makes; it then reads the same file
+(of f32 and bf16 one of the same shape).
 
 Rounds are interleaved: every competitor processes the prompt and then generates, in turn. Printed are tokens/s of decoding and ms of the prompt (medians,
 with the quartiles), the share of the memory bandwidth measured in the same run (a copy's reads) that reading all weights once a token is, and the

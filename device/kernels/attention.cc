@@ -231,7 +231,8 @@ struct Attention {
       end = max64(end, visible(rows, r));
       rows.least_visible = min64(rows.least_visible, visible(rows, r));
     }
-    if (!keeps_keys()) end = seen_keys(a, rows.batch, end);
+    if (!keeps_keys() && fold == 1) end = seen_keys(a, rows.batch, rows.head, rows.first, rows.count, end);
+    else if (!keeps_keys() && a.mask_head == 0) end = seen_keys(a, rows.batch, 0, 0, a.q_len, end);
     load_queries(rows);
     // Rows that fill up the last tile multiply whatever the scores' buffer holds; their results go nowhere.
     if (rows.count & 1) memset(rows.buffers->scores + rows.count * kRowStride, 0, sizeof(float) * kRowStride);

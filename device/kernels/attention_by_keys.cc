@@ -77,6 +77,7 @@ struct ByKeys {
   // A panel of queries, and what is known of them so far, in base 2: the running maximum and the sum of exp2(score - most).
   struct Panel {
     int64_t first, cols;
+    int64_t seen;  // keys from here on are hidden from all of its queries
     float* q;
     float* o;
     Vec most[kVecs], sum[kVecs];
@@ -86,6 +87,9 @@ struct ByKeys {
     KeyRows<T> keys;  // of the block
     Buffers* buffers;
   };
+
+  // Keys that come before what a causal query does not see.
+  int64_t visible(int64_t query) const { return a.causal ? min64(a.kv_len, query + 1) : a.kv_len; }
 
   void load_queries(const Task& t, Panel& p) const {
     const T* q = static_cast<const T*>(a.q) + t.batch * a.q_batch + t.head * a.q_head + p.first * a.q_row;
@@ -272,13 +276,15 @@ struct ByKeys {
     t.buffers = reinterpret_cast<Buffers*>(static_cast<char*>(a.scratch) + worker * int64_t{COIL_ATTENTION_WORKER_BYTES});
     Panel panels[kQueries / kPanel];
     const int64_t count = min64(block_queries, a.q_len - alone - first), used = ceil_div(count, kPanel);
+    int64_t end = 0;
     for (int64_t i = 0; i < used; i++) {
       Panel& p = panels[i];
       p.first = first + i * kPanel, p.cols = min64(kPanel, count - i * kPanel);
+      p.seen = seen_keys(a, t.batch, t.head, p.first, p.cols, visible(p.first + p.cols - 1));
+      end = max64(end, p.seen);
       p.q = t.buffers->q[i], p.o = t.buffers->o[i];
       load_queries(t, p);
     }
-    const int64_t end = a.causal ? min64(a.kv_len, first + count) : a.kv_len;
     const bool copies = keeps_past(a) && first == 0 && t.head % (a.heads / a.kv_heads) == 0;  // the first of its keys' tasks
     for (int64_t key = 0; key < end; key += t.keys.count) {
       t.keys = key_rows<T>(a, t.batch, t.kv_head, key, min64(block_keys, end - key));
@@ -286,7 +292,7 @@ struct ByKeys {
       load_block(t);
       for (int64_t i = 0; i < used; i++) {
         Panel& p = panels[i];
-        const int64_t keys = min64(t.keys.count, (a.causal ? min64(end, p.first + p.cols) : end) - key);
+        const int64_t keys = min64(t.keys.count, p.seen - key);
         if (keys <= 0) continue;
         compute_scores(t, p, key, keys);
         exponentiate(t, p, keys);
@@ -319,7 +325,7 @@ struct ByKeys {
   void run_alone(const Task& t, int64_t query) const {
     float *q = t.buffers->q[0], *s = t.buffers->scores;
     copy_row(static_cast<const T*>(a.q) + t.batch * a.q_batch + t.head * a.q_head + query * a.q_row, a.dim, q);
-    const int64_t keys = a.causal ? min64(a.kv_len, query + 1) : a.kv_len, whole = a.dim / kLanes * kLanes;
+    const int64_t keys = seen_keys(a, t.batch, t.head, query, 1, visible(query)), whole = a.dim / kLanes * kLanes;
     for (int64_t key = 0; key < keys;) {
       const KeyRows<T> rows = key_rows<T>(a, t.batch, t.kv_head, key, keys - key);
       const T* k = rows.k;

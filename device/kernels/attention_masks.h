@@ -34,19 +34,23 @@ inline bool same_for_queries(const CoilAttention& a) {
   return true;
 }
 
-// How many keys, of the first `keys`, come before the end of those that a single query sees: of a cache that is filled in part the rest is not even read (nor
-// is a NaN there, which PyTorch would let through). Masks of numbers hide nothing for good.
-inline int64_t seen_keys(const CoilAttention& a, int64_t batch, int64_t keys) {
-  if (!a.mask || a.mask_dtype != COIL_BOOL || a.mask_col != 1 || a.q_len != 1 || a.mask_head != 0) return keys;
-  const uint8_t* row = static_cast<const uint8_t*>(a.mask) + batch * a.mask_batch;
-  while (keys >= 8) {
-    uint64_t eight;
-    __builtin_memcpy(&eight, row + keys - 8, sizeof eight);
-    if (eight) break;
-    keys -= 8;
-  }
-  while (keys > 0 && !row[keys - 1]) keys--;
+// Where the last key ends that a row of a mask lets through, of those in [least, keys); least, if it is none.
+inline int64_t end_of_seen(const uint8_t* row, int64_t least, int64_t keys) {
+  constexpr auto kStep = static_cast<int64_t>(sizeof(VecU32));
+  while (keys - kStep >= least && __builtin_reduce_or(load_raw<VecU32>(row + keys - kStep)) == 0) keys -= kStep;
+  while (keys > least && !row[keys - 1]) keys--;
   return keys;
+}
+
+// How many keys, of the first `keys`, come before the end of those that any of `count` queries of a head sees, at least 1: of a cache that is filled in part
+// the rest is not even read (nor is a NaN there, which PyTorch would let through). Masks of numbers hide nothing for good.
+inline int64_t seen_keys(const CoilAttention& a, int64_t batch, int64_t head, int64_t first, int64_t count, int64_t keys) {
+  if (!a.mask || a.mask_dtype != COIL_BOOL || a.mask_col != 1 || keys <= 1) return keys;
+  const uint8_t* row = static_cast<const uint8_t*>(a.mask) + batch * a.mask_batch + head * a.mask_head + first * a.mask_row;
+  int64_t seen = 1;
+  // The last query of a text sees most; the others have to tell only that they see no more.
+  for (int64_t r = a.mask_row == 0 ? 0 : count - 1; r >= 0 && seen < keys; r--) seen = end_of_seen(row + r * a.mask_row, seen, keys);
+  return seen;
 }
 
 // In base 2, and finite where it was: what is as low as numbers go hides no key from a query that sees no higher one.

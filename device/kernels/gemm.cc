@@ -1,6 +1,7 @@
 // coil_gemm: batched products of strided or packed operands.
 #include "amx.h"
 #include "copied_b.h"
+#include "digit_row.h"
 #include "few_outputs.h"
 #include "gemm_quantised.h"
 #include "gemm_source.h"
@@ -92,6 +93,7 @@ void gemm(const CoilGemm& g, const CoilHost* host) {
   p.bfloat16_dot = __is_same(T, BFloat16) && rows_fit_dot && has_bfloat16_dot();
   if (is_gemv(g)) return gemv(g, p.epilogue, p.epilogue_context, host);
   if (fits_few_columns(g)) return few_columns_gemm(g, p.epilogue, p.epilogue_context, host);
+  if (suits_digits(g)) return digit_row_gemm(g, p.epilogue, p.epilogue_context, host);
   if (copies_b(g)) return gemm<T>(copy_b(g, host), host);
   const MixedGemmSource<T> source(g, p.bfloat16_dot);
   if (__is_same(T, BFloat16) && rows_fit_dot && !g.b_bits && suits_amx(p)) {

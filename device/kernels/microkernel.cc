@@ -72,6 +72,31 @@ __attribute__((noinline)) void micro(int64_t k, const void* a, int64_t a_stride,
   store_sums(sum, acc, ld, accumulate);
 }
 
+#ifndef __AVX512F__
+// One row by all of a panel's columns at once, so that B is read once, in the order in which it lies.
+template <class T>
+__attribute__((noinline)) void micro_row(int64_t k, const void* a, const T* b, int64_t ldb, Real* acc, bool accumulate) {
+  constexpr int kApart = 2, kVectors = kPanel / kLanes;
+  Vec sum[kApart][1][kVectors] = {};
+  const char* x = static_cast<const char*>(a);
+  const auto step = [&](Vec(&to)[kVectors]) {
+    const Vec value = Vec(load_raw<Real>(x));
+    fetch_stream<kPanel* static_cast<int64_t>(sizeof(T))>(b);
+#pragma unroll
+    for (int j = 0; j < kVectors; j++) to[j] += value * load(b + j * kLanes);
+    x += sizeof(Real), b += ldb;
+  };
+  int64_t p = 0;
+#pragma clang loop unroll(disable)
+  for (; p + kApart <= k; p += kApart) {
+#pragma unroll
+    for (int u = 0; u < kApart; u++) step(sum[u][0]);
+  }
+  if (p < k) step(sum[0][0]);
+  store_sums(sum, acc, kPanel, accumulate);
+}
+#endif
+
 // As micro, for rows of A that stand side by side.
 template <int mr, int nv>
 __attribute__((noinline)) void micro_turned(int64_t k, const Real* a, int64_t lda, const Real* b, Real* acc, bool accumulate) {
@@ -156,6 +181,7 @@ void run_columns(int64_t k, const void* a, int64_t a_stride, const T* b, int64_t
     run_rows<1, T>(k, a, a_stride, b, ldb, rows, acc, accumulate, next, step, ld);
   }
 #else
+  if (rows == 1 && cols > 2 * kLanes) return micro_row<T>(k, a, b, ldb, acc, accumulate);
   for (int64_t j = 0; j < cols; j += 2 * kLanes) run_rows<2, T>(k, a, a_stride, b + j, ldb, rows, acc + j, accumulate, next, step, ld);
 #endif
 }

@@ -2,6 +2,7 @@
 // 4-bit number, 128 of a byte) is taken away by the sum of a row's numbers, one for a whole group.
 #include "byte_groups.h"
 #include "bytes.h"
+#include "fetch.h"
 
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
@@ -49,6 +50,7 @@ struct Widened {
 #pragma clang loop unroll(disable)
     for (int64_t s = 0; s < steps; s++, b += Numbers::kStep) {
       VecI32 w[2];
+      if (fetches_stream(mr) && h == 0) fetch_stream<Numbers::kStep>(b);
       if constexpr (__is_same(Numbers, FourBits)) Numbers::load_unsigned(b, h, w);
       else Numbers::load_signed(b, h, w);
 #pragma unroll
@@ -74,6 +76,7 @@ struct PairsOfFourBits {
 #pragma clang loop unroll(disable)
       for (int64_t s = begin; s < end; s++, b += FourBits::kStep) {
         VecI32 w[2];
+        if (fetches_stream(mr) && h == 0) fetch_stream<FourBits::kStep>(b);
         FourBits::load_unsigned(b, h, w);
 #pragma unroll
         for (int i = 0; i < mr; i++) {
@@ -100,6 +103,7 @@ struct SignedDots {
 #pragma clang loop unroll(disable)
     for (int64_t s = 0; s < steps; s++, b += EightBits::kStep) {
       VecI32 w[2];
+      if (fetches_stream(mr) && h == 0) fetch_stream<EightBits::kStep>(b);
       EightBits::load_signed(b, h, w);
 #pragma unroll
       for (int i = 0; i < mr; i++) {

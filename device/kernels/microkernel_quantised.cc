@@ -1,5 +1,6 @@
 // tile_product_quantised: a few rows of A with a panel of quantised numbers, which become floats on their way from memory. For few rows: with
 // many it is cheaper to dequantise the panel once.
+#include "fetch.h"
 #include "gemm_quantised.h"
 #include "quantised_rows.h"
 
@@ -104,6 +105,7 @@ COIL_INLINE void micro_groups_part(int64_t k, const float* a, const Rows& b, int
     const int64_t end = min64(k, p + left);
 #pragma clang loop unroll(disable)
     for (; p + kApart <= end; p += kApart) {
+      if (fetches_stream(mr) && h == 0) fetch_stream<kApart * Numbers::kRow>(row);
 #pragma unroll
       for (int u = 0; u < kApart; u++) step(p + u, sum[u]);
     }

@@ -24,6 +24,7 @@ struct AttentionCase {
   float lowest = -INFINITY;       // what an additive mask has there
   float highest_fill = NAN;
   bool hidden_nan = false;  // a key is NaN that the mask hides
+  int64_t filled = -1;      // of a cache: query i sees no key from filled + i on
 };
 
 std::string described(const AttentionCase& c, int dtype) {
@@ -92,6 +93,9 @@ void check_one(const AttentionCase& c, int dtype, bool masked_rows_zero = true) 
   if (c.mask == Mask::row_copies || c.mask == Mask::additive_row_copies) {
     for (int64_t i = 0; i < c.batch * c.q_len * c.kv_len; i++) mask.set(i, mask.get(i / (c.q_len * c.kv_len) * (c.q_len * c.kv_len) + i % c.kv_len));
     if (c.last_row_differs) mask.set(c.q_len * c.kv_len - 1, args.mask_dtype == COIL_BOOL ? 1 - mask.get(c.kv_len - 1) : 0.25f);
+  }
+  for (int64_t i = 0; c.filled >= 0 && i < c.batch * c.q_len; i++) {
+    for (int64_t j = c.filled + i % c.q_len; j < c.kv_len; j++) mask.set(i * c.kv_len + j, 0);
   }
   for (int64_t h = 0; c.hidden_nan && h < c.heads; h++) {
     for (int64_t i = 0; i < c.q_len; i++) mask.set(h * args.mask_head + i * args.mask_row + 3 * args.mask_col, args.mask_dtype == COIL_BOOL ? 0 : c.lowest);
@@ -191,6 +195,19 @@ TEST(Attention, Masks) {
       check_attention({2, 2, 1, 9, 10, 8, 8, mask, causal, false, 0.8});
       for (int dtype : kDtypes) check_one({2, 2, 1, 9, 10, 8, 8, mask, causal, false, 1.0}, dtype, true);
       for (int dtype : kDtypes) check_one({2, 2, 1, 9, 10, 8, 8, mask, causal, false, 0.9}, dtype, false);
+    }
+  }
+}
+
+// Prompts and tokens over caches that are filled in part: what lies behind is not looked at, and rows may see nothing.
+TEST(Attention, CachesFilledInPart) {
+  for (int64_t filled : {0, 1, 31, 100, 255, 256, 290}) {
+    for (int64_t q_len : {1, 2, 5, 17, 33, 64, 130}) {
+      for (double masked_out : {0.0, 0.5}) {
+        AttentionCase c = {2, 4, 2, q_len, 300, 24, 40, Mask::boolean, false, filled % 2 == 0, masked_out};
+        c.filled = filled;
+        for (int dtype : kDtypes) check_one(c, dtype, filled != 1);
+      }
     }
   }
 }

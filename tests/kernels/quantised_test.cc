@@ -235,6 +235,117 @@ TEST(Quantised, Weights) {
   }
 }
 
+// One row by 4-bit weights, the row's numbers being of very different sizes: `spread` powers of two within a block of 32, and every third block without. Each
+// column is compared with what float32 allows, and columns with a single weight number by number.
+void check_row(int64_t n, int64_t k, int64_t group, bool shifted, int dtype, int spread, int64_t apart = 1) {
+  SCOPED_TRACE(std::to_string(n) + "x" + std::to_string(k) + " in groups of " + std::to_string(group) + ", " + std::to_string(spread) + " powers of two");
+  std::mt19937 random(23);
+  Buffer a(dtype, k * apart);
+  a.fill(random);
+  std::uniform_int_distribution<int> powers(-spread, 0);
+  for (int64_t i = 0; i < k; i++) a.set(i * apart, std::ldexp(a.get(i * apart), i / 32 % 3 == 2 ? 0 : powers(random)) * (i % 17 == 5 ? 0 : 1));
+  std::vector<int8_t> b = numbers(random, n * k, -8, 7);
+  for (int64_t j = 0; j < n; j += 3) {  // [n][k]
+    std::fill(b.begin() + j * k, b.begin() + (j + 1) * k, int8_t{0});
+    b[static_cast<size_t>(j * k + j * 7 % k)] = -7;
+  }
+  const int64_t groups = (k + group - 1) / group;
+  std::uniform_real_distribution<float> scales(0.07f, 0.14f);
+  std::vector<float> scale(static_cast<size_t>(groups * n)), zero(scale.size());
+  for (float& s : scale) s = scales(random);
+  for (float& z : zero) z = static_cast<float>(numbers(random, 1, -3, 3)[0]);
+  const Table scale_table(scale, n, COIL_FLOAT16), zero_table(zero, n, COIL_FLOAT32);
+  const auto packed = templates::pack_4bit_b(b.data(), k, n, 1, k);
+  for (const IsaKernels& isa : runnable_kernels()) {
+    for (int workers : {1, 3}) {
+      Buffer c(COIL_FLOAT32, n);
+      CoilGemm g = {};
+      g.batch = 1, g.m = 1, g.n = n, g.k = k;
+      g.a = a.data(), g.a_row = k * apart, g.a_col = apart;
+      g.b = packed.data(), g.b_packed = 1, g.b_bits = 4, g.b_group = group;
+      set_tables(g, &scale_table, shifted ? &zero_table : nullptr, true);
+      g.dtype = dtype, g.c_row = n;
+      Scratch scratch(coil_gemm_scratch_bytes(&g, workers));
+      g.scratch = scratch.data();
+      struct Tile {
+        static void keep(const void* context, int64_t, int64_t row, int64_t col, int64_t rows, int64_t cols, float* tile, int64_t) {
+          ASSERT_TRUE(row == 0 && rows == 1);
+          Buffer& to = *static_cast<Buffer*>(const_cast<void*>(context));
+          for (int64_t j = 0; j < cols; j++) to.set(col + j, tile[j]);
+        }
+      };
+      g.epilogue = Tile::keep, g.epilogue_context = &c;
+      isa.gemm(&g, TestHost(workers).get());
+      ASSERT_TRUE(c.guards_intact() && scratch.guards_intact());
+      for (int64_t j = 0; j < n; j++) {
+        double sum = 0, size = 0;
+        for (int64_t p = 0; p < k; p++) {
+          const auto at = static_cast<size_t>(p / group * n + j);
+          const double w = (b[static_cast<size_t>(j * k + p)] - (shifted ? zero_table.values[at] : 0.0f)) * scale_table.values[at];
+          sum += w * a.get(p * apart);
+          size += std::fabs(w * a.get(p * apart));
+        }
+        // A single number may be 2^-10 of the greatest one of its block, to 2^-24 of which it is rounded.
+        ASSERT_NEAR(c.get(j), sum, size * (j % 3 == 0 ? 0x1p-13 : 2e-6)) << isa.name << " " << j;
+      }
+    }
+  }
+}
+
+TEST(Quantised, ARowOfNumbersOfAllSizes) {
+  for (int spread : {0, 3, 9, 30, 100}) {
+    for (bool shifted : {false, true}) {
+      check_row(70, 576, 32, shifted, COIL_FLOAT32, spread);
+      check_row(33, 1120, 64, shifted, COIL_FLOAT32, spread);
+      check_row(100, 1057, 1057, shifted, COIL_FLOAT32, spread);
+      check_row(40, 300, 300, shifted, COIL_FLOAT32, spread, 3);
+      check_row(40, 2080, 96, shifted, COIL_FLOAT32, spread);
+    }
+    check_row(65, 640, 128, false, COIL_BFLOAT16, spread);
+    check_row(65, 640, 128, true, COIL_FLOAT16, std::min(spread, 9));
+    check_row(1, 24000, 32, false, COIL_FLOAT32, spread);  // more than the scratch memory holds as digits
+  }
+}
+
+// What is infinite or NaN reaches the columns that multiply it by something as it does in a plain loop, and leaves the others of its row alone.
+TEST(Quantised, ARowWithInfinities) {
+  constexpr int64_t kColumns = 40, kDepth = 320;
+  for (float odd : {INFINITY, -INFINITY, NAN, 3e38f, 1e-42f}) {
+    Buffer a(COIL_FLOAT32, kDepth);
+    for (int64_t i = 0; i < kDepth; i++) a.set(i, 1.0f + static_cast<float>(i % 5));
+    a.set(70, odd);
+    std::mt19937 random(3);
+    std::vector<int8_t> b = numbers(random, kColumns * kDepth, -8, 7);
+    for (int64_t j = 0; j < kColumns; j++) b[static_cast<size_t>(j * kDepth + 70)] = static_cast<int8_t>(j % 2 ? 3 : -8);
+    const Table scale(std::vector<float>(static_cast<size_t>(kDepth / 32 * kColumns), 0.25f), kColumns, COIL_FLOAT16);
+    const auto packed = templates::pack_4bit_b(b.data(), kDepth, kColumns, 1, kDepth);
+    for (const IsaKernels& isa : runnable_kernels()) {
+      Buffer c(COIL_FLOAT32, kColumns);
+      CoilGemm g = {};
+      g.batch = 1, g.m = 1, g.n = kColumns, g.k = kDepth;
+      g.a = a.data(), g.a_row = kDepth, g.a_col = 1;
+      g.b = packed.data(), g.b_packed = 1, g.b_bits = 4, g.b_group = 32;
+      set_tables(g, &scale, nullptr, true);
+      g.c = c.data(), g.c_row = kColumns, g.dtype = COIL_FLOAT32;
+      Scratch scratch(coil_gemm_scratch_bytes(&g, 1));
+      g.scratch = scratch.data();
+      isa.gemm(&g, TestHost(1).get());
+      for (int64_t j = 0; j < kColumns; j++) {
+        double sum = 0;
+        for (int64_t p = 0; p < kDepth; p++) sum += static_cast<double>(b[static_cast<size_t>(j * kDepth + p)]) * 0.25 * a.get(p);
+        const double got = c.get(j);
+        if (std::isnan(sum)) {
+          ASSERT_TRUE(std::isnan(got)) << isa.name << " " << j;
+        } else if (std::isinf(sum)) {
+          ASSERT_EQ(got, sum) << isa.name << " " << j;
+        } else if (std::fabs(sum) < 1e38) {
+          ASSERT_NEAR(got, sum, 1e-3) << isa.name << " " << j;
+        }
+      }
+    }
+  }
+}
+
 struct ByteGroups {
   int64_t m, n, k;
   int bits;

@@ -1,0 +1,226 @@
+// One row of floats by 4-bit weights. To widen a weight and to multiply it takes nine instructions for sixteen numbers with AVX2. A row is the same for all
+// columns, so it is rather the row that is taken apart, once: 32 of its numbers are whole numbers of 24 bits times a scale, that is three signed bytes (digits)
+// each. Pairs of bytes then multiply the weights as they are, at half the instructions, and sums of a block of 32 are exact.
+//
+// A number is rounded to 2^-24 of the greatest of its block, as a sum of the block's products in float32 is. Blocks in which that would be coarse for a single
+// number (some are less than 2^-10 of the greatest), or which hold infinities or NaN, are multiplied as floats.
+#include "digit_row.h"
+
+#include "block.h"
+#include "fetch.h"
+#include "quantised_rows.h"
+#include "transpose.h"
+
+namespace COIL_KERNELS_NAMESPACE {
+
+#if defined(COIL_BYTE_PAIRS) && !defined(__AVX512F__)
+namespace {
+
+constexpr int64_t kBlock = 32;                                        // of k: sums of eight pairs of products fit 16 bits, 8 * 2 * 15 * 128 < 2^15
+constexpr int kDigits = 3;                                            // of 8 bits, the lowest first
+constexpr float kLargest = 127 * 65536 + 127 * 256;                   // so that rounding leaves the last digit in range
+constexpr int32_t kSpreadBits = 10 << 23;                             // a block's least number is at least 2^-10 of its greatest
+constexpr int32_t kLeastBits = 27 << 23, kInfinityBits = 0x7f800000;  // (kLargest divided by the greatest number stays finite)
+constexpr int64_t kStepRows = 4, kStepBytes = kStepRows * HalfBytes::kRow;
+constexpr int64_t kChunkBlocks = 32;  // whose digits, as the products want them, stay in the first cache: 24 KB
+
+// The row, in scratch memory.
+struct DigitRow {
+  float* values;            // [k]
+  float* scale;             // of each block; 0: multiply it as floats
+  int32_t* sum;             // of each block's whole numbers
+  int8_t* digits[kDigits];  // [k], zeros up to a whole block
+  static int64_t bytes(int64_t k) { return ceil_div(k, kBlock) * (kBlock * (4 + kDigits) + 8); }
+
+  DigitRow(void* scratch, int64_t k) {
+    const int64_t blocks = ceil_div(k, kBlock);
+    values = static_cast<float*>(scratch);
+    scale = values + blocks * kBlock;
+    sum = reinterpret_cast<int32_t*>(scale + blocks);
+    for (int d = 0; d < kDigits; d++) digits[d] = reinterpret_cast<int8_t*>(sum + blocks) + d * blocks * kBlock;
+  }
+
+  // Takes a block apart. `count` of its numbers are there, zeros behind them.
+  void split(int64_t block, int64_t count) const {
+    constexpr int kVectors = kBlock / kLanes;
+    const float* from = values + block * kBlock;
+    VecI32 most = {}, least = VecI32(kInfinityBits);
+#pragma unroll
+    for (int i = 0; i < kVectors; i++) {
+      const VecI32 size = __builtin_bit_cast(VecI32, load(from + i * kLanes)) & 0x7fffffff;  // ordered as the numbers are
+      most = __builtin_elementwise_max(most, size);
+      least = __builtin_elementwise_min(least, size == 0 ? VecI32(kInfinityBits) : size);
+    }
+    const int32_t greatest = __builtin_reduce_max(most);
+    scale[block] = 0;
+    if (count % kStepRows || greatest < kLeastBits || greatest >= kInfinityBits || __builtin_reduce_min(least) < greatest - kSpreadBits) return;
+    scale[block] = __builtin_bit_cast(float, greatest) / kLargest;
+    const Vec factor = Vec(kLargest / __builtin_bit_cast(float, greatest));
+    VecI32 all = {};
+#pragma unroll
+    for (int i = 0; i < kVectors; i++) {
+      VecI32 number = __builtin_convertvector(__builtin_elementwise_roundeven(load(from + i * kLanes) * factor), VecI32);
+      all += number;
+#pragma unroll
+      for (int d = 0; d < kDigits; d++) {
+        const VecI32 digit = (number << 24) >> 24;
+        store_raw(digits[d] + block * kBlock + i * kLanes, __builtin_convertvector(digit, Lanes<int8_t>));
+        number = (number - digit) >> 8;
+      }
+    }
+    sum[block] = __builtin_reduce_add(all);
+  }
+};
+
+// A step's digits as bytes of a vector: two rows of k in its lower half, two in the upper one, as `weights` has them.
+typedef Chars Spread[kDigits];
+COIL_INLINE void spread_digits(const DigitRow& row, int64_t k0, Spread& out) {
+#pragma unroll
+  for (int d = 0; d < kDigits; d++) {
+    const Chars four = __builtin_bit_cast(Chars, VecI32(load_raw<int32_t>(row.digits[d] + k0)));
+    out[d] =
+        __builtin_shufflevector(four, four, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 17, 19, 17, 19, 17, 19, 17, 19, 17, 19, 17, 19, 17, 19, 17, 19);
+  }
+}
+
+// Part h of four rows of a panel: eight columns, in bytes that hold two columns each; the first and third row, and the second and fourth one.
+COIL_INLINE Chars weights(const uint8_t* b, int h) {
+  const Chars one = load_raw<Chars>(b), two = load_raw<Chars>(b + 32);
+  if (h == 0) {
+    return __builtin_shufflevector(one, two, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23,
+                                   55);
+  }
+  return __builtin_shufflevector(one, two, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47, 24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62,
+                                 31, 63);
+}
+
+// What both halves' rows of k give a column.
+COIL_INLINE VecI32 both_halves(Shorts v) {
+  return __builtin_convertvector(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7), VecI32) +
+         __builtin_convertvector(__builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15), VecI32);
+}
+
+// The same address, of which the compiler does not know that: numbers that two instructions read from memory cost less than a load into a register before.
+COIL_INLINE const Spread* again(const Spread* x) {
+  __asm__("" : "+r"(x));
+  return x;
+}
+
+// The sums of a block for the columns of part h, weights being 8 too much, as floats: of whole numbers that fit 32 bits, 32 * 2^23 * 8.
+template <int h>
+COIL_INLINE void block_sums(const Spread* x, const uint8_t* b, int64_t steps, int32_t row_sum, Vec (&out)[2]) {
+  Shorts sum[kDigits][2] = {};
+  const Spread* const same = again(x);
+  const auto step = [&](int64_t s) {
+    const VecI32 pairs = __builtin_bit_cast(VecI32, weights(b + s * kStepBytes, h)), low = pairs & 0x0f0f0f0f, high = (pairs >> 4) & 0x0f0f0f0f;
+    if (h == 0) fetch_stream<kStepBytes>(b + s * kStepBytes);
+#pragma unroll
+    for (int d = 0; d < kDigits; d++) {
+      sum[d][0] += byte_pairs(low, __builtin_bit_cast(VecI32, x[s][d]));
+      sum[d][1] += byte_pairs(high, __builtin_bit_cast(VecI32, same[s][d]));
+    }
+  };
+  if (steps == kBlock / kStepRows) {
+#pragma unroll
+    for (int64_t s = 0; s < kBlock / kStepRows; s++) step(s);
+  } else {
+#pragma clang loop unroll(disable)
+    for (int64_t s = 0; s < steps; s++) step(s);
+  }
+#pragma unroll
+  for (int j = 0; j < 2; j++) {
+    const VecI32 all = (both_halves(sum[2][j]) << 16) + (both_halves(sum[1][j]) << 8) + both_halves(sum[0][j]) - row_sum * 8;
+    out[j] = __builtin_convertvector(all, Vec);
+  }
+}
+
+// The same of a block that is multiplied as floats, less its zero points.
+__attribute__((noinline)) void float_block(const float* x, const uint8_t* b, int64_t rows, int h, const Vec (&zero)[2], Vec (&out)[2]) {
+  out[0] = out[1] = Vec(0.0f);
+  for (int64_t i = 0; i < rows; i++, b += HalfBytes::kRow) {
+    Vec column[2];
+    HalfBytes::load_part(b, h, column);
+    for (int j = 0; j < 2; j++) out[j] += x[i] * (column[j] - zero[j]);
+  }
+}
+
+struct DigitRunner {
+  const CoilGemm& g;
+  const Product& p;
+  DigitRow row;
+
+  // Adds what part h of a block gives to the sums of its columns.
+  template <int h>
+  COIL_INLINE_MEMBER void add_block(int64_t block, const Spread* x, const uint8_t* b, const PanelTable& scales, const PanelTable& zeros, float* acc) const {
+    const int64_t group = block * kBlock / g.b_group, rows = min64(kBlock, g.k - block * kBlock);
+    Vec zero[2] = {}, value[2];
+    if (zeros.data) {
+      for (int j = 0; j < 2; j++) zero[j] = zeros.at(group, HalfBytes::column(h, j));
+    }
+    const float scale = row.scale[block];
+    if (scale == 0) {
+      float_block(row.values + block * kBlock, b, rows, h, zero, value);
+    } else {
+      block_sums<h>(x, b, rows / kStepRows, row.sum[block], value);
+      for (int j = 0; j < 2; j++) value[j] = (value[j] - zero[j] * static_cast<float>(row.sum[block])) * scale;
+    }
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      float* to = acc + HalfBytes::column(h, j);
+      store(to, load(to) + value[j] * scales.at(group, HalfBytes::column(h, j)));
+    }
+  }
+
+  void run_task(int64_t task, int32_t) const {
+    alignas(64) Spread x[kChunkBlocks * kBlock / kStepRows];
+    alignas(64) float acc[kBlockPanels * kPanel] = {};
+    const int64_t panel0 = task * p.block_panels, panels = min64(p.block_panels, ceil_div(p.n, kPanel) - panel0), blocks = ceil_div(g.k, kBlock);
+    for (int64_t first = 0; first < blocks; first += kChunkBlocks) {
+      const int64_t end = min64(blocks, first + kChunkBlocks);
+      for (int64_t k0 = first * kBlock; k0 < end * kBlock; k0 += kStepRows) spread_digits(row, k0, x[(k0 - first * kBlock) / kStepRows]);
+      for (int64_t j = 0; j < panels; j++) {
+        const PanelTable scales = panel_scales(g, panel0 + j), zeros = panel_zeros(g, panel0 + j);
+        const uint8_t* b = static_cast<const uint8_t*>(g.b) + ((panel0 + j) * g.k + first * kBlock) * HalfBytes::kRow;
+        for (int64_t block = first; block < end; block++, b += kBlock * HalfBytes::kRow) {
+          const Spread* of_block = x + (block - first) * kBlock / kStepRows;
+          add_block<0>(block, of_block, b, scales, zeros, acc + j * kPanel);
+          add_block<1>(block, of_block, b, scales, zeros, acc + j * kPanel);
+        }
+      }
+    }
+    for (int64_t j = 0; j < panels; j++) {
+      const int64_t column = (panel0 + j) * kPanel;
+      p.epilogue(p.epilogue_context, 0, 0, column, 1, min64(kPanel, p.n - column), acc + j * kPanel, kPanel);
+    }
+  }
+};
+
+}  // namespace
+
+bool suits_digits(const CoilGemm& g) {
+  return g.m == 1 && g.b_bits == 4 && g.b_scale && g.scratch && (g.b_group % kBlock == 0 || g.b_group >= g.k) && g.k > COIL_GEMM_UNBLOCKED_K(4) &&
+         DigitRow::bytes(g.k) <= COIL_GEMM_WORKER_BYTES;
+}
+
+void digit_row_gemm(const CoilGemm& g, CoilEpilogue epilogue, const void* epilogue_context, const CoilHost* host) {
+  Product p = {};
+  p.batch = 1, p.m = 1, p.n = g.n, p.k = g.k;
+  p.epilogue = epilogue, p.epilogue_context = epilogue_context;
+  plan(p, host->num_workers);
+  const DigitRow row(g.scratch, g.k);
+  if (g.k % kBlock) memset(row.values + g.k / kBlock * kBlock, 0, kBlock * sizeof(float));
+  with_dtype(g.dtype, [&](auto* type) {
+    const auto* a = static_cast<decltype(type)>(g.a);
+    if (g.a_col == 1) return copy_row(a, g.k, row.values);
+    for (int64_t i = 0; i < g.k; i++) row.values[i] = load_one(a + i * g.a_col);
+  });
+  for (int64_t block = 0; block * kBlock < g.k; block++) row.split(block, min64(kBlock, g.k - block * kBlock));
+  run_tasks(DigitRunner{g, p, row}, p, host);
+}
+
+#else
+bool suits_digits(const CoilGemm&) { return false; }
+void digit_row_gemm(const CoilGemm&, CoilEpilogue, const void*, const CoilHost*) { __builtin_unreachable(); }
+#endif
+
+}  // namespace COIL_KERNELS_NAMESPACE
