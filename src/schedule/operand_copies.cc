@@ -1,6 +1,7 @@
 #include "schedule/operand_copies.h"
 
 #include "loop/templates/template.h"
+#include "schedule/channels_last.h"
 #include "schedule/schedule.h"
 
 namespace coil {
