@@ -8,7 +8,6 @@
 #include <cstring>
 #include <optional>
 
-#include "base/files.h"
 #include "base/zip_writer.h"
 #include "device/model_abi.h"
 
@@ -230,11 +229,6 @@ Result<NpyArray> parse_npy(std::span<const uint8_t> bytes, const std::string& so
   return array;
 }
 
-Result<NpyArray> read_npy(const std::string& path) {
-  TRY(const MappedFile file, MappedFile::open(path));
-  return parse_npy(file.bytes(), path);
-}
-
 std::vector<uint8_t> to_npy(const NpyArray& array) {
   CHECK(row_of(array.dtype) != nullptr, "NumPy has this type");
   std::string shape = "(";
@@ -252,8 +246,6 @@ std::vector<uint8_t> to_npy(const NpyArray& array) {
   out.insert(out.end(), array.data.begin(), array.data.end());
   return out;
 }
-
-Status write_npy(const std::string& path, const NpyArray& array) { return write_file(path, to_npy(array)); }
 
 Result<NamedArrays> parse_npz(const ZipReader& zip) {
   NamedArrays arrays;

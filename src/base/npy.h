@@ -28,9 +28,7 @@ std::string npy_descr(int32_t dtype);
 
 // Fortran order and big-endian data are converted. `source` names the bytes in messages.
 Result<NpyArray> parse_npy(std::span<const uint8_t> bytes, const std::string& source);
-Result<NpyArray> read_npy(const std::string& path);
 std::vector<uint8_t> to_npy(const NpyArray& array);
-Status write_npy(const std::string& path, const NpyArray& array);
 
 // Names without ".npy", in the order of the archive.
 using NamedArrays = std::vector<std::pair<std::string, NpyArray>>;

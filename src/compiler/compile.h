@@ -37,17 +37,26 @@ struct TargetChoice {
 };
 std::vector<TargetChoice> default_targets();  // the CPU with all of its levels
 
-struct CompileOptions {
+// The options that are on unless the user says otherwise: what each means is its line in the table.
+struct CompileSwitches {
+#define TEXT(...)
+#define NUMBER(...)
+#define LIST(...)
+#define WITHOUT(field, ...) bool field = true;
+#include "compiler/options.def"
+#undef TEXT
+#undef NUMBER
+#undef LIST
+#undef WITHOUT
+};
+
+struct CompileOptions : CompileSwitches {
   std::string name;                                       // the package's root folder; empty: "model"
   std::vector<TargetChoice> targets = default_targets();  // in the package's order: what stock PyTorch loads is the first
-  bool libraries = true;          // CUDA code may use cuBLASLt and cuDNN where the machine has them, what the tuner of the CPU makes oneDNN
-  bool graphs = true;             // repeated calls of CUDA code may become CUDA graphs
-  Tf32 tf32;                      // which factors CUDA code may round to TensorFloat-32
-  bool deterministic = true;      // CUDA code gives the same bits each time; false: sums by atomic operations, where PyTorch has them too
-  bool winograd = true;           // 3x3 convolutions on the CPU may be computed by Winograd's filtering
-  bool int8_activations = false;  // floats beside quantised weights are quantised row by row (CPU; find_quantised.h)
-  Int4Block int4_block;           // of weights that PyTorch packed
-  int threads = 0;                // of the compiler; 0: as many as it may use
+  Tf32 tf32;                                              // which factors CUDA code may round to TensorFloat-32
+  bool int8_activations = false;                          // floats beside quantised weights are quantised row by row (CPU; find_quantised.h)
+  Int4Block int4_block;                                   // of weights that PyTorch packed
+  int threads = 0;                                        // of the compiler; 0: as many as it may use
   int opt_level = 2;
   TuneOptions tune;
   std::shared_ptr<cache::Cache> cache;        // of compiled kernels and tuned problems; null: none

@@ -191,6 +191,7 @@ static Result<std::vector<KernelReplacement>> kernel_replacements(const std::vec
 
 Result<CompileOptions> compile_options(const CompileSettings& settings) {
   CompileOptions options;
+  static_cast<CompileSwitches&>(options) = settings;
   TRY(options.targets, parse_targets(settings.target));
   if (settings.opt_level < 0 || settings.opt_level > 3)
     return Error{ErrorCode::bad_option, fmt::format("the optimisation level is {}, expected 0 to 3", settings.opt_level), "", ""};
@@ -200,13 +201,9 @@ Result<CompileOptions> compile_options(const CompileSettings& settings) {
   TRY(const int64_t threads, env_int("COIL_THREADS", 1, kMostThreads, 0));
   options.threads = settings.threads > 0 ? settings.threads : static_cast<int>(threads);
   options.opt_level = settings.opt_level;
-  options.libraries = settings.libraries;
-  options.graphs = settings.graphs;
   const std::optional<Tf32> tf32 = tf32_by_name(settings.tf32);
   if (!tf32) return bad(fmt::format("tf32 is '{}', expected no, products, convolutions or all", settings.tf32));
   options.tf32 = *tf32;
-  options.winograd = settings.winograd;
-  options.deterministic = settings.deterministic;
   if (settings.activations != "float" && settings.activations != "int8")
     return bad(fmt::format("activations are '{}', expected float or int8", settings.activations));
   options.int8_activations = settings.activations == "int8";

@@ -11,10 +11,10 @@ namespace coil {
 inline constexpr int kMostThreads = 4096;
 
 // A number of 0 and an empty text leave it to the environment or a default.
-struct CompileSettings {
+struct CompileSettings : CompileSwitches {
 #define TEXT(field, text, ...) std::string field = text;
 #define NUMBER(field, number, ...) int field = number;
-#define WITHOUT(field, ...) bool field = true;
+#define WITHOUT(...)
 #define LIST(field, ...) std::vector<std::string> field;
 #include "compiler/options.def"
 #undef TEXT

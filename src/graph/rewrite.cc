@@ -7,8 +7,13 @@
 
 namespace coil {
 
-GraphBuilder::GraphBuilder(const Graph& from) : next_(from), replacement_(from.values.size()) {
-  next_.nodes.clear();
+// All of a graph but its nodes, which are most of it. (A member that is missing here does not compile.)
+static Graph without_nodes(const Graph& from) {
+  const auto& [pool, values, nodes, inputs, outputs, checks, in_spec, out_spec, names, torch_version, schema_version, functional] = from;
+  return {pool, values, {}, inputs, outputs, checks, in_spec, out_spec, names, torch_version, schema_version, functional};
+}
+
+GraphBuilder::GraphBuilder(const Graph& from) : next_(without_nodes(from)), replacement_(from.values.size()) {
   next_.nodes.reserve(from.nodes.size());
   for (ValueInfo& v : next_.values) v.producer = NodeId();
 }
@@ -20,13 +25,15 @@ ValueId GraphBuilder::map(ValueId id) const {
   return id;
 }
 
-Argument GraphBuilder::map(const Argument& argument) const {
-  if (const auto* v = std::get_if<ValueId>(&argument)) return map(*v);
-  if (const auto* list = std::get_if<std::vector<ValueId>>(&argument)) {
-    std::vector<ValueId> mapped = *list;
-    for (ValueId& v : mapped) v = map(v);
-    return mapped;
+void GraphBuilder::map_in_place(Argument& argument) const {
+  if (auto* v = std::get_if<ValueId>(&argument)) *v = map(*v);
+  if (auto* list = std::get_if<std::vector<ValueId>>(&argument)) {
+    for (ValueId& v : *list) v = map(v);
   }
+}
+
+Argument GraphBuilder::map(Argument argument) const {
+  map_in_place(argument);
   return argument;
 }
 
@@ -42,7 +49,7 @@ void GraphBuilder::replace(ValueId old_value, ValueId new_value) {
 NodeId GraphBuilder::copy(const Node& node) { return append(node); }
 
 NodeId GraphBuilder::append(Node node) {
-  for (Argument& a : node.args) a = map(a);
+  for (Argument& a : node.args) map_in_place(a);
   NodeId id(next_.nodes.size());
   for (ValueId v : node.outputs) next_.value(v).producer = id;
   next_.nodes.push_back(std::move(node));

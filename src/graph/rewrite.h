@@ -25,7 +25,7 @@ class GraphBuilder {
 
   // The value that now stands for `id` of the old graph.
   ValueId map(ValueId id) const;
-  Argument map(const Argument& argument) const;
+  Argument map(Argument argument) const;
   // Later uses of `old_value` are uses of `new_value`. Values made by the builder can be replaced as well.
   void replace(ValueId old_value, ValueId new_value);
 
@@ -47,6 +47,7 @@ class GraphBuilder {
   Graph finish();
 
  private:
+  void map_in_place(Argument& argument) const;
   std::string unique_name(std::string_view wanted);
 
   Graph next_;

@@ -122,55 +122,6 @@ class Op {
 using Lowering = std::function<Views(Op&)>;
 using Table = std::map<std::string, Lowering, std::less<>>;
 
-// The families; each adds its rows.
-void add_pointwise(Table& table);
-void add_activations(Table& table);
-void add_casts(Table& table);
-void add_assertions(Table& table);
-void add_views(Table& table);
-void add_reshapes(Table& table);
-void add_joins(Table& table);
-void add_padding(Table& table);
-void add_creation(Table& table);
-void add_indexing(Table& table);
-void add_scatter(Table& table);
-void add_reductions(Table& table);
-void add_softmax(Table& table);
-void add_statistics(Table& table);
-void add_normalization(Table& table);
-void add_matmul(Table& table);
-void add_einsum(Table& table);
-void add_convolution(Table& table);
-void add_pooling(Table& table);
-void add_attention(Table& table);
-void add_sorting(Table& table);
-void add_resampling(Table& table);
-void add_grid_sampling(Table& table);
-void add_losses(Table& table);
-void add_recurrent(Table& table);
-void add_distances(Table& table);
-void add_data_sizes(Table& table);
-void add_search(Table& table);
-void add_special(Table& table);
-void add_bessel(Table& table);
-void add_polynomials(Table& table);
-void add_incomplete_gamma(Table& table);
-void add_antialiasing(Table& table);
-void add_calculus(Table& table);
-void add_products(Table& table);
-void add_unpooling(Table& table);
-void add_embedding_bag(Table& table);
-void add_histograms(Table& table);
-void add_random(Table& table);
-void add_margin_losses(Table& table);
-void add_numeric(Table& table);
-void add_order_statistics(Table& table);
-void add_constructions(Table& table);
-void add_higher_order(Table& table);
-void add_fft(Table& table);
-void add_linalg(Table& table);
-void add_quantization(Table& table);
-
 // Has the call write the state of the random numbers back.
 void add_random_update(Session& session);
 

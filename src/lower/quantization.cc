@@ -1,10 +1,11 @@
-// Quantising and dequantising: PyTorch's decomposed operators (what PT2E quantisation exports), torchao's affine ones, and fake quantisation.
+// Quantising and dequantising: PyTorch's decomposed operators (what PT2E quantisation exports) and torchao's affine ones.
 //
 // Each step rounds as eager's does: numbers beside a tensor have its type, and a quotient is the product with a rounded reciprocal where
 // PyTorch's formula says so. Steps that eager stores in 2 bytes are rounded where they are stored; fused ones keep float32, as everywhere.
 #include <limits>
 
 #include "lower/formula.h"
+#include "lower/quantization.h"
 
 namespace coil::lowering {
 namespace {
@@ -62,23 +63,30 @@ View single(Op& op, const View& v) { return reshaped(op, v, {}); }
 
 View widened(const View& v) { return byte_size(v.dtype) == 2 && is_float(v.dtype) ? reinterpreted(v, DType::f32) : v; }
 
-// --- one scale and zero point for a tensor
+}  // namespace
 
-// Numbers, or tensors of one element.
-View parameter(Op& op, const char* arg, DType dtype) {
+View quantisation_number(Op& op, const char* arg, DType dtype) {
   if (op.is_scalar(arg)) return number_view(op, op.number(arg), dtype);
   return reinterpreted(single(op, op.tensor(arg)), dtype);
 }
 
+View along_axis(Op& op, const View& v, const View& like, size_t axis) {
+  return op.rec.view(v, like.sizes, [&](Coordinates c) { return std::vector<Expr>{c[axis]}; });
+}
+
+namespace {
+
+// --- one scale and zero point for a tensor
+
 Views quantize_per_tensor(Op& op) {
   const View x = widened(op.tensor("input"));
-  const View scale = parameter(op, "scale", DType::f64);
+  const View scale = quantisation_number(op, "scale", DType::f64);
   // 1 / scale is computed in double and becomes a float where it meets the tensor.
   View factor{DType::f32, {}, as(op.pool.op(ScalarOp::div, {op.constant(1, DType::f64), scale.body}), DType::f32)};
   if (!factor.body->is_constant()) factor = op.rec.pointwise(op.name + ".inverse", DType::f32, {}, [&](Coordinates) { return factor.body; });
-  const View zero = parameter(op, "zero_point", DType::f32);
+  const View zero = quantisation_number(op, "zero_point", DType::f32);
   const View places = binary(op, ScalarOp::add, unary(op, ScalarOp::round, binary(op, ScalarOp::mul, x, factor)), zero);
-  return {stored(op, clamped(op, places, parameter(op, "quant_min", DType::f32), parameter(op, "quant_max", DType::f32)), op.out().dtype)};
+  return {stored(op, clamped(op, places, quantisation_number(op, "quant_min", DType::f32), quantisation_number(op, "quant_max", DType::f32)), op.out().dtype)};
 }
 
 Views dequantize_per_tensor(Op& op) {
@@ -86,7 +94,7 @@ Views dequantize_per_tensor(Op& op) {
   const View x = op.tensor("input");
   const View wide = step(op, "to", type, x.sizes, [&](Coordinates c) { return as(op.rec.at(x, c), type); });
   // Numbers beside a tensor of 2 bytes are floats.
-  const auto beside = [&](const char* arg) { return View{type, {}, parameter(op, arg, compute_type(type)).body}; };
+  const auto beside = [&](const char* arg) { return View{type, {}, quantisation_number(op, arg, compute_type(type)).body}; };
   const View difference = binary(op, ScalarOp::sub, wide, beside("zero_point"));
   return {stored(op, binary(op, ScalarOp::mul, difference, beside("scale")), type)};
 }
@@ -125,14 +133,10 @@ Views choose_qparams(Op& op, bool symmetric) {
 
 // --- one of each for a channel
 
-View along(Op& op, const View& v, const View& like, size_t axis) {
-  return op.rec.view(v, like.sizes, [&](Coordinates c) { return std::vector<Expr>{c[axis]}; });
-}
-
 Views quantize_per_channel(Op& op) {
   const View x = widened(op.tensor("input"));
   const size_t axis = wrap_dim(op.integer("axis"), x.rank());
-  const View factor = along(op, inverse(op, op.tensor("scales")), x, axis), zero = along(op, op.tensor("zero_points"), x, axis);
+  const View factor = along_axis(op, inverse(op, op.tensor("scales")), x, axis), zero = along_axis(op, op.tensor("zero_points"), x, axis);
   const View places = binary(op, ScalarOp::add, unary(op, ScalarOp::round, binary(op, ScalarOp::mul, x, factor)), zero);
   return {stored(op, clamped(op, places, op.number("quant_min"), op.number("quant_max")), op.out().dtype)};
 }
@@ -140,8 +144,8 @@ Views quantize_per_channel(Op& op) {
 Views dequantize_per_channel(Op& op) {
   View x = op.tensor("input");
   const size_t axis = wrap_dim(op.integer("axis"), x.rank());
-  const View scale = along(op, op.tensor("scales"), x, axis);
-  if (const std::optional<View> zero = op.maybe_tensor("zero_points")) x = binary(op, ScalarOp::sub, x, along(op, *zero, x, axis));
+  const View scale = along_axis(op, op.tensor("scales"), x, axis);
+  if (const std::optional<View> zero = op.maybe_tensor("zero_points")) x = binary(op, ScalarOp::sub, x, along_axis(op, *zero, x, axis));
   return {stored(op, binary(op, ScalarOp::mul, x, scale), op.out().dtype)};
 }
 
@@ -325,50 +329,6 @@ Views choose_affine(Op& op) {
   return {stored(op, scale, op.out(0).dtype), stored(op, zero, op.out(1).dtype)};
 }
 
-// --- fake quantisation: results stay floats. `mask` holds where nothing was cut off.
-
-Views fake_quantized(Op& op, const View& scale, const View& zero, bool mask) {
-  const View x = op.tensor("self");
-  const DType type = accumulate_type(x.dtype);
-  const double low = op.number("quant_min"), high = op.number("quant_max");
-  const auto place = [&](Coordinates c) {
-    const Val s = as(read(scale, c), DType::f32), z = as(read(zero, c), type);
-    const Val factor = 1.0 / s, scaled = Val(as(op.rec.at(x, c), type)) * Val(as(factor.e, type));
-    return z + round(scaled);
-  };
-  const View result = op.rec.pointwise(op.name, op.out().dtype, x.sizes, [&](Coordinates c) {
-    const Val at = place(c), raised = apply(ScalarOp::fmax, at, at.like(low)), kept = apply(ScalarOp::fmin, raised, at.like(high));  // NaN is the least
-    return as(((kept - Val(as(read(zero, c), type))) * Val(as(read(scale, c), type))).e, op.out().dtype);
-  });
-  if (!mask) return {result};
-  const View inside = op.rec.pointwise(op.name + ".mask", DType::boolean, x.sizes, [&](Coordinates c) { return both(place(c) >= low, place(c) <= high).e; });
-  return {result, inside};
-}
-
-Lowering fake_row(bool mask) {
-  return [mask](Op& op) {
-    if (!op.node.find("axis")) return fake_quantized(op, parameter(op, "scale", DType::f32), parameter(op, "zero_point", DType::i64), mask);
-    const View x = op.tensor("self");
-    const size_t axis = wrap_dim(op.integer("axis"), x.rank());
-    return fake_quantized(op, along(op, op.tensor("scale"), x, axis), along(op, op.tensor("zero_point"), x, axis), mask);
-  };
-}
-
-// Scale and zero point are parameters that are learnt: a zero point is a float, rounded where it is used.
-Views learnable_fake_quantized(Op& op) {
-  const View x = op.tensor("self");
-  const double low = op.number("quant_min"), high = op.number("quant_max");
-  const bool channels = op.node.find("axis") != nullptr;
-  const auto all = [&](const char* arg) {
-    const View v = op.tensor(arg);
-    return channels ? along(op, v, x, wrap_dim(op.integer("axis"), x.rank())) : single(op, v);
-  };
-  View zero = all("zero_point");
-  zero.body = min(max(round(Val(as(zero.body, DType::f32))), low), high).e;
-  zero.dtype = DType::f32;
-  return fake_quantized(op, all("scale"), zero, false);
-}
-
 }  // namespace
 
 void add_quantization(Table& table) {
@@ -392,26 +352,6 @@ void add_quantization(Table& table) {
   table["torchao.quantize_affine.default"] = quantize_affine;
   table["torchao.dequantize_affine.default"] = dequantize_affine;
   table["torchao.choose_qparams_affine.default"] = choose_affine;
-  for (const char* overload : {"_per_tensor_affine.default", "_per_tensor_affine.tensor_qparams", "_per_channel_affine.default"}) {
-    table[std::string("aten.fake_quantize") + overload] = fake_row(false);
-  }
-  for (const char* kind : {"tensor", "channel"}) {
-    table[std::string("aten.fake_quantize_per_") + kind + "_affine_cachemask.default"] = fake_row(true);
-  }
-  table["aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default"] = [](Op& op) {
-    // With fake_quant_enabled at 0 the tensor passes as it is.
-    const View enabled = single(op, op.tensor("fake_quant_enabled")), x = op.tensor("self");
-    const Views results = fake_quantized(op, parameter(op, "scale", DType::f32), parameter(op, "zero_point", DType::i64), true);
-    const auto choice = [&](const char* name, const View& on, FunctionRef<Expr(Coordinates)> off) {
-      return op.rec.pointwise(op.name + name, on.dtype, x.sizes,
-                              [&](Coordinates c) { return op.pool.select(as(enabled.body, DType::boolean), op.rec.at(on, c), off(c)); });
-    };
-    return Views{choice(".result", results[0], [&](Coordinates c) { return op.rec.at(x, c); }),
-                 choice(".mask", results[1], [&](Coordinates) { return op.pool.boolean(true); })};
-  };
-  for (const char* kind : {"tensor", "channel"}) {
-    table[std::string("aten._fake_quantize_learnable_per_") + kind + "_affine.default"] = learnable_fake_quantized;
-  }
   table["aten._int_mm.default"] = [](Op& op) { return Views{matrix_product(op, "int_mm", DType::i32, op.tensor("self"), op.tensor("mat2"), 0)}; };
 }
 

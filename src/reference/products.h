@@ -5,6 +5,11 @@
 
 namespace coil::reference {
 
+constexpr double kTf32Roundoff = 0x1p-11;
+
+// The errors of an operand from there on; null: it has none.
+inline const double* from(const std::vector<double>& errors, size_t at) { return errors.empty() ? nullptr : errors.data() + at; }
+
 struct Products {
   explicit Products(size_t n) : f(n), size(n), e(n) {}
   // row[j] += x * y[j] for all j, with the errors of both.

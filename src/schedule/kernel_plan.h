@@ -83,7 +83,7 @@ struct PastKeys {
   bool keep_k = false, keep_v = false;  // others read the whole: the kernel copies them to where it has their place, in front of its operand
 };
 struct TemplateKernel {
-  LoopDef def;                        // Gemm, GroupedGemm, Conv2d or Attention; operands' coordinates are as in the loop program
+  LoopDef def;                        // a template; operands' coordinates are as in the loop program
   std::vector<PlanOperand> operands;  // gemm: a, b; grouped: a, b, ends; conv2d: x, weight; attention: q, k, v [, mask]
   std::vector<PlanOperand> weights;   // conv2d: the same weight packed otherwise, for the choices that want it so
   int32_t call_winograd = 0;          // conv2d: the tile for which each call transforms a weight that is no constant; 0: it does not

@@ -11,23 +11,24 @@ class TemplateOperands {
  public:
   // All outlive it; what past_keys says may be found later.
   TemplateOperands(const LoopProgram& program, WeightPacker& weights, const PastKeysPlan& past_keys)
-      : program_(program), weights_(weights), past_keys_(past_keys) {}
+      : weights(weights), program_(program), past_keys_(past_keys) {}
 
   // Those of a loop that is a template, to a kernel that has its definition.
   void add(TemplateKernel& kernel, int loop);
 
- private:
+  // --- for the templates (schedule/templates)
   ExprPool& pool() const { return *program_.pool; }
-  void one(TemplateKernel& k, const Operand& x);
-#define X(T) void of(TemplateKernel& k, const T& def, int loop);
-  COIL_TEMPLATES(X)
-#undef X
-  PastKeys past_of(const PastKeysPlan::Join& join);
-  // The tables that follow a and b; zero points of 0 are none.
-  void add_scales(TemplateKernel& k, const Gemm::Quantised& q);
+  const BufferInfo& buffer(BufferId id) const { return program_.buffer(id); }
+  // What the operand reads, at its linear offset; within the template's ranges, or anywhere.
+  void one(TemplateKernel& kernel, const Operand& x) const { kernel.operands.push_back(linear(x, {operand_ranges(kernel.def)})); }
+  PlanOperand linear(const Operand& x, const VarRanges& ranges) const;
+  // The keys and values that a loop joins; null: it reads them as they are.
+  const PastKeysPlan::Join* join(int loop) const;
 
+  WeightPacker& weights;
+
+ private:
   const LoopProgram& program_;
-  WeightPacker& weights_;
   const PastKeysPlan& past_keys_;
 };
 

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "schedule/join_products.h"
+#include "schedule/products/join_products.h"
 #include "schedule/kernel_buffers.h"
 
 namespace coil {

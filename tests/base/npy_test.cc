@@ -7,6 +7,7 @@
 #include <cstring>
 #include <random>
 
+#include "base/files.h"
 #include "base/zip_writer.h"
 #include "device/model_abi.h"
 #include "tests/base/temp_folder.h"
@@ -135,10 +136,8 @@ TEST(Npz, RoundTripAndErrors) {
   const Bytes bytes = zip.finish_in_memory();
   EXPECT_EQ(parse_npz(ZipReader::from_bytes(bytes, "t").value()).error().code, ErrorCode::bad_array);
   EXPECT_EQ(read_npz(folder.file("missing.npz")).error().code, ErrorCode::file_not_found);
-  ASSERT_TRUE(write_npy(folder.file("a.npy"), arrays[0].second).ok());
-  EXPECT_TRUE(read_npy(folder.file("a.npy")).ok());
+  ASSERT_TRUE(write_file(folder.file("a.npy"), to_npy(arrays[0].second)).ok());
   EXPECT_EQ(read_npz(folder.file("a.npy")).error().code, ErrorCode::bad_archive);
-  EXPECT_EQ(read_npy(folder.file("x.npz")).error().code, ErrorCode::bad_array);
 }
 
 }  // namespace

@@ -29,10 +29,6 @@ Found of_template(const KernelPlan& plan, const Kernel& kernel, Found otherwise,
   return otherwise;
 }
 
-OneDnnWeight onednn_weight_of(const KernelPlan& plan, const Kernel& kernel) {
-  return of_template(plan, kernel, OneDnnWeight{}, [](const TemplateUse& use, const auto& def) { return onednn_weight(use, def); });
-}
-
 // work: of the whole loop, in vector operations.
 std::vector<Choice> loop_candidates(const KernelPlan& plan, const LoopKernel& loop, double work, const Sizes& sizes, const Machine& machine, size_t most) {
   std::vector<Choice> first;
@@ -59,6 +55,10 @@ bool can_run(const KernelPlan& plan, const Kernel& kernel, const Choice& choice)
 }
 
 double needed_gain(const Kernel& kernel, const Choice& choice) { return as_template(kernel) && as<ProductChoice>(choice).method == kOneDnn ? kLibraryGain : 0; }
+
+OneDnnWeight onednn_weight_of(const KernelPlan& plan, const Kernel& kernel) {
+  return of_template(plan, kernel, OneDnnWeight{}, [](const TemplateUse& use, const auto& def) { return onednn_weight(use, def); });
+}
 
 WeightCopy onednn_copy(const KernelPlan& plan, const Kernel& kernel) {
   const OneDnnWeight found = onednn_weight_of(plan, kernel);

@@ -35,6 +35,9 @@ std::vector<KernelHint> hints(const KernelPlan& plan);
 // Whether the plan has what the choice asks of the kernel's weight; a user's kernel: that configuration.
 bool can_run(const KernelPlan& plan, const Kernel& kernel, const Choice& choice);
 
+// Of any kernel.
+OneDnnWeight onednn_weight_of(const KernelPlan& plan, const Kernel& kernel);
+
 // The constant weight of which oneDNN would keep a copy beside the package's own, and the copy's bytes; invalid: none.
 struct WeightCopy {
   BufferId weight;

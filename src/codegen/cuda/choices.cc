@@ -60,9 +60,8 @@ std::string choice_text(const Kernel& kernel, const Choice& choice) {
   const auto kind = static_cast<size_t>(v.kind);
   std::string text = kind < kKinds.size() ? kKinds[kind] : fmt::format("kind {}", v.kind);
   const TemplateKernel* t = as_template(kernel);
-  const bool attention = t && std::holds_alternative<Attention>(t->def);
   if (v.rows) text += v.columns ? fmt::format(" {} x {}", v.rows, v.columns) : fmt::format(", {} at once", v.rows);
-  if (v.split > 1) text += fmt::format(", {} in {} parts", attention ? "keys" : "k", v.split);
+  if (v.split > 1) text += fmt::format(", {} in {} parts", t ? summed_word(t->def) : "k", v.split);
   return text;
 }
 

@@ -136,8 +136,8 @@ KernelText user_kernel_text(const KernelPlan& plan, const UserCallKernel& kernel
 KernelText template_text(const KernelPlan& plan, const TemplateKernel& kernel, const templates::CudaVariant& variant);
 
 // The epilogue's function object alone. second: a product of the same rows and as many columns, whose epilogue reads what the first one stores at its own
-// points (schedule/join_products.h): both are finished at once. ahead: bytes of a lane's columns that the kernel can read before it has the elements. fresh:
-// what the same launch has written.
+// points (schedule/products/join_products.h): both are finished at once. ahead: bytes of a lane's columns that the kernel can read before it has the elements.
+// fresh: what the same launch has written.
 KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& kernel, const TemplateKernel* second = nullptr, int ahead = 0,
                          const std::vector<BufferId>& fresh = {});
 

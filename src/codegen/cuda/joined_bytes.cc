@@ -11,7 +11,7 @@
 #include "codegen/cuda/templates/gemm.h"
 #include "codegen/interface/call_text.h"
 #include "codegen/index_text.h"
-#include "schedule/join_products.h"
+#include "schedule/products/join_products.h"
 #include "schedule/schedule.h"
 #include "templates/cuda_joined.h"
 

@@ -9,7 +9,8 @@
 #include "codegen/cuda/templates/gemm.h"
 #include "codegen/interface/call_text.h"
 #include "codegen/index_text.h"
-#include "schedule/join_products.h"
+#include "codegen/replaced_text.h"
+#include "schedule/products/join_products.h"
 #include "templates/cuda_joined.h"
 
 namespace coil::cuda {
@@ -183,6 +184,35 @@ bool joins_itself(const KernelPlan& plan, const Kernel& kernel) {
 std::optional<JoinedProducts> joined_products(const KernelPlan& plan, size_t first, size_t count, int sm) {
   const bool bytes = is_few_rows_of_bytes(plan, plan.kernels[first + count - 1]);  // the first one may make the rows
   return bytes ? joined_bytes(plan, first, count, sm) : ProductSetWriter(plan, first, count, sm).run();
+}
+
+namespace {
+
+// Device text that says whether the products around the kernel have few rows in this call. Empty: they always have.
+std::string few_rows_text(const KernelPlan& plan, const Kernel& k, const std::string& body) {
+  for (const Kernel& other : plan.kernels) {
+    const auto* t = std::get_if<TemplateKernel>(&other.def);
+    const auto* g = other.joins && t ? std::get_if<Gemm>(&t->def) : nullptr;
+    const Expr rows = g ? product(*plan.pool, g->m) : Expr();
+    if (!rows || rows->is_constant()) continue;
+    const int64_t most = is_few_rows_of_bytes(plan, other) ? 1 : kJoinedRows;
+    if (std::holds_alternative<TemplateKernel>(k.def)) return fmt::format("t.batch * t.q_len <= {}", most);
+    KernelContext context(plan);
+    context.wide_index = true;
+    std::string text = index_text(context, rows);
+    if (body.find("(a.m0, block)") != std::string::npos) replace_all(text, "a.s[", "a.m0.s[");
+    return fmt::format("{} <= {}", text, most);
+  }
+  return "";
+}
+
+}  // namespace
+
+void let_next_start(const KernelPlan& plan, const Kernel& k, std::string& body) {
+  const auto* t = std::get_if<TemplateKernel>(&k.def);
+  if (!std::holds_alternative<LoopKernel>(k.def) && !(t && std::holds_alternative<Attention>(t->def))) return;
+  if (std::none_of(plan.kernels.begin(), plan.kernels.end(), [](const Kernel& other) { return other.joins; })) return;
+  replace_all(body, "  cd::begin_kernel();\n", fmt::format("  cd::begin_small_kernel({});\n", few_rows_text(plan, k, body)));
 }
 
 }  // namespace coil::cuda

@@ -16,7 +16,7 @@
 #include "codegen/kernel_text.h"
 #include "codegen/user_text.h"
 #include "device/cuda/shared_memory.h"
-#include "schedule/join_products.h"
+#include "schedule/products/join_products.h"
 
 namespace coil::cuda {
 
@@ -336,7 +336,7 @@ class ProgramWriter {
     l.grid_x = t.grid_x, l.grid_y = t.grid_y, l.grid_z = t.grid_z;
     l.work = t.work;
     call_long_functions(t.body);
-    if (lets_next_start(k)) replace_all(t.body, "  cd::begin_kernel();\n", fmt::format("  cd::begin_small_kernel({});\n", few_rows_text(k, t.body)));
+    if (settings_.joins) let_next_start(plan_, k, t.body);
     const auto [it, fresh] = known_.try_emplace(t.body, static_cast<int>(program_.functions.size()));
     l.function = it->second;
     if (!fresh) {
@@ -359,31 +359,6 @@ class ProgramWriter {
     f.label = k.name + (k.origins.empty() || k.origins[0].source.empty() ? "" : " (" + k.origins[0].source + ")");
     program_.functions.push_back(std::move(f));
     return l;
-  }
-
-  // Whether the kernel may be a small one between products of few rows (a token's step): a loop, or attention.
-  bool lets_next_start(const Kernel& k) const {
-    const auto* t = std::get_if<TemplateKernel>(&k.def);
-    if (!std::holds_alternative<LoopKernel>(k.def) && !(t && std::holds_alternative<Attention>(t->def))) return false;
-    return settings_.joins && std::any_of(plan_.kernels.begin(), plan_.kernels.end(), [](const Kernel& other) { return other.joins; });
-  }
-
-  // Device text that says whether the products around the kernel have few rows in this call. Empty: they always have.
-  std::string few_rows_text(const Kernel& k, const std::string& body) const {
-    for (const Kernel& other : plan_.kernels) {
-      const auto* t = std::get_if<TemplateKernel>(&other.def);
-      const auto* g = other.joins && t ? std::get_if<Gemm>(&t->def) : nullptr;
-      const Expr rows = g ? product(*plan_.pool, g->m) : Expr();
-      if (!rows || rows->is_constant()) continue;
-      const int64_t most = is_few_rows_of_bytes(plan_, other) ? 1 : kJoinedRows;
-      if (std::holds_alternative<TemplateKernel>(k.def)) return fmt::format("t.batch * t.q_len <= {}", most);
-      KernelContext context(plan_);
-      context.wide_index = true;
-      std::string text = index_text(context, rows);
-      if (body.find("(a.m0, block)") != std::string::npos) replace_all(text, "a.s[", "a.m0.s[");
-      return fmt::format("{} <= {}", text, most);
-    }
-    return "";
   }
 
   const KernelPlan& plan_;

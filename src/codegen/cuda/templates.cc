@@ -129,8 +129,8 @@ KernelText epilogue_text(const KernelPlan& plan, const TemplateKernel& k, const 
   c.vars[2] = "col";
   const std::string early = straight && ahead > 0 ? ahead_members(c, stmts, written, width, ahead) : "";
   KernelText t = finish(c, "");
-  const auto* gemm = std::get_if<Gemm>(&k.def);
-  const char* type = dtype == DType::f64 ? "double" : gemm && !gemm->quantised && is_int(dtype) ? "int" : "float";
+  const DType summed = plan.buffer(k.result).info.dtype;
+  const char* type = summed == DType::f64 ? "double" : is_int(summed) ? "int" : "float";
   const std::string frame = pointers(c, written);
   if (narrow == 1) columns = "    constexpr int v = 0;\n" + columns;
   const auto elements = [&](const auto& count) {

@@ -21,6 +21,8 @@ struct Attention {
 
   static constexpr const char* kName = "attention";
   static constexpr bool kTakesEpilogue = false;
+  static constexpr bool kChecksData = false;
+  static constexpr const char* kSummed = "keys";
 };
 
 TemplateParts parts(Attention& def);

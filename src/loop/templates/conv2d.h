@@ -21,6 +21,8 @@ struct Conv2d {
 
   static constexpr const char* kName = "conv2d";
   static constexpr bool kTakesEpilogue = true;
+  static constexpr bool kChecksData = false;
+  static constexpr const char* kSummed = "k";
 };
 
 TemplateParts parts(Conv2d& def);

@@ -24,6 +24,8 @@ struct Gemm {
 
   static constexpr const char* kName = "gemm";
   static constexpr bool kTakesEpilogue = true;
+  static constexpr bool kChecksData = false;
+  static constexpr const char* kSummed = "k";
 };
 
 // Whether all of a weight's numbers (i8) are in [-8, 7].

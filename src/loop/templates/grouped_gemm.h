@@ -19,6 +19,8 @@ struct GroupedGemm {
 
   static constexpr const char* kName = "grouped_gemm";
   static constexpr bool kTakesEpilogue = true;
+  static constexpr bool kChecksData = true;
+  static constexpr const char* kSummed = "k";
 };
 
 // A batched product with the same variables and operands: what lies where, and how much it would be if every group had all rows

@@ -1,6 +1,10 @@
 // What every template tells of itself, in the words that stages use which are about no template in particular. A template is a
 // struct in a header of its own (gemm.h, grouped_gemm.h, conv2d.h, attention.h), which also declares for it each function that
-// template.h lists; its file defines them. A new one that lacks one of them does not compile.
+// template.h lists; its file defines them. A new one that lacks one of them does not compile. Its constants:
+//   kName            what readers and dumps call it
+//   kTakesEpilogue   its results pass through other loops, tile by tile, before they are stored
+//   kChecksData      its kernels may find data at fault that they read (the ends of groups), and report it
+//   kSummed          what its kernels may sum over in several parts, in a reader's words
 #pragma once
 
 #include <cstdint>

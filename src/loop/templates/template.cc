@@ -24,7 +24,11 @@ bool takes_epilogue(const LoopDef& def) {
   return takes;
 }
 
-bool checks_data(const LoopDef& def) { return std::holds_alternative<GroupedGemm>(def); }
+bool checks_data(const LoopDef& def) {
+  bool checks = false;
+  visit_template(def, [&](const auto& d) { checks = d.kChecksData; });
+  return checks;
+}
 
 const char* template_name(const LoopDef& def) {
   const char* name = nullptr;
@@ -41,6 +45,10 @@ TemplateParts parts_of(LoopDef& def) {
 TemplateParts parts_of(const LoopDef& def) { return parts_of(const_cast<LoopDef&>(def)); }
 
 std::vector<Expr> operand_ranges(const LoopDef& def) { return parts_of(def).ranges; }
+
+const char* summed_word(const LoopDef& def) {
+  return of_template(def, [](const auto& d) { return d.kSummed; });
+}
 
 std::string template_problem(const LoopProgram& program, const Loop& loop) {
   return of_template(loop.def, [&](const auto& d) { return problem(program, loop, d); });

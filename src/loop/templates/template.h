@@ -39,9 +39,8 @@ bool visit_template(Def& def, F&& f) {
 }
 
 bool is_template(const LoopDef& def);
-// A kernel whose results pass through other loops, tile by tile, before they are stored.
+// The constants of parts.h; false of other definitions.
 bool takes_epilogue(const LoopDef& def);
-// Whether its kernels may find data at fault that they read (the ends of groups), and report it.
 bool checks_data(const LoopDef& def);
 
 // What it reads, and its sizes; of another definition nothing. Those of a constant definition are not to be changed.
@@ -52,6 +51,8 @@ TemplateParts parts_of(const LoopDef& def);
 std::vector<Expr> operand_ranges(const LoopDef& def);
 
 // --- of templates alone (CHECK)
+
+const char* summed_word(const LoopDef& def);  // kSummed
 
 // What does not go together in it, for verify(): "multiplies different types". Empty: nothing. Its operands and whole buffers
 // exist and have the right ranks.

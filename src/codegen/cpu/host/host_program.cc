@@ -7,14 +7,13 @@
 #include <fmt/format.h>
 
 #include "codegen/cpu/choices.h"
-#include "codegen/cpu/templates/conv2d.h"
 #include "codegen/cpu/host/host_calls.h"
 #include "codegen/cpu/host/images_text.h"
 #include "codegen/cpu/host/launch_table.h"
 #include "codegen/cpu/host/library_text.h"
 #include "codegen/cpu/host/prologue_text.h"
 #include "codegen/cpu/host/read_text.h"
-#include "codegen/cpu/host/template_text.h"
+#include "codegen/cpu/templates/call_fields.h"
 #include "codegen/foreign_text.h"
 #include "codegen/index_text.h"
 #include "codegen/interface/call_text.h"
@@ -290,16 +289,16 @@ class HostWriter {
   std::string template_call(size_t k, const TemplateKernel& t) {
     std::string text;
     if (!t.epilogue.empty() || checks_index(plan_.kernels[k])) text += args(k);
-    text += fields_text(template_fields(plan_, t));
-    if (std::holds_alternative<Conv2d>(t.def) && chooses(k)) text += conv_method(t);
-    if (chooses(k))
+    text += cpu::fields_text(cpu::template_fields(plan_, t));
+    if (chooses(k)) {
+      visit_template(t.def, [&](const auto& def) { text += method_fields(cpu::TemplateUse{plan_, t}, def); });
       text += fmt::format("    t.block_tiles = {};\n    t.block_panels = {};\n", in_table(&cpu::ProductChoice::block_tiles),
                           in_table(&cpu::ProductChoice::block_panels));
-    if (std::holds_alternative<Attention>(t.def)) return text + fmt::format("    kAttention[chosen](&t, {});\n", host(k));
+    }
     if (!t.epilogue.empty()) {
       text += fmt::format("    t.epilogue = (CoilEpilogue)kFunctions[chosen][{}];\n    t.epilogue_context = &args;\n", program_.launches[k].function);
     }
-    text += field("scratch", scratch_field(plan_, t).value);
+    text += cpu::field("scratch", cpu::scratch_field(plan_, t).value);
     const std::string table = function_table(device_object(plan_, t));
     if (asks_onednn(plan_, options_, k)) return text + onednn_call(k, t, table);
     return text + fmt::format("    {}[chosen](&t, {});\n", table, host(k));
@@ -307,31 +306,14 @@ class HostWriter {
 
   // What the library does not take, our own kernel computes.
   std::string onednn_call(size_t k, const TemplateKernel& t, const std::string& table) const {
-    const bool product = std::holds_alternative<Gemm>(t.def);
-    const PlanConstant* weight = packed_constant(plan_, product ? t.operands[1].buffer : cpu::weight_of(plan_, t, cpu::kOneDnn)->buffer);
+    const PlanConstant* weight = cpu::packed_constant(plan_, cpu::onednn_weight_of(plan_, plan_.kernels[k]).operand->buffer);
     std::string text = fmt::format("    const int32_t taken = {} == {} ? cd::onednn_{}(&t, {}, {}) : 0;\n", in_table(&cpu::ProductChoice::method),
-                                   static_cast<int>(cpu::kOneDnn), product ? "gemm" : "conv2d", weight ? fmt::format("{}L", weight->offset) : "-1", host(k));
+                                   static_cast<int>(cpu::kOneDnn), template_name(t.def), weight ? fmt::format("{}L", weight->offset) : "-1", host(k));
     if (in_images_) return text + fmt::format("    if (taken <= 0) {}[chosen](&t, {});\n", table, host(k));  // no thread ends the others' call
     text += fmt::format(
         "    if (taken < 0) return cd::fail(error, {}, \"%s\", {});\n", static_cast<int>(ErrorCode::out_of_memory),
         message_literal("oneDNN could not compute " + plan_.kernels[k].name + ", most likely for want of memory; COIL_ONEDNN=/none does without it"));
     return text + fmt::format("    if (!taken) {}[chosen](&t, {});\n", table, host(k));
-  }
-
-  // The weight as the chosen method wants it.
-  std::string conv_method(const TemplateKernel& t) const {
-    std::string text;
-    const auto is = [](cpu::Method method) { return fmt::format("{} == {}", in_table(&cpu::ProductChoice::method), static_cast<int>(method)); };
-    for (const int32_t method : {cpu::kDirect, cpu::kWinograd}) {
-      const PlanOperand* w = cpu::weight_of(plan_, t, method);
-      if (!w || w == &t.operands[1]) continue;
-      const PlanConstant* packed = packed_constant(plan_, w->buffer);
-      text += fmt::format("    if ({}) {{\n  {}  {}    }}\n",
-                          method == cpu::kWinograd ? is(cpu::kWinograd) : is(cpu::kDirect) + " || " + is(cpu::kImplicit) + " || " + is(cpu::kOneDnn),
-                          field("w", address(w->buffer)), field("winograd", std::to_string(packed ? winograd_tile(packed->packing) : 0)));
-    }
-    if (t.call_winograd) text += fmt::format("    if ({} || {}) t.winograd = 0;\n", is(cpu::kDirect), is(cpu::kImplicit));
-    return text + "    t.implicit = " + is(cpu::kImplicit) + ";\n";
   }
 
   // What the kernels found at fault, assertions first: they are the program's own words.

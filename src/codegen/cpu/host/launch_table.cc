@@ -25,11 +25,11 @@ Expr copied_bytes(const KernelPlan& plan, const CopyKernel& copy) {
   return product(*plan.pool, b.sizes) * byte_size(b.dtype);
 }
 
-bool plain_field(const CallField& f) { return f.number || f.place.has_value(); }
+bool plain_field(const cpu::CallField& f) { return f.number || f.place.has_value(); }
 
 bool plain_template(const KernelPlan& plan, const TemplateKernel& t) {
-  if (checks_data(t.def) || !plain_field(scratch_field(plan, t))) return false;
-  const CallFields call = template_fields(plan, t);
+  if (checks_data(t.def) || !plain_field(cpu::scratch_field(plan, t))) return false;
+  const cpu::CallFields call = cpu::template_fields(plan, t);
   return std::all_of(call.fields.begin(), call.fields.end(), plain_field);
 }
 
@@ -90,15 +90,15 @@ std::string LaunchTable::row(size_t kernel, int flag, std::string& places) {
 }
 
 std::string LaunchTable::template_row(size_t kernel, const TemplateKernel& t, int flag, std::string& places) {
-  CallFields call = template_fields(plan_, t);
-  if (!std::holds_alternative<Attention>(t.def)) call.fields.push_back(scratch_field(plan_, t));
+  cpu::CallFields call = cpu::template_fields(plan_, t);
+  call.fields.push_back(cpu::scratch_field(plan_, t));
   const std::string function = function_table(device_object(plan_, t));
   size_t kind = 0;
   while (kind < forms_.size() && forms_[kind].function != function) ++kind;
   if (kind == forms_.size()) forms_.push_back({call.type, function, {}, {}});
-  CallFields numbers = {call.type, {}};
+  cpu::CallFields numbers = {call.type, {}};
   size_t pointers = 0;
-  for (const CallField& f : call.fields) {
+  for (const cpu::CallField& f : call.fields) {
     if (f.number) {
       numbers.fields.push_back(f);
     } else {
@@ -107,7 +107,7 @@ std::string LaunchTable::template_row(size_t kernel, const TemplateKernel& t, in
     }
   }
   Forms& forms = forms_[kind];
-  const auto [form, added] = forms.numbers.try_emplace(fields_text(numbers), static_cast<int>(forms.texts.size()));
+  const auto [form, added] = forms.numbers.try_emplace(cpu::fields_text(numbers), static_cast<int>(forms.texts.size()));
   if (added) forms.texts.push_back(form->first);
   const cpu::CpuLaunch& launch = program_.launches[kernel];
   return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, 0, 0}}", kFirstTemplate + kind, kernel, t.epilogue.empty() ? -1 : launch.function, flag,

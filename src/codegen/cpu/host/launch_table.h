@@ -9,7 +9,7 @@
 
 #include "codegen/cpu/cpu_kernels.h"
 #include "codegen/cpu/host/host_files.h"
-#include "codegen/cpu/host/template_text.h"
+#include "codegen/cpu/templates/call_fields.h"
 
 namespace coil {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "codegen/cpu/templates/call_fields.h"
 #include "codegen/cpu/templates/parts.h"
 #include "codegen/index_text.h"
 #include "device/kernels.h"
@@ -60,5 +61,52 @@ KernelHint hint(const TemplateUse&, const Attention&) { return {}; }
 std::string device_object(const TemplateUse&, const Attention&) { return "attention"; }
 
 Expr scratch(const TemplateUse& use, const Attention&) { return use.pool().symbol(use.plan.workers) * COIL_ATTENTION_WORKER_BYTES; }
+
+namespace {
+
+// Where an operand begins, and its strides.
+void add_rows(CallWriter& to, const std::string& name, const PlanOperand& x) {
+  to.element(name, x, 4);
+  const char* dims[] = {"_batch", "_head", "_row"};
+  for (int v = 0; v < 3; ++v) to.add(name + dims[v], as_affine(x.offset, v)->coefficient);
+}
+
+}  // namespace
+
+void add_fields(CallWriter& to, const Attention& a) {
+  const TemplateKernel& t = to.kernel;
+  to.set_type("CoilAttention");
+  to.add("batch", a.batch);
+  to.add("heads", a.heads);
+  to.add("kv_heads", a.kv_heads);
+  to.add("q_len", a.q_len);
+  to.add("kv_len", a.kv_len);
+  to.add("dim", a.dim);
+  to.add("v_dim", a.v_dim);
+  const char* names[] = {"q", "k", "v", "mask"};
+  for (size_t i = 0; i < t.operands.size(); ++i) {
+    add_rows(to, names[i], t.operands[i]);
+    if (i != 3) continue;
+    to.add("mask_col", as_affine(t.operands[i].offset, 3)->coefficient);
+    to.add("mask_dtype", to.dtype(t.operands[i].buffer));
+  }
+  if (t.past) {
+    to.add("past", t.past->rows);
+    add_rows(to, "k_past", t.past->k);
+    add_rows(to, "v_past", t.past->v);
+    to.add("keep_k_past", t.past->keep_k);
+    to.add("keep_v_past", t.past->keep_v);
+  }
+  to.add("causal", a.causal);
+  to.add("masked_rows_zero", a.masked_rows_zero);
+  to.add("dtype", to.dtype(t.operands[0].buffer));
+  to.number("scale", fmt::format("(float){:.17g}", a.scale));
+  if (a.mask) to.number("highest_fill", highest_fill_text(a));
+  to.pointer("o", t.result);
+  const char* strides[] = {"o_batch", "o_head", "o_row"};
+  for (int v = 0; v < 3; ++v) to.add(strides[v], as_affine(t.result_offset, v)->coefficient);
+}
+
+std::string method_fields(const TemplateUse&, const Attention&) { return ""; }
 
 }  // namespace coil::cpu

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "codegen/cpu/host/template_text.h"
+#include "codegen/cpu/templates/call_fields.h"
+#include "codegen/interface/call_text.h"
 #include "schedule/depthwise.h"
 #include "schedule/schedule.h"
 
@@ -111,5 +112,77 @@ KernelHint hint(const TemplateUse& use, const Conv2d& c) {
 }
 
 std::string device_object(const TemplateUse& use, const Conv2d&) { return use.info(0).dtype == DType::f64 ? "conv2d_f64" : "conv2d"; }
+
+namespace {
+
+void add_weight(CallWriter& to, const Conv2d& c) {
+  const TemplateKernel& t = to.kernel;
+  const PlanOperand& w = t.operands[1];
+  to.pointer("w", w.buffer);
+  to.add("dtype", to.dtype(t.operands[0].buffer));
+  to.add("depthwise", is_depthwise(c, to.plan.buffer(w.buffer).info.sizes));
+  const PlanConstant* packed = packed_constant(to.plan, w.buffer);
+  if (c.x_zero) to.add("x_zero", c.x_zero);
+  if (packed && packed->packing == PlanConstant::Packing::few_outputs_weight) to.add("few_outputs", 1);
+  if (packed && packed->packing == PlanConstant::Packing::narrow_groups_weight) to.add("narrow_groups", 1);
+  if (packed && winograd_tile(packed->packing)) {
+    to.add("winograd", winograd_tile(packed->packing));
+    const PlanOperand* direct = weight_of(to.plan, t, kDirect);
+    if (direct && to.plan.buffer(w.buffer).info.dtype == DType::bf16) {
+      to.pointer("w_direct", direct->buffer);
+      if (packing_of(to.plan, direct->buffer) == PlanConstant::Packing::conv_weight_pairs) to.add("w_pairs", 1);
+    }
+  }
+  if (packed && packed->packing == PlanConstant::Packing::conv_weight_pairs) to.add("w_pairs", 1);
+  if (packed) return;
+  if (t.call_winograd) to.add("winograd", t.call_winograd);
+  const char* strides[] = {"w_o", "w_i", "w_h", "w_w"};
+  for (int v = 0; v < 4; ++v) to.add(strides[v], as_affine(w.offset, v)->coefficient);
+  to.add("w_plain", 1);
+}
+
+}  // namespace
+
+void add_fields(CallWriter& to, const Conv2d& c) {
+  const TemplateKernel& t = to.kernel;
+  const std::vector<Expr>& r = t.result_sizes;
+  const Expr x = t.operands[0].offset;
+  to.set_type("CoilConv2d");
+  const char* in[] = {"n", "ic", "ih", "iw"};
+  for (size_t i = 0; i < 4; ++i) to.add(in[i], c.x_sizes[i]);
+  to.add("oc", r[1]);
+  to.add("oh", r[2]);
+  to.add("ow", r[3]);
+  const auto pair = [&](const char* h, const char* w, const std::array<int64_t, 2>& v) {
+    to.add(h, v[0]);
+    to.add(w, v[1]);
+  };
+  pair("kh", "kw", c.kernel);
+  pair("stride_h", "stride_w", c.stride);
+  pair("pad_h", "pad_w", c.padding);
+  pair("dilation_h", "dilation_w", c.dilation);
+  to.add("groups", c.groups);
+  to.element("x", t.operands[0], 4);
+  const char* strides[] = {"x_n", "x_c", "x_h", "x_w"};
+  for (int v = 0; v < 4; ++v) to.add(strides[v], as_affine(x, v)->coefficient);
+  add_weight(to, c);
+  if (t.epilogue.empty()) to.pointer("y", t.result);
+}
+
+// The weight as the chosen method wants it.
+std::string method_fields(const TemplateUse& use, const Conv2d&) {
+  const TemplateKernel& t = use.kernel;
+  std::string text;
+  const auto is = [](Method method) { return fmt::format("{} == {}", in_table(&ProductChoice::method), static_cast<int>(method)); };
+  for (const int32_t method : {kDirect, kWinograd}) {
+    const PlanOperand* w = weight_of(use.plan, t, method);
+    if (!w || w == &t.operands[1]) continue;
+    const PlanConstant* packed = packed_constant(use.plan, w->buffer);
+    text += fmt::format("    if ({}) {{\n  {}  {}    }}\n", method == kWinograd ? is(kWinograd) : is(kDirect) + " || " + is(kImplicit) + " || " + is(kOneDnn),
+                        field("w", buffer_address(use.plan, w->buffer)), field("winograd", std::to_string(packed ? winograd_tile(packed->packing) : 0)));
+  }
+  if (t.call_winograd) text += fmt::format("    if ({} || {}) t.winograd = 0;\n", is(kDirect), is(kImplicit));
+  return text + "    t.implicit = " + is(kImplicit) + ";\n";
+}
 
 }  // namespace coil::cpu

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "codegen/cpu/templates/call_fields.h"
 #include "codegen/cpu/templates/parts.h"
 #include "codegen/index_text.h"
 #include "device/kernels.h"
 #include "schedule/schedule.h"
+#include "templates/packing.h"
 
 namespace coil::cpu {
 
@@ -111,5 +113,73 @@ Expr scratch(const TemplateUse& use, const Gemm& g) {
   const Expr copy = copy_bytes(use.plan, use.kernel);
   return partial ? copy + partial : copy;
 }
+
+namespace {
+
+bool has_least(std::span<const uint8_t> numbers) {
+  return std::any_of(numbers.begin(), numbers.end(), [](uint8_t v) { return v == 0x80; });
+}
+
+void add_quantised(CallWriter& to, const Gemm::Quantised& q, bool four_bits) {
+  const TemplateKernel& t = to.kernel;
+  to.add("b_bits", four_bits ? 4 : 8);
+  to.add("b_group", q.group);
+  size_t next = 2;
+  if ((q.scale.valid() || q.zero.valid()) && packed_constant(to.plan, t.operands[next].buffer)) to.add("b_tables_packed", 1);
+  const auto table = [&](const char* name, const char* type, BufferId id) {
+    if (!id.valid()) return;
+    to.pointer(name, t.operands[next].buffer);
+    to.add(type, to.dtype(t.operands[next++].buffer));
+  };
+  table("b_scale", "b_scale_dtype", q.scale);
+  table("b_zero", "b_zero_dtype", q.zero);
+}
+
+}  // namespace
+
+void add_fields(CallWriter& to, const Gemm& g) {
+  const TemplateKernel& t = to.kernel;
+  const int m0 = static_cast<int>(g.batch.size()), n0 = m0 + static_cast<int>(g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
+  const int vars = k0 + static_cast<int>(g.k.size());
+  const Expr a = t.operands[0].offset, b = t.operands[1].offset;
+  const auto stride = [&](Expr offset, int first, const std::vector<Expr>& sizes) {
+    const auto s = merged_stride(offset, first, sizes);
+    CHECK(s.has_value(), "a gemm operand that does not merge");
+    return *s;
+  };
+  to.set_type("CoilGemm");
+  to.add("batch", product(to.pool(), g.batch));
+  to.add("m", product(to.pool(), g.m));
+  to.add("n", product(to.pool(), g.n));
+  to.add("k", product(to.pool(), g.k));
+  to.element("a", t.operands[0], vars);
+  to.add("a_batch", stride(a, 0, g.batch));
+  to.add("a_row", stride(a, m0, g.m));
+  to.add("a_col", stride(a, k0, g.k));
+  to.element("b", t.operands[1], vars);
+  to.add("dtype", to.dtype(t.operands[0].buffer));
+  if (const PlanConstant* packed = packed_constant(to.plan, t.operands[1].buffer)) {
+    to.add("b_packed", 1);
+    const auto bytes = static_cast<size_t>(byte_size(to.plan.buffer(t.operands[1].buffer).info.dtype));
+    const bool pairs = packed->packing == PlanConstant::Packing::gemm_b_pairs;
+    const int64_t elements = pairs ? templates::packed_pairs_elements(packed->k, packed->n) : templates::packed_gemm_b_elements(packed->k, packed->n, bytes);
+    to.add("b_batch", packed->batch_stride == 0 ? 0 : elements);
+    if (pairs) to.add("b_pairs", 1);
+    if (packed->packing == PlanConstant::Packing::gemm_b_quads && !has_least(to.plan.buffer(packed->buffer).info.data.bytes)) to.add("b_no_least", 1);
+    if (g.quantised) add_quantised(to, *g.quantised, has_4_bits(packed->packing));
+  } else {
+    to.add("b_batch", stride(b, 0, g.batch));
+    to.add("b_row", stride(b, k0, g.k));
+    to.add("b_col", stride(b, n0, g.n));
+    if (copies_b(to.plan, t)) to.add("b_copied", 1);
+  }
+  if (!t.epilogue.empty()) return;
+  const Expr n = product(to.pool(), g.n);
+  to.pointer("c", t.result);
+  to.add("c_row", n);
+  to.add("c_batch", product(to.pool(), g.m) * n);
+}
+
+std::string method_fields(const TemplateUse&, const Gemm&) { return ""; }
 
 }  // namespace coil::cpu

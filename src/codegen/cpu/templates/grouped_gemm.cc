@@ -1,3 +1,4 @@
+#include "codegen/cpu/templates/call_fields.h"
 #include "codegen/cpu/templates/parts.h"
 #include "device/kernels.h"
 
@@ -24,5 +25,18 @@ Expr scratch(const TemplateUse& use, const GroupedGemm& def) {
   const Expr pairs = ceil_div(index_min(def.k, pool.index(COIL_GROUP_KEPT_K)), pool.index(2));
   return bytes + workers * (pairs * (COIL_GROUP_PANELS * COIL_PANEL * 4));
 }
+
+void add_fields(CallWriter& to, const GroupedGemm& g) {
+  const TemplateKernel& t = to.kernel;
+  const bool depth = g.kind == GroupedGemm::Kind::depth;
+  add_fields(to, in_batches(g));
+  if (!depth) to.add("c_batch", 0);
+  to.pointer("ends", t.operands[2].buffer);
+  to.add("ends_wide", to.plan.buffer(t.operands[2].buffer).info.dtype == DType::i64);
+  to.add("by_depth", depth);
+  to.text("flag", "args.flag");
+}
+
+std::string method_fields(const TemplateUse&, const GroupedGemm&) { return ""; }
 
 }  // namespace coil::cpu

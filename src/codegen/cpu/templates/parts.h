@@ -16,6 +16,8 @@
 
 namespace coil::cpu {
 
+class CallWriter;
+
 // A kernel of a plan.
 struct TemplateUse {
   const KernelPlan& plan;
@@ -123,6 +125,16 @@ COIL_TEMPLATES(X)
 
 // What in its shapes costs speed.
 #define X(T) KernelHint hint(const TemplateUse& use, const T& def);
+COIL_TEMPLATES(X)
+#undef X
+
+// The fields of its call but for those that a choice or an epilogue decides, and the scratch (call_fields.h).
+#define X(T) void add_fields(CallWriter& to, const T& def);
+COIL_TEMPLATES(X)
+#undef X
+
+// Statements of the host program that make the fields such as the chosen method wants them; empty: all methods take the same.
+#define X(T) std::string method_fields(const TemplateUse& use, const T& def);
 COIL_TEMPLATES(X)
 #undef X
 

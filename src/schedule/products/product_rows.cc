@@ -1,5 +1,5 @@
 // See product_rows.h.
-#include "schedule/product_rows.h"
+#include "schedule/products/product_rows.h"
 
 namespace coil {
 namespace {

@@ -1,6 +1,6 @@
 // See join_products.h. Only neighbours share a launch, so products of one left operand that have other kernels between them (each followed by its rotary
 // embedding) are moved up behind the first one.
-#include "schedule/join_products.h"
+#include "schedule/products/join_products.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "schedule/product_orders.h"
+#include "schedule/products/product_orders.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "schedule/panel_lookups.h"
+#include "schedule/products/panel_lookups.h"
 
 #include <algorithm>
 

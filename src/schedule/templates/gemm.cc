@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <numeric>
+#include <span>
+
+#include "schedule/products/product_rows.h"
+#include "schedule/schedule.h"
+#include "schedule/templates/parts.h"
+
+namespace coil {
+
+void legalise(OperandCopies& copies, Loop& loop, Gemm& g) {
+  const int m0 = static_cast<int>(g.batch.size()), n0 = m0 + static_cast<int>(g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
+  const auto fix = [&](Operand& x, int first, const std::vector<Expr>& rows, const std::vector<Expr>& others) {
+    const Expr offset = copies.offset_of(x, loop.def);
+    const auto row = merged_stride(offset, first, rows), step = merged_stride(offset, k0, g.k);
+    const bool misses = row && step && misses_boxes(copies.buffer(x.buffer), *row, *step, others, copies.target());
+    if (merged_stride(offset, 0, g.batch) && row && step && !misses) return;
+    std::vector<int> vars;
+    std::vector<Expr> sizes;
+    const auto take = [&](int begin, const std::vector<Expr>& dims) {
+      for (size_t i = 0; i < dims.size(); ++i) {
+        vars.push_back(begin + static_cast<int>(i));
+        sizes.push_back(dims[i]);
+      }
+    };
+    take(0, g.batch);
+    const bool across = misses || lies_across(copies.buffer(x.buffer), offset, first, rows, k0, g.k, copies.target());
+    if (!across) take(first, rows);
+    take(k0, g.k);
+    if (across) take(first, rows);
+    const bool made = copies.copy(x, vars, sizes, loop,
+                                  misses ? "its lines begin at odd places, so that they cannot be loaded in boxes"
+                                         : "a product reads its rows with one stride, and what it sums over with another one: this view has more of them");
+    if (misses && made) copies.buffer(x.buffer).strides = aligned_strides(copies.pool(), copies.buffer(x.buffer), copies.target());
+  };
+  fix(g.a, m0, g.m, g.n);
+  fix(g.b, n0, g.n, g.m);
+}
+
+std::optional<ResultRows> result_rows(ExprPool&, const Gemm&, const std::vector<Expr>&) { return std::nullopt; }
+
+namespace {
+
+// The tables that follow a and b; zero points of 0 are none.
+void add_scales(TemplateOperands& to, TemplateKernel& k, const Gemm::Quantised& q) {
+  Gemm::Quantised kept = q;
+  if (q.zero.valid() && to.buffer(q.zero).kind == BufferInfo::Kind::constant) {
+    const std::span<const uint8_t> bytes = to.buffer(q.zero).data.bytes;
+    if (std::all_of(bytes.begin(), bytes.end(), [](uint8_t b) { return b == 0; })) kept.zero = BufferId();
+  }
+  const auto given = [&](BufferId id) { return id.valid() && to.buffer(id).kind != BufferInfo::Kind::constant; };
+  const bool packed = !given(kept.scale) && !given(kept.zero);
+  for (BufferId id : {kept.scale, kept.zero}) {
+    if (id.valid()) k.operands.push_back({packed ? to.weights.packed_table(id) : id, to.pool().index(0)});
+  }
+  std::get<Gemm>(k.def).quantised = kept;
+}
+
+}  // namespace
+
+void add_operands(TemplateOperands& to, TemplateKernel& k, const Gemm& gemm, int) {
+  to.one(k, gemm.a);
+  to.one(k, gemm.b);
+  const bool packed = to.weights.pack_gemm_weight(k, gemm);
+  CHECK(packed || !is_int(to.buffer(gemm.b.buffer).dtype), "a quantised weight that cannot be packed");
+  if (gemm.quantised) add_scales(to, k, *gemm.quantised);
+}
+
+namespace {
+
+// Scales or zero points of a product's groups.
+BufferId table(TemplateRun& run, const PlanOperand& o, const std::vector<int64_t>& sizes) {
+  const PlanConstant* c = run.packed(o);
+  if (!c) return run.add_as(o.buffer, sizes);
+  CHECK(c->k == sizes[0] && c->n == sizes[1] && c->row_stride == c->n && c->col_stride == 1, "a table that is packed for another product");
+  return run.add_dense(run.info(c->buffer).dtype, sizes, run.plain(c->buffer));
+}
+
+}  // namespace
+
+void read_from_plan(TemplateRun& run, Gemm& g) {
+  const Gemm as_it_was = g;
+  const std::vector<PlanOperand>& operands = run.kernel().operands;
+  g.a = run.linear(operands[0]);
+  g.b = run.right(operands[1], as_it_was);
+  if (!g.quantised) return;
+  const auto product = [&](const std::vector<Expr>& sizes) {
+    const std::vector<int64_t> values = run.values(sizes);
+    return std::accumulate(values.begin(), values.end(), int64_t{1}, std::multiplies<>());
+  };
+  size_t next = 2;
+  const std::vector<int64_t> sizes = {product(g.k) / g.quantised->group, product(g.n)};
+  for (BufferId* id : {&g.quantised->scale, &g.quantised->zero}) {
+    if (id->valid()) *id = table(run, operands[next++], sizes);
+  }
+}
+
+}  // namespace coil
