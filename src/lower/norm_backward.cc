@@ -194,9 +194,8 @@ Views embedding_backward(Op& op) {
                      : op.rec.reduce("embedding_backward.sum", ReduceOp::sum, type, out.sizes, {n},
                                      [&](Coordinates c, Coordinates k) { return masked(names(c[0], k[0]).e, value(k, c[1]), op.constant(0, type)); });
   if (onto)
-    return {op.rec.pointwise("embedding_backward", out.dtype, out.sizes, [&](Coordinates c) {
-      return p.op(ScalarOp::add, {op.rec.at(*onto, c), op.rec.at(sum, c)});
-    })};
+    return {op.rec.pointwise("embedding_backward", out.dtype, out.sizes,
+                             [&](Coordinates c) { return p.op(ScalarOp::add, {op.rec.at(*onto, c), op.rec.at(sum, c)}); })};
   if (!op.flag("scale_grad_by_freq")) return {converted(op, sum, out.dtype)};
   const View met = counts(row);
   return {op.rec.pointwise("embedding_backward", out.dtype, out.sizes, [&](Coordinates c) {
