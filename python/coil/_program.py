@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from ._errors import make_error
+
 # Where the calls are that torch.export leaves in a program of torch.func's transforms (vmap): they change what the operators between them mean.
 _TRANSFORMS = "torch._functorch.predispatch"
 
@@ -30,10 +32,20 @@ def _plain(tensor: Any) -> bool:
     return isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
+def _refuse_open_transforms(program: Any) -> None:
+    """torch.export keeps as a constant what torch.func.jacrev and its like wrap: without its transform such a tensor has no numbers to read."""
+    wrapped = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lambda tensor: False)
+    for name, tensor in program.constants.items():
+        if isinstance(tensor, torch.Tensor) and wrapped(tensor):
+            what = f"the program's constant '{name}' belongs to a transform of torch.func that torch.export did not finish"
+            raise make_error(105, f"COIL-E105: {what}\n  hint: torch.compile(backend=\"coil\") takes functions with such transforms")
+
+
 def exported_source(program: Any) -> Any:
     """What `_compiler.compile_programs` takes for an ExportedProgram or a TextProgram: (JSON, weights), or the bytes of torch.export.save; and what keeps it alive."""
     if isinstance(program, TextProgram):
         return (program.text, {name: weight_row(tensor) for name, tensor in program.tensors.items()}), program
+    _refuse_open_transforms(program)
     if any(getattr(node.target, "__module__", None) == _TRANSFORMS for node in program.graph.nodes if node.op == "call_function"):
         program = program.run_decompositions({})
     tensors = {**program.constants, **program.state_dict}

@@ -356,6 +356,25 @@ def test_vmap_inside(tmp_path):
             coil.compile(tmp_path / "batched.pt2")
 
 
+@pytest.mark.parametrize("transform", [lambda f, x: torch.func.jacrev(f)(x), lambda f, x: torch.func.vjp(f, x)[1](x)], ids=["jacrev", "vjp"])
+def test_transforms_that_an_export_left_open(transform):
+    """Their tensors have no numbers outside of the transform, and to read one ends the process in some versions of PyTorch."""
+    class Transformed(torch.nn.Module):
+        def forward(self, x):
+            return transform(lambda v: v.sin() * v, x)
+
+    try:
+        program = torch.export.export(Transformed(), (torch.randn(5),))
+    except Exception as error:
+        pytest.skip(f"this version of PyTorch does not export it: {error}")
+    if any(torch._C._functorch.is_functorch_wrapped_tensor(t) for t in program.constants.values()):
+        with pytest.raises(coil.UnsupportedError, match="a transform of torch.func that torch.export did not finish"):
+            coil.compile(program)
+    else:
+        x = torch.randn(5)
+        torch.testing.assert_close(coil.compile(program)(x), Transformed()(x))
+
+
 @pytest.mark.parametrize("how", [copy.deepcopy, pickle.dumps])
 def test_a_model_is_saved_instead_of_copied(how, compiled, linear):
     with pytest.raises(TypeError, match=r"model\.save\(path\)"):
