@@ -81,38 +81,6 @@ struct Job {
   int32_t* bad;  // becomes 1 where a chosen row is none of the values'
 };
 
-// Sums at rows [first, end) of a table that holds numbers already: what is for one row is added up by itself first, in order, so that many small numbers
-// are not lost one by one in a large one. False: not done, for want of memory.
-template <class T>
-bool add_sums(const CoilLibraryCall& call, T* out, int64_t first, int64_t end) {
-  const int64_t columns = call.sizes[1], count = call.sizes[2], height = end - first;
-  const int64_t* places = static_cast<const int64_t*>(call.in[0]);
-  const T* values = static_cast<const T*>(call.in[1]);
-  T* sum = static_cast<T*>(malloc(static_cast<size_t>(columns) * sizeof(T) + 1));
-  int64_t* next = static_cast<int64_t*>(malloc(static_cast<size_t>(count + height) * sizeof(int64_t) + 1));
-  int64_t* head = next + count;  // of each row the first that is for it, of each of these the next one; -1: none
-  if (sum && next) {
-    for (int64_t r = 0; r < height; ++r) head[r] = -1;
-    for (int64_t k = count; k-- > 0;) {
-      const auto place = static_cast<uint64_t>(places[k] - first);
-      if (place >= static_cast<uint64_t>(height)) continue;
-      next[k] = head[place];
-      head[place] = k;
-    }
-    for (int64_t r = 0; r < height; ++r) {
-      if (head[r] < 0) continue;
-      memcpy(sum, values + head[r] * columns, static_cast<size_t>(columns) * sizeof(T));
-      for (int64_t k = next[head[r]]; k >= 0; k = next[k]) {
-        for (int64_t c = 0; c < columns; ++c) sum[c] += values[k * columns + c];
-      }
-      for (int64_t c = 0; c < columns; ++c) out[r * columns + c] += sum[c];
-    }
-  }
-  free(sum);
-  free(next);
-  return sum && next;
-}
-
 // A part of the table: all places are looked at, in order.
 template <class T, int64_t how>
 void join_rows_of_part(const Job& job, int64_t part) {
@@ -121,9 +89,6 @@ void join_rows_of_part(const Job& job, int64_t part) {
   const int64_t first = rows * part / job.parts, end = rows * (part + 1) / job.parts;
   T* out = static_cast<T*>(call.out[0]) + first * columns;
   begin_rows(call, out, first, end);
-  if constexpr (how == kSum && T(0.5) != T(0)) {
-    if (call.options[1] && call.options[2] == kOwn && columns > 1 && add_sums(call, out, first, end)) return;
-  }
   join_in_order<T, how>(call, out, first, end, 0, call.sizes[2], job.bad);
 }
 

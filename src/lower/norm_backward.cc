@@ -155,8 +155,7 @@ Views batch_norm_backward(Op& op) {
   return results;
 }
 
-// The sum of the gradients of all places that named a row; by frequency: their mean. `onto`: what they are added to, of the result's type
-// (the pass accumulate_rows).
+// The sum of the gradients of all places that named a row; by frequency: their mean.
 Views embedding_backward(Op& op) {
   View grad = op.tensor("grad_output"), indices = op.tensor("indices");
   const TensorType& out = op.out();
@@ -184,18 +183,9 @@ Views embedding_backward(Op& op) {
     return summed_rows(op, {"embedding_backward.count", DType::i64, rows, p.index(1), {n}, named, one});
   };
   const bool by_rows = many_rows(op, ReduceOp::sum, type, rows, columns, n);
-  const std::optional<View> onto = op.maybe_tensor("onto");
-  if (by_rows && onto) {
-    RowSums sums{"embedding_backward.rows", type, rows, columns, {n}, row, value};
-    sums.before = onto;
-    return {summed_rows(op, sums)};
-  }
   View sum = by_rows ? summed_rows(op, {"embedding_backward.rows", type, rows, columns, {n}, row, value})
                      : op.rec.reduce("embedding_backward.sum", ReduceOp::sum, type, out.sizes, {n},
                                      [&](Coordinates c, Coordinates k) { return masked(names(c[0], k[0]).e, value(k, c[1]), op.constant(0, type)); });
-  if (onto)
-    return {op.rec.pointwise("embedding_backward", out.dtype, out.sizes,
-                             [&](Coordinates c) { return p.op(ScalarOp::add, {op.rec.at(*onto, c), op.rec.at(sum, c)}); })};
   if (!op.flag("scale_grad_by_freq")) return {converted(op, sum, out.dtype)};
   const View met = counts(row);
   return {op.rec.pointwise("embedding_backward", out.dtype, out.sizes, [&](Coordinates c) {
@@ -209,7 +199,7 @@ void add_norm_backward(Table& table) {
   table["aten.native_layer_norm_backward.default"] = layer_norm_backward;
   table["aten.native_group_norm_backward.default"] = group_norm_backward;
   for (const char* target : {"aten.native_batch_norm_backward.default", "aten.batch_norm_backward.default"}) table[target] = batch_norm_backward;
-  for (const char* target : {"aten.embedding_dense_backward.default", "coil.add_embedding_gradient"}) table[target] = embedding_backward;
+  table["aten.embedding_dense_backward.default"] = embedding_backward;
 }
 
 }  // namespace coil::lowering

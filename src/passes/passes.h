@@ -30,11 +30,6 @@ Result<Graph> simplify_ops(const Graph& graph);
 // which a later stage folds. f32 and f64 only: folding rounds the weight, which half types would show.
 Result<Graph> fold_batch_norm(const Graph& graph);
 
-// The gradient of an embedding that is added to another gradient of its table (tied weights: the table is the last layer's matrix as well) is added row by
-// row to that (coil.add_embedding_gradient, whose argument `onto` it is), instead of to a table of zeros which is then added. f32 and f64 only: narrower types
-// would be rounded in between.
-Result<Graph> accumulate_rows(const Graph& graph);
-
 // Equal nodes with equal arguments become one. Random operators and those with sub-graphs stay.
 Result<Graph> common_subexpr(const Graph& graph);
 

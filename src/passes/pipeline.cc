@@ -17,7 +17,6 @@ constexpr Pass kPasses[] = {
     {"functionalize", functionalize},
     {"simplify_ops", simplify_ops},  // leaves fewer patterns to match for what follows
     {"fold_batch_norm", fold_batch_norm},
-    {"accumulate_rows", accumulate_rows},
     {"common_subexpr", common_subexpr},  // after rewrites, which make equal what was spelled differently
     {"dead_code", dead_code},            // last: earlier passes leave orphans
 };
