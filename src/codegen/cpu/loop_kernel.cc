@@ -181,8 +181,7 @@ void LoopWriter::repeated_outer(const std::vector<const Stmt*>& stmts, const std
     run_statement(*s, emitter);
     if (s->kind != Stmt::Kind::let) continue;
     const std::string name = "t" + std::to_string(next_name_++);
-    const std::string length = form_.columns > 0 ? fmt::format("{} / COIL_LANES", form_.columns) : std::to_string(form_.vectors);
-    *whole += fmt::format("{}{} {}[{}];\n", indent, vector_type(s->value->dtype), name, length);
+    *whole += fmt::format("{}{} {}[{}];\n", indent, vector_type(s->value->dtype), name, array_length(form_.vectors, form_.columns));
     body += fmt::format("{}  {}[u] = {};\n", indent, name, emitter.vector_value(s->value));
     context_.temps[s->temp.index] = {name + "[u]", true};
   }

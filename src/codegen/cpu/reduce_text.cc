@@ -69,7 +69,7 @@ ReduceText ReduceText::make(const Stmt& s, int number, bool vector, int vectors,
   return r;
 }
 
-std::string ReduceText::length() const { return columns > 0 ? fmt::format("{} / COIL_LANES", columns) : std::to_string(vectors); }
+std::string array_length(int vectors, int64_t columns) { return columns > 0 ? fmt::format("{} / COIL_LANES", columns) : std::to_string(vectors); }
 
 std::string ReduceText::each_vector(const std::string& indent) const {
   if (columns > 0) return fmt::format("{}for (long u = 0; u < whole; ++u) {{\n", indent);
@@ -79,7 +79,8 @@ std::string ReduceText::each_vector(const std::string& indent) const {
 std::string ReduceText::declare(const std::string& indent) const {
   const auto one = [&](const std::string& name, const std::string& start) {
     if (columns > 0)
-      return fmt::format("{0}decltype(cd::vec({1})) {2}[{3}];\n{4}{0}  {2}[u] = cd::vec({1});\n{0}}}\n", indent, start, name, length(), each_vector(indent));
+      return fmt::format("{0}decltype(cd::vec({1})) {2}[{3}];\n{4}{0}  {2}[u] = cd::vec({1});\n{0}}}\n", indent, start, name, array_length(vectors, columns),
+                         each_vector(indent));
     if (vectors == 1) return fmt::format("{}auto {} = {};\n", indent, name, vector ? "cd::vec(" + start + ")" : start);
     std::string all;
     for (int u = 0; u < vectors; ++u) all += fmt::format("{}cd::vec({})", u ? ", " : "", start);

@@ -7,6 +7,9 @@
 
 namespace coil::cpu {
 
+// The length of an array of vectors: of `columns` lanes, in memory, or, if that is 0, of `vectors`, in registers.
+std::string array_length(int vectors, int64_t columns);
+
 struct ReduceText {
   int temp = -1;
   std::string accumulator;  // C++ name; argmax and argmin have a second one, accumulator + "i"
@@ -35,9 +38,8 @@ struct ReduceText {
   std::string finish_in_place(const std::string& indent) const;
 
  private:
-  // The head of a loop over the array's vectors, `u`; and its length where it is declared.
+  // The head of a loop over the array's vectors, `u`.
   std::string each_vector(const std::string& indent) const;
-  std::string length() const;
   // Puts the accumulators of several vectors into the first one.
   std::string join_vectors(const std::string& indent) const;
 };
