@@ -62,6 +62,8 @@ struct GemmTile {
   int bm, bn, bk, wm, wn, stages, slices;  // wm x wn: the part of a warp, or of a thread (CUDA cores)
   int threads, min_blocks;
   double rate;  // multiply-adds a clock of a multiprocessor that is busy with such blocks
+  // On CUDA cores in float32: the share of that rate that one block alone reaches, and clocks of an element from a tile's sums to memory, with its start.
+  double alone = 1, finish = 0;
 };
 
 struct TileChoice {

@@ -18,15 +18,21 @@ struct Range {
   int64_t least, most;
 };
 
+// The share of the CUDA cores' time that cuBLASLt saves beside own kernels, by which operands lie along k.
+double saved_share(const CudaGemmFacts& f) {
+  const bool a_along = is_one(f.a_col) || !is_one(f.a_row), b_along = is_one(f.b_row) || !is_one(f.b_col);
+  return b_along ? 0.13 : a_along ? 0.06 : 0.15;
+}
+
 // The rows of a product with so many columns and steps that cuBLASLt gains on, by a model in nanoseconds: own kernels reach kReached of the CUDA cores' peak,
-// of which the library saves kSaved, and then reads and writes the result once more in a launch of its own. On an H200, us, own kernels and the library with
-// its pass: 4096 x 3072 x 768 489 and 421, 4096 x 768 x 3072 532 and 424, 6304 x 2304 x 768 576 and 549, 4096 x 768 x 768 141 and 142. Few rows or columns (98
-// x 512 x 4608: 33 and 59) stay. The results keep the scratch memory below 300 MB.
-std::optional<Range> rows_to_gain_on(int sm, int64_t n, int64_t k) {
-  constexpr double kReached = 0.7, kSaved = 0.16, kClock = 1.755, kLaunch = 5000, kLeastGain = 8000;  // kClock: GHz of an H200 under load
+// of which the library saves a share, and then reads and writes the result once more in a launch of its own. On an H200, us, own kernels and the library
+// without its pass: 4096 x 3072 x 768 455 and 391 (weights [k, n]: 429 and 408), 4096 x 768 x 3072 470 and 415, 4096 x 768 x 768 130 and 131, 768 x 3072 x
+// 4096 of turned operands 478 and 407. Few rows or columns (98 x 512 x 4608: 28 and 25) stay. The results keep the scratch memory below 300 MB.
+std::optional<Range> rows_to_gain_on(int sm, int64_t n, int64_t k, double share) {
+  constexpr double kReached = 0.7, kClock = 1.755, kLaunch = 5000, kLeastGain = 8000;  // kClock: GHz of an H200 under load
   constexpr int64_t kFew = 512, kMostElements = int64_t{1} << 26;
   const CudaMachine& machine = cuda_machine(sm);
-  const double saved = kSaved * static_cast<double>(k) / (machine.multiprocessors * machine.f32 * kClock * kReached), pass = 8 / machine.memory;
+  const double saved = share * static_cast<double>(k) / (machine.multiprocessors * machine.f32 * kClock * kReached), pass = 8 / machine.memory;
   if (n < kFew || saved <= pass) return std::nullopt;
   const double rows = (kLaunch + kLeastGain) / (static_cast<double>(n) * (saved - pass));
   const Range range{std::max(kFew, static_cast<int64_t>(std::ceil(rows))), kMostElements / n};
@@ -70,7 +76,7 @@ std::optional<CudaVariant> cuda_gemm_library(const CudaGemmFacts& f, int sm, boo
     return v;
   }
   const std::optional<int64_t> n = known(f.n), k = known(f.k);
-  const std::optional<Range> rows = n && k ? rows_to_gain_on(sm, *n, *k) : std::nullopt;
+  const std::optional<Range> rows = n && k ? rows_to_gain_on(sm, *n, *k, saved_share(f)) : std::nullopt;
   std::string condition;
   if (!rows || !within(condition, f.m, "t.m", *rows)) return std::nullopt;
   CudaVariant v = library_variant("cublas", "libcublasLt", std::move(condition), "cublas_gemm", "t.m", "t.n");

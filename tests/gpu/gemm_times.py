@@ -24,9 +24,9 @@ def tried(dtype, m, n, k, b_k):
     """Candidates with other tiles and stages too than the compiler's."""
     found = []
     if dtype == "f32":
-        tiles = F32_TILES + [(128, 128, 8, 8, 8, 3, 1), (128, 128, 16, 8, 8, 3, 1), (256, 128, 8, 16, 8, 4, 1), (64, 64, 16, 8, 8, 4, 2)]
-        found = [simt("f32", *t, True, b_k, s, f32_blocks(t)) for t in tiles for s in (1, 2, 4, 8)]
-        found += [simt("f32", *F32_TILES[0], True, b_k), simt("f32", 128, 128, 16, 8, 8, 3, 1, True, b_k)]
+        tiles = F32_TILES + [(128, 256, 16, 8, 16, 3, 1), (64, 256, 16, 8, 16, 3, 1), (128, 64, 16, 8, 16, 3, 1), (32, 128, 32, 8, 16, 3, 4)]
+        found = [simt("f32", *t, True, b_k, s, f32_blocks(t)) for t in tiles for s in range(1, 9)]
+        found += [simt("f32", *F32_TILES[0], True, b_k)]
     elif dtype == "tf32":
         found = [mma("tf32", *t, True, b_k, s) for t in TF32_TILES for s in (1, 2, 4, 8)]
         found += [wgmma_split("tf32", *t, s, down=down, across=across) for t in TF32_WGMMA for s in (1, 2, 4, 8) for down, across in [(1, 1)] + SHARES if b_k and s * down * across <= 8]

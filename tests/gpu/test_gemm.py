@@ -20,7 +20,7 @@ def instances():
         found += [simt("f32", *t, a_k, b_k, 1, f32_blocks(t)) for t in F32_TILES] + [simt("f64", *t, a_k, b_k) for t in F64_TILES]
         found += [mma("bf16", *t, a_k, b_k) for t in MMA_TILES] + [mma("f16", *MMA_TILES[1], a_k, b_k)]
         found += [mma("tf32", *t, a_k, b_k) for t in TF32_TILES]
-    found += [simt("f32", *F32_TILES[3], True, True, 8, 2), simt("f32", *F32_TILES[0], True, False, 2, 2), simt("f64", *F64_TILES[1], False, True, 4)]
+    found += [simt("f32", *F32_TILES[3], True, True, 8, 2), simt("f32", *F32_TILES[0], True, False, 2, 2), simt("f32", *F32_TILES[0], False, False, 7, 2), simt("f32", *F32_TILES[2], True, True, 3, 3), simt("f64", *F64_TILES[1], False, True, 4)]
     found += [mma("bf16", *MMA_TILES[0], True, True, 2), mma("f16", *MMA_TILES[1], True, False, 8), mma("bf16", *MMA_TILES[2], True, True, 4)]
     found += [mma("tf32", *TF32_TILES[1], True, False, 2), mma("tf32", *TF32_TILES[2], True, True, 8), mma("tf32", *TF32_TILES[3], False, True, 4)]
     found += [wgmma_split("tf32", *t) for t in TF32_WGMMA] + [wgmma_split("tf32", 64, 128, 8, 4), wgmma_split("tf32", 128, 128, 6, 2, down=2, across=1), wgmma_split("tf32", 128, 64, 8, 1, down=2, across=2)]

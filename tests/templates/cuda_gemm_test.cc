@@ -287,7 +287,12 @@ TEST_F(CudaGemmTest, SmallOutputsWithLongSumsSplitOverAClusterOnHopper) {
   ASSERT_EQ(hopper.size(), 1u);
   EXPECT_GT(hopper[0].cluster, 1);
   EXPECT_EQ(cuda_gemm_variants(linear(DType::f32, 98, 512, 4608), 80)[0].cluster, 1);
-  EXPECT_EQ(cuda_gemm_variants(linear(DType::f32, 2048, 2048, 2048), 90)[0].name, "simt_128x128x8");
+  EXPECT_EQ(cuda_gemm_variants(linear(DType::f32, 2048, 2048, 2048), 90)[0].name, "simt_128x128x16");
+  // 36 tiles: by six they are one turn of blocks, by seven or eight two.
+  CudaGemmFacts gradient = linear(DType::f32, 384, 1536, 6304);
+  gradient.a_row = size(1), gradient.a_col = size(384);
+  gradient.b_row = size(1536), gradient.b_col = size(1);
+  EXPECT_EQ(cuda_gemm_variants(gradient, 90)[0].name, "simt_128x128x16_split6");
 }
 
 TEST_F(CudaGemmTest, LayoutsReachTheKernel) {
