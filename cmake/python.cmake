@@ -47,6 +47,10 @@ coil_python_module(_runtime python/src/runtime_module.cc python/src/call.cc pyth
 target_link_libraries(_runtime PRIVATE coil_report coil_runtime_objects)
 coil_group_files(_runtime)
 coil_python_module(_compiler python/src/compiler_module.cc)
+# nanobind's own sources as one, as its nb_combined.cpp has them: a third of what its files take alone.
+if(TARGET nanobind-static)
+  set_target_properties(nanobind-static PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE BATCH UNITY_BUILD_BATCH_SIZE 0)
+endif()
 target_link_libraries(_compiler PRIVATE coil_compiler)
 
 # The sources as links, so that an edit needs no build; the entry points as an installed package has them.

@@ -214,12 +214,6 @@ Result<int64_t> JsonValue::as_int() const {
   return as_value(value_).GetInt64();
 }
 
-Result<uint64_t> JsonValue::as_uint() const {
-  if (!is_number()) return expected("an integer");
-  if (!as_value(value_).IsUint64()) return error("expected an unsigned integer of 64 bits, found another number");
-  return as_value(value_).GetUint64();
-}
-
 Result<double> JsonValue::as_double() const {
   const Value& value = as_value(value_);
   if (value.IsNumber()) return value.GetDouble();
@@ -260,10 +254,6 @@ std::optional<JsonValue> JsonValue::find(std::string_view key) const {
   return JsonValue(state_, &it->value);
 }
 
-Result<bool> JsonValue::get_bool(std::string_view key) const {
-  TRY(const JsonValue value, get(key));
-  return value.as_bool();
-}
 Result<int64_t> JsonValue::get_int(std::string_view key) const {
   TRY(const JsonValue value, get(key));
   return value.as_int();

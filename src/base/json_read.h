@@ -35,8 +35,7 @@ class JsonValue {
   bool is_int() const;  // a number without fraction or exponent that fits int64
 
   Result<bool> as_bool() const;
-  Result<int64_t> as_int() const;  // exact; a number with a fraction or out of range is an error
-  Result<uint64_t> as_uint() const;
+  Result<int64_t> as_int() const;    // exact; a number with a fraction or out of range is an error
   Result<double> as_double() const;  // numbers, and the strings "Infinity", "-Infinity", "NaN" as PyTorch writes them
   Result<std::string_view> as_string() const;
 
@@ -46,7 +45,6 @@ class JsonValue {
   // Members of an object. get: bad_json when this is no object or lacks the key. find: nothing also when the value is null.
   Result<JsonValue> get(std::string_view key) const;
   std::optional<JsonValue> find(std::string_view key) const;
-  Result<bool> get_bool(std::string_view key) const;
   Result<int64_t> get_int(std::string_view key) const;
   Result<std::string_view> get_string(std::string_view key) const;
   Result<JsonArray> get_array(std::string_view key) const;

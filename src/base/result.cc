@@ -10,11 +10,10 @@ namespace {
 struct CodeRow {
   int number;
   int exit;
-  std::string_view text;
 };
 
 constexpr CodeRow kCodes[] = {
-#define X(number, name, exit_code, text) {number, exit_code, text},
+#define X(number, name, exit_code, text) {number, exit_code},
 #include "base/error_codes.def"
 #undef X
 };
@@ -29,7 +28,6 @@ const CodeRow& row(ErrorCode code) {
 }  // namespace
 
 std::string error_name(ErrorCode code) { return fmt::format("COIL-E{:03}", static_cast<int>(code)); }
-std::string_view error_summary(ErrorCode code) { return row(code).text; }
 int exit_code(ErrorCode code) { return row(code).exit; }
 
 std::string Error::to_string() const {

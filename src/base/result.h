@@ -34,9 +34,8 @@ struct Error {
   Error with_context(std::string_view context) &&;
 };
 
-std::string error_name(ErrorCode code);          // "COIL-E012"
-std::string_view error_summary(ErrorCode code);  // the line of the table
-int exit_code(ErrorCode code);                   // the command's exit code
+std::string error_name(ErrorCode code);  // "COIL-E012"
+int exit_code(ErrorCode code);           // the command's exit code
 
 struct Unit {};
 

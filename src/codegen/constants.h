@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "schedule/kernel_plan.h"
@@ -23,7 +24,7 @@ class SharedConstants {
   void place(KernelPlan& plan);
 
  private:
-  using Key = std::tuple<uint64_t, uint64_t, uint64_t, int64_t, std::vector<int64_t>, std::vector<int64_t>, int, std::vector<int64_t>>;
+  using Key = std::tuple<uint64_t, uint64_t, uint64_t, int64_t, std::vector<int64_t>, std::vector<int64_t>, std::pair<Packing, DType>, std::vector<int64_t>>;
   std::map<Key, uint64_t> placed_;
   std::set<std::tuple<uint64_t, uint64_t, uint64_t>> contents_;  // hash and size of what is there in some form
   uint64_t end_ = 0;
@@ -34,8 +35,5 @@ std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& 
 
 // The whole blob in order, in pieces (padding included); of a shared one what begins at constants_base.
 Status write_constants(const KernelPlan& plan, const std::function<Status(std::span<const uint8_t>)>& sink);
-
-// A tensor's elements in row-major order.
-std::vector<uint8_t> dense_bytes(const TensorData& data);
 
 }  // namespace coil

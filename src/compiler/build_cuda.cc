@@ -230,7 +230,7 @@ Result<CudaPlan> plan_cuda(const TargetJob& job, int tuned_sm, std::function<std
   } else {
     layout_constants(p.plan);
   }
-  TRY_STATUS(check_counts(size_limits(p.plan, true)));
+  TRY_STATUS(check_counts(size_limits(p.plan, cuda::kInterface)));
   return p;
 }
 

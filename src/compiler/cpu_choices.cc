@@ -3,12 +3,11 @@
 
 #include <fmt/format.h>
 
+#include "codegen/packings.h"
 #include "compiler/cpu_target.h"
 
 namespace coil {
 namespace {
-
-using Packing = PlanConstant::Packing;
 
 int32_t method_of(const tune::NamedChoice& choice) {
   const auto it = choice.find("method");

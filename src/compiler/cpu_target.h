@@ -27,7 +27,7 @@ struct CpuPlan {
 };
 
 // For each problem's text, the packings of a convolution's weight to keep; see cpu::CpuSettings.
-using KeepPackings = std::function<std::vector<PlanConstant::Packing>(const std::string& problem, const std::vector<PlanConstant::Packing>& possible)>;
+using KeepPackings = std::function<std::vector<Packing>(const std::string& problem, const std::vector<Packing>& possible)>;
 // way: null for the own rules of fusion.
 TargetTraits cpu_traits(const CompileOptions& options, const KeepPackings& keep = {}, const FusionWay* way = nullptr);
 Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options, const KeepPackings& keep = {}, const FusionWay* way = nullptr);

@@ -138,7 +138,7 @@ Result<tune::Record> tune_cpu(const TargetJob& job) {
     return std::unique_ptr<TuningTarget>(std::make_unique<CpuTuningTarget>(std::move(plan), job));
   };
   TRY(FusionChoice fusion, tune_fusion(loops, one_way, options, begin));
-  TRY(CpuPlan plan, plan_cpu(loops, options, [](const std::string&, const std::vector<PlanConstant::Packing>& possible) { return possible; }, fusion.way));
+  TRY(CpuPlan plan, plan_cpu(loops, options, [](const std::string&, const std::vector<Packing>& possible) { return possible; }, fusion.way));
   if (options.tune.memory > 0 && most_scratch(plan.plan, options.tune, threads_of(options.tune)) > options.tune.memory) {
     TRY(plan, plan_cpu(loops, options, {}, fusion.way));
   }

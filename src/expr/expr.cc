@@ -109,14 +109,6 @@ Expr ExprPool::temp(TempId id, DType dtype) {
   return make(leaf_node(ExprKind::temp, compute_type(dtype), id.index));
 }
 
-void ExprPool::set_symbol_range(SymbolId id, int64_t min, int64_t max) {
-  CHECK(id.valid() && static_cast<size_t>(id.index) < symbols_.size(), "unknown symbol");
-  CHECK(min <= max, "a symbol's range is empty");
-  Symbol& symbol = symbols_[static_cast<size_t>(id.index)];
-  symbol.min = min;
-  symbol.max = max;
-}
-
 std::optional<SymbolId> ExprPool::find_symbol(std::string_view name) const {
   for (size_t i = 0; i < symbols_.size(); ++i) {
     if (symbols_[i].name == name) return SymbolId(i);

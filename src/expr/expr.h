@@ -104,7 +104,6 @@ class ExprPool {
 
   const Symbol& symbol_info(SymbolId id) const { return symbols_[static_cast<size_t>(id.index)]; }
   void set_symbol_label(SymbolId id, std::string label) { symbols_[static_cast<size_t>(id.index)].label = std::move(label); }
-  void set_symbol_range(SymbolId id, int64_t min, int64_t max);
   size_t num_symbols() const { return symbols_.size(); }
   std::optional<SymbolId> find_symbol(std::string_view name) const;
 

@@ -159,6 +159,4 @@ std::optional<Schema> find_schema(std::string_view target) {
   return parse_schema(*it);
 }
 
-size_t schema_count() { return std::size(kSchemas); }
-
 }  // namespace coil

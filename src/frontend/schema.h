@@ -33,6 +33,4 @@ std::optional<Schema> find_schema(std::string_view target);
 // Parses one line of the table. nullopt: malformed.
 std::optional<Schema> parse_schema(std::string_view line);
 
-size_t schema_count();
-
 }  // namespace coil

@@ -27,10 +27,10 @@ uint64_t constants_identity(const KernelPlan& plan) {
   };
   for (const PlanConstant& c : plan.constants) {
     tensor(plan.buffer(c.buffer).info.data);
-    for (int64_t v :
-         {static_cast<int64_t>(c.packing), c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride, static_cast<int64_t>(c.offset)}) {
-      number(v);
-    }
+    const std::string_view packing = c.packing.name();
+    number(static_cast<int64_t>(packing.size()));
+    hash.update({reinterpret_cast<const uint8_t*>(packing.data()), packing.size()});
+    for (int64_t v : {c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride, static_cast<int64_t>(c.offset)}) number(v);
   }
   for (const PlanBuffer& b : plan.buffers) {
     if (b.info.kind == BufferInfo::Kind::state) tensor(b.info.data);

@@ -77,7 +77,7 @@ const PlanConstant* TemplateRun::packed(const PlanOperand& o) const {
   const Placement& p = plan_.buffer(o.buffer).placement;
   if (p.kind != Placement::Kind::constant) return nullptr;
   const PlanConstant& c = plan_.constants[static_cast<size_t>(p.index)];
-  return c.packing == PlanConstant::Packing::plain || c.packing == PlanConstant::Packing::padded_lines ? nullptr : &c;
+  return c.packing == kPlain || c.packing == kPaddedLines ? nullptr : &c;
 }
 
 // A weight in panels: they hold k rows of n columns, `first` elements behind the constant's first one.

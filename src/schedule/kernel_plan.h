@@ -13,6 +13,7 @@
 
 #include "loop/loop.h"
 #include "loop/tf32.h"
+#include "schedule/packing.h"
 
 namespace coil {
 
@@ -181,48 +182,15 @@ struct Kernel {
   bool joins = false;   // a product that may share a launch with the kernel before it: that one's product of the same rows, or what computes these
 };
 
-// A constant of the package. Packed ones hold a template's layout; their bytes are made when the package is written.
+// A constant of the package. The bytes of packed ones are made when the package is written.
 struct PlanConstant {
-  enum class Packing : uint8_t {
-    plain,
-    gemm_b,
-    gemm_b_pairs,
-    gemm_b_4bit,
-    gemm_b_integer,
-    gemm_b_quads,
-    gemm_b_quads_4bit,
-    gemm_b_lines,
-    gemm_b_lines_4bit,
-    conv_weight,
-    conv_weight_pairs,
-    conv_weight_integer,
-    depthwise_weight,
-    narrow_groups_weight,
-    few_outputs_weight,
-    winograd_2x2_weight,
-    winograd_4x4_weight,
-    conv_ohwi,
-    padded_lines
-  };
   BufferId buffer;
-  Packing packing = Packing::plain;
-  int64_t k = 0, n = 0, groups = 1;  // gemm_b: [batch][k, n] from linear strides below; conv: from the OIHW sizes
+  Packing packing;
+  int64_t k = 0, n = 0, groups = 1;  // of a product: [batch][k, n] from the linear strides below; of a convolution: what its OIHW sizes do not say
   int64_t batch = 1, batch_stride = 0, row_stride = 0, col_stride = 0;
-  int64_t first = 0;               // gemm_b: elements before the slice that is read
-                                   // padded_lines: n lines of k elements, batch_stride apart
+  int64_t first = 0;               // of a product: elements before the slice that is read
   uint64_t offset = 0, bytes = 0;  // in the blob
 };
-
-// Outputs along a side of a tile of Winograd's filtering by weights packed like this; 0: they are not transformed.
-inline int64_t winograd_tile(PlanConstant::Packing packing) {
-  return packing == PlanConstant::Packing::winograd_4x4_weight ? 4 : packing == PlanConstant::Packing::winograd_2x2_weight ? 2 : 0;
-}
-
-// Of numbers that are kept in half a byte.
-inline bool has_4_bits(PlanConstant::Packing packing) {
-  using Packing = PlanConstant::Packing;
-  return packing == Packing::gemm_b_4bit || packing == Packing::gemm_b_quads_4bit || packing == Packing::gemm_b_lines_4bit;
-}
 
 // Why two neighbours do not share a kernel.
 struct FusionNote {

@@ -142,9 +142,8 @@ class PlanParser : ProgramLines {
     c.buffer = words.buffer();
     words.expect("as");
     const std::string packing = words.name();
-    const auto* known = std::find(std::begin(kPackingNames), std::end(kPackingNames), packing);
-    if (known == std::end(kPackingNames)) words.fail(fmt::format("'{}' is no way to pack a weight", packing));
-    else c.packing = static_cast<PlanConstant::Packing>(known - std::begin(kPackingNames));
+    if (!Packing::fits(packing)) words.fail(fmt::format("'{}' is not the name of a packing: it has 1 to {} letters", packing, Packing::kMostLetters));
+    c.packing = Packing(packing);
     for (const auto& [word, value] :
          {std::pair("k", &c.k), std::pair("n", &c.n), std::pair("groups", &c.groups), std::pair("batch", &c.batch), std::pair("strides", &c.batch_stride),
           std::pair("", &c.row_stride), std::pair("", &c.col_stride), std::pair("first", &c.first)}) {

@@ -34,7 +34,7 @@ class Planner {
     plan_.workers = known ? *known : program_.pool->add_symbol({kWorkersSymbol, "workers", 1, 1 << 16});
     const std::vector<PanelTable> tables = look_up_in_panels(fused_.program, target_);
     for (const BufferInfo& b : program_.buffers) plan_.buffers.push_back({b, {}});
-    for (const PanelTable& t : tables) weights_.add_panels(t.buffer, t.row);
+    for (const PanelTable& t : tables) weights_.add_packed(t.buffer, t.row);
     plan_.inputs = program_.inputs;
     plan_.outputs = program_.outputs;
     plan_.checks = program_.checks;

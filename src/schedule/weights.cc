@@ -5,64 +5,44 @@
 #include <span>
 
 #include "ops/memory.h"
-#include "schedule/depthwise.h"
 #include "schedule/schedule.h"
 
 namespace coil {
 
-PlanConstant::Packing product_packing(const Gemm& g, const BufferInfo& weight, DType a) {
-  using Packing = PlanConstant::Packing;
-  if (!g.quantised) return is_int(a) ? Packing::gemm_b_integer : Packing::gemm_b;
-  const bool four = has_4_bits(weight.data.bytes);
-  if (is_int(a)) return four ? Packing::gemm_b_quads_4bit : Packing::gemm_b_quads;
-  return four ? Packing::gemm_b_4bit : Packing::gemm_b;
-}
-
-// Whether the kernel reads the constant in pairs of k. A table that is looked up in its panels stays as those are.
-bool WeightPacker::is_paired(const TemplateKernel& k, const Gemm& g, const PlanConstant& c) const {
-  const BufferId b = k.operands[1].buffer;
-  const DType bf16 = DType::bf16;
-  if (!std::holds_alternative<Gemm>(k.def) || g.quantised || program_.buffer(b).dtype != bf16 || program_.buffer(k.operands[0].buffer).dtype != bf16)
-    return false;
-  constexpr int64_t kFewestPieces = 4;  // of whole depths, beyond which zeros behind an odd one cost little memory
-  const int64_t depth = target_.paired_depth;
-  if (depth == 0 || c.k <= 0 || (c.k % depth != 0 && c.k < kFewestPieces * depth)) return false;
-  const bool looked_up = std::any_of(packed_.begin(), packed_.end(),
-                                     [&](const auto& row) { return row.second.buffer == b && row.second.packing == PlanConstant::Packing::gemm_b; });
-  return !looked_up && lower_bound(product(*program_.pool, g.m)).value_or(1) >= target_.paired_rows;
-}
-
-// A constant B in panels; the operand then names the packed buffer.
-bool WeightPacker::pack_gemm_weight(TemplateKernel& k, const Gemm& g) {
-  const BufferInfo source = program_.buffer(k.operands[1].buffer);
-  if (source.kind != BufferInfo::Kind::constant) return false;
-  if (!target_.packs_constant_weights && !is_int(source.dtype)) return pad_lines(k, g);
+// A product's constant weight as its sizes and strides; nothing: these are not known, or it is another slice in each call.
+std::optional<PlanConstant> WeightPacker::place_of(const TemplateKernel& k, const Gemm& g) {
   const Expr offset = k.operands[1].offset;
   const int n0 = static_cast<int>(g.batch.size() + g.m.size()), k0 = n0 + static_cast<int>(g.n.size());
   const auto batch = merged_stride(offset, 0, g.batch), cols = merged_stride(offset, n0, g.n), rows = merged_stride(offset, k0, g.k);
   PlanConstant c;
   const auto fixed = [](Expr e, int64_t& out) { return e->is_constant() && (out = e->as_int(), true); };
-  if (!batch || !cols || !rows || !fixed(*batch, c.batch_stride) || !fixed(*cols, c.col_stride) || !fixed(*rows, c.row_stride)) return false;
-  if (!fixed(product(pool(), g.n), c.n) || !fixed(product(pool(), g.k), c.k)) return false;
-  if (c.batch_stride != 0 && !fixed(product(pool(), g.batch), c.batch)) return false;
+  if (!batch || !cols || !rows || !fixed(*batch, c.batch_stride) || !fixed(*cols, c.col_stride) || !fixed(*rows, c.row_stride)) return std::nullopt;
+  if (!fixed(product(pool(), g.n), c.n) || !fixed(product(pool(), g.k), c.k)) return std::nullopt;
+  if (c.batch_stride != 0 && !fixed(product(pool(), g.batch), c.batch)) return std::nullopt;
   const Expr base = substitute_vars(offset, std::vector<Expr>(static_cast<size_t>(k0) + g.k.size(), pool().index(0)));
   if (g.batch.empty()) c.batch_stride = 0;
-  if (!fixed(base, c.first)) return false;  // another slice of the weight in each call: packed at run time
-  if (!target_.packs_constant_weights) return pack_lines(k, c);
-  c.packing = product_packing(g, source, program_.buffer(k.operands[0].buffer).dtype);
-  if (c.packing == PlanConstant::Packing::gemm_b && is_paired(k, g, c)) c.packing = PlanConstant::Packing::gemm_b_pairs;
-  k.operands[1] = {packed_buffer(k.operands[1].buffer, c), pool().index(0)};
-  return true;
+  if (!fixed(base, c.first)) return std::nullopt;  // packed at run time
+  return c;
 }
 
-// Numbers of 8 or 4 bits, a line for each column; those that lie so already stay where they are, for lookups of a table too.
-bool WeightPacker::pack_lines(TemplateKernel& k, PlanConstant c) {
-  constexpr int64_t kPiece = 32;  // numbers of which a line has whole pieces
-  using Packing = PlanConstant::Packing;
-  const BufferInfo& source = program_.buffer(k.operands[1].buffer);
-  c.packing = has_4_bits(source.data.bytes) ? Packing::gemm_b_lines_4bit : Packing::gemm_b_lines;
-  const bool as_it_is = c.packing == Packing::gemm_b_lines && c.row_stride == 1 && c.col_stride == c.k && c.k % kPiece == 0 && c.first == 0;
-  if (!as_it_is) k.operands[1] = {packed_buffer(k.operands[1].buffer, c), pool().index(0)};
+std::optional<Packing> WeightPacker::product_packing(const TemplateKernel& k, const Gemm& g, const PlanConstant& place) const {
+  if (!target_.packings.product) return std::nullopt;
+  const BufferId weight = k.operands[1].buffer;
+  std::vector<Packing> present;
+  for (const auto& [buffer, row] : packed_) {
+    if (row.buffer == weight) present.push_back(row.packing);
+  }
+  return target_.packings.product({k, g, program_.buffer(weight), program_.buffer(k.operands[0].buffer).dtype, place, present});
+}
+
+// The operand then names the packed buffer.
+bool WeightPacker::pack_gemm_weight(TemplateKernel& k, const Gemm& g) {
+  if (program_.buffer(k.operands[1].buffer).kind != BufferInfo::Kind::constant) return false;
+  std::optional<PlanConstant> c = place_of(k, g);
+  const std::optional<Packing> packing = c ? product_packing(k, g, *c) : std::nullopt;
+  if (!packing) return pad_lines(k, g);
+  c->packing = *packing;
+  if (c->packing != kPlain) k.operands[1] = {packed_buffer(k.operands[1].buffer, *c), pool().index(0)};
   return true;
 }
 
@@ -86,9 +66,10 @@ std::shared_ptr<std::vector<uint8_t>> narrowed(std::span<const uint8_t> bytes) {
 }  // namespace
 
 BufferId WeightPacker::packed_table(BufferId table) {
+  if (target_.packings.scales == kPlain) return table;
   BufferInfo info = program_.buffer(table);
   PlanConstant c;
-  c.packing = target_.packs_constant_weights ? PlanConstant::Packing::gemm_b : PlanConstant::Packing::gemm_b_lines;
+  c.packing = target_.packings.scales;
   c.k = info.sizes[0]->as_int(), c.n = info.sizes[1]->as_int();
   c.row_stride = c.n, c.col_stride = 1;
   const auto dense = contiguous_strides(pool(), info.sizes);
@@ -130,7 +111,7 @@ bool WeightPacker::pad_lines(TemplateKernel& k, const Gemm& g) {
   while (unit > least && ((length + unit - 1) / unit * unit - length) * 32 > length) unit /= 2;
   if (length % unit == 0 || length < 4 * unit || n->as_int() < 2 || depth->as_int() < 2) return false;
   PlanConstant c;
-  c.packing = PlanConstant::Packing::padded_lines;
+  c.packing = kPaddedLines;
   c.k = length, c.n = (along_k ? n : depth)->as_int();
   c.batch_stride = (c.k + unit - 1) / unit * unit;
   Expr padded = pool().index(0);
@@ -145,28 +126,18 @@ bool WeightPacker::pad_lines(TemplateKernel& k, const Gemm& g) {
 
 // A constant weight in the layouts that the template reads; another one as it is, over its own coordinates.
 void WeightPacker::add_conv_weight(TemplateKernel& k, const Conv2d& conv) {
-  using Packing = PlanConstant::Packing;
   const BufferInfo& w = program_.buffer(conv.weight);
-  CHECK(!is_int(w.dtype) || (w.kind == BufferInfo::Kind::constant && target_.packs_convolution_weights), "a quantised weight that cannot be packed");
-  if (w.kind != BufferInfo::Kind::constant) {
+  const PackingRules& rules = target_.packings;
+  const bool constant = w.kind == BufferInfo::Kind::constant;
+  std::vector<Packing> packings;
+  if (constant && rules.convolution) packings = rules.convolution(conv, k.operands[0].offset, k.result_sizes, w);
+  CHECK(!is_int(w.dtype) || !packings.empty(), "a quantised weight that cannot be packed");
+  if (packings.empty()) {
     const std::vector<Expr> coordinates = {pool().var(0), pool().var(1), pool().var(2), pool().var(3)};
     k.operands.push_back({conv.weight, linear_offset(pool(), w, coordinates)});
-    if (!target_.convolution_packings) return;
-    const std::vector<Packing> wanted = target_.convolution_packings(conv, k.operands[0].offset, k.result_sizes, w);
-    if (!wanted.empty()) k.call_winograd = static_cast<int32_t>(winograd_tile(wanted[0]));
+    if (!constant && rules.call_winograd) k.call_winograd = rules.call_winograd(conv, k.operands[0].offset, k.result_sizes, w);
     return;
   }
-  std::vector<Packing> packings;
-  if (!target_.packs_convolution_weights) {
-    packings = {Packing::conv_ohwi};
-  } else if (is_depthwise(conv, w.sizes)) {
-    packings = {Packing::depthwise_weight};
-  } else if (is_int(w.dtype)) {
-    packings = {Packing::conv_weight_integer};
-  } else if (target_.convolution_packings) {
-    packings = target_.convolution_packings(conv, k.operands[0].offset, k.result_sizes, w);
-  }
-  if (packings.empty()) packings = {Packing::conv_weight};
   for (const Packing& packing : packings) {
     PlanConstant c;
     c.groups = conv.groups;
@@ -190,11 +161,11 @@ BufferId WeightPacker::packed_buffer(BufferId source, PlanConstant c) {
   plan_.buffers.push_back({b, {}});
   const BufferId id(plan_.buffers.size() - 1);
   c.buffer = source;
-  add_panels(id, c);
+  add_packed(id, c);
   return id;
 }
 
-void WeightPacker::add_panels(BufferId buffer, const PlanConstant& row) {
+void WeightPacker::add_packed(BufferId buffer, const PlanConstant& row) {
   packed_.emplace_back(buffer, row);
   plan_.buffer(buffer).placement = {Placement::Kind::constant, static_cast<int>(plan_.constants.size()), Expr()};
   plan_.constants.push_back(row);

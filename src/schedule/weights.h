@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,9 +12,6 @@
 
 namespace coil {
 
-// The panels of a product's constant weight beside an `a` of that type, on a target that packs them.
-PlanConstant::Packing product_packing(const Gemm& g, const BufferInfo& weight, DType a);
-
 // Adds buffers and constants to `plan`. All three must outlive it.
 class WeightPacker {
  public:
@@ -21,19 +19,19 @@ class WeightPacker {
 
   // A constant b as the target wants it: operand 1 of the kernel, which is b as the program has it, then names the packed buffer. False: it stays as it is.
   bool pack_gemm_weight(TemplateKernel& kernel, const Gemm& gemm);
-  // Scales or zero points of a product's groups, a constant [groups, n] of f32, in panels, or in lines; in 16 bits where these say the same. A number of 4 bits
-  // of a weight has a share of them: of groups of 32 a quarter of a byte in 16 bits.
+  // Scales or zero points of a product's groups, a constant [groups, n] of f32, as the target packs them; in 16 bits where these say the same. A number of 4
+  // bits of a weight has a share of them: of groups of 32 a quarter of a byte in 16 bits.
   BufferId packed_table(BufferId table);
   // The weight as the kernel's next operand: a constant one packed, also in the other ways that choices want; another one over its own coordinates.
   void add_conv_weight(TemplateKernel& kernel, const Conv2d& conv);
-  // A buffer of the plan that is a weight in panels: products of the same weight read it too.
-  void add_panels(BufferId buffer, const PlanConstant& row);
+  // A buffer of the plan that is a constant packed as `row` says: products of the same weight read it too.
+  void add_packed(BufferId buffer, const PlanConstant& row);
 
  private:
   ExprPool& pool() { return *program_.pool; }
-  bool is_paired(const TemplateKernel& k, const Gemm& g, const PlanConstant& c) const;
+  std::optional<PlanConstant> place_of(const TemplateKernel& k, const Gemm& g);
+  std::optional<Packing> product_packing(const TemplateKernel& k, const Gemm& g, const PlanConstant& place) const;
   bool pad_lines(TemplateKernel& k, const Gemm& g);
-  bool pack_lines(TemplateKernel& k, PlanConstant c);
   BufferId packed_buffer(BufferId source, PlanConstant c);
   BufferId narrow_buffer(BufferId table, DType type, std::shared_ptr<std::vector<uint8_t>> bytes);
 

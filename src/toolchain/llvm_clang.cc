@@ -5,6 +5,9 @@
 #include <clang/Frontend/CompilerInstance.h>
 #include <clang/Frontend/CompilerInvocation.h>
 #include <clang/Frontend/TextDiagnosticPrinter.h>
+#include <clang/Lex/Preprocessor.h>
+#include <clang/Serialization/ASTWriter.h>
+#include <clang/Serialization/PCHContainerOperations.h>
 #include <fmt/format.h>
 #include <llvm/ADT/SmallVector.h>
 #include <llvm/Support/MemoryBuffer.h>
@@ -56,6 +59,10 @@ typedef __UINTPTR_TYPE__ uintptr_t;
 // A folder that exists only in the compiler's file system.
 constexpr std::string_view kRoot = "/coil/";
 
+// The path of the text to compile, one for all requests, so that a kernel's name does not get into its object (equal texts, equal bytes);
+// that of the text of parsed headers, and of these.
+constexpr const char* kMainPath = "/coil/coil-kernel.cc";
+constexpr const char* kHeadersPath = "/coil/coil-headers.h";
 constexpr std::string_view kParsedPath = "/coil/coil-headers.pch";
 
 #define COIL_INITIALISE(Name)           \
@@ -145,8 +152,7 @@ void name_files(const CompileRequest& request, std::string_view path, std::strin
   for (size_t at; (at = messages.find(kRoot)) != std::string::npos;) messages.erase(at, kRoot.size());
 }
 
-}  // namespace
-
+// Does `action` with the text of `request`, which is at `path`. output: where the action writes to, null when it keeps its result.
 bool run_clang(const CompileRequest& request, const char* path, clang::FrontendAction& action, const ParsedHeaders& parsed,
                std::unique_ptr<llvm::raw_pwrite_stream> output, std::string& messages) {
   const LevelOfMachine on = find_level(request.cpu);
@@ -181,6 +187,27 @@ bool run_clang(const CompileRequest& request, const char* path, clang::FrontendA
   return ok;
 }
 
+// clang's own action for this writes a file.
+class PrecompileAction : public clang::ASTFrontendAction {
+ public:
+  std::shared_ptr<clang::PCHBuffer> buffer = std::make_shared<clang::PCHBuffer>();
+
+ protected:
+  bool BeginSourceFileAction(clang::CompilerInstance& compiler) override {
+    compiler.getLangOpts().CompilingPCH = true;
+    compiler.getLangOpts().PCHInstantiateTemplates = true;  // what headers' own functions need, once and for all
+    return ASTFrontendAction::BeginSourceFileAction(compiler);
+  }
+  std::unique_ptr<clang::ASTConsumer> CreateASTConsumer(clang::CompilerInstance& compiler, llvm::StringRef) override {
+    return std::make_unique<clang::PCHGenerator>(compiler.getPreprocessor(), compiler.getModuleCache(), "", "", buffer,
+                                                 compiler.getFrontendOpts().ModuleFileExtensions, false, /*IncludeTimestamps=*/false);
+  }
+  clang::TranslationUnitKind getTranslationUnitKind() override { return clang::TU_Prefix; }
+  bool hasASTFileSupport() const override { return false; }
+};
+
+}  // namespace
+
 bool compile_by_clang(const CompileRequest& request, bool assembly, const ParsedHeaders& parsed, Bytes& output, std::string& messages) {
   clang::EmitObjAction to_object;
   clang::EmitAssemblyAction to_assembly;
@@ -188,6 +215,13 @@ bool compile_by_clang(const CompileRequest& request, bool assembly, const Parsed
   llvm::SmallVector<char, 0> written;
   if (!run_clang(request, kMainPath, action, parsed, std::make_unique<llvm::raw_svector_ostream>(written), messages)) return false;
   output.assign(written.begin(), written.end());
+  return true;
+}
+
+bool precompile_by_clang(const CompileRequest& request, Bytes& output, std::string& messages) {
+  PrecompileAction action;
+  if (!run_clang(request, kHeadersPath, action, {}, nullptr, messages) || !action.buffer->IsComplete) return false;
+  output.assign(action.buffer->Data.begin(), action.buffer->Data.end());
   return true;
 }
 

@@ -1,12 +1,8 @@
-// One run of clang's front end in this process; shared by the files that compile and precompile. Includes clang: for llvm_*.cc only.
+// Runs of clang in this process. llvm_clang.cc alone includes clang's own headers: a file that does takes 20 s to compile.
 #pragma once
 
-#include <clang/Frontend/FrontendAction.h>
-#include <llvm/ADT/StringRef.h>
-#include <llvm/Support/raw_ostream.h>
-
-#include <memory>
 #include <string>
+#include <string_view>
 
 #include "toolchain/compile.h"
 
@@ -14,20 +10,14 @@ namespace coil::toolchain {
 
 // Headers in their parsed form, and the text that was parsed: clang compares it.
 struct ParsedHeaders {
-  llvm::StringRef text, bytes;
+  std::string_view text, bytes;
 };
 
-// The path of the text to compile, one for all requests, so that a kernel's name does not get into its object (equal texts, equal bytes);
-// and that of the text of parsed headers.
-inline constexpr const char* kMainPath = "/coil/coil-kernel.cc";
-inline constexpr const char* kHeadersPath = "/coil/coil-headers.h";
-
-// Does `action` with the text of `request`, which is at `path`. parsed: the first headers of the text; empty: none. output: where the
-// action writes to, null when it keeps its result. `messages` gets what clang says, as a user may see it. Thread-safe.
-bool run_clang(const CompileRequest& request, const char* path, clang::FrontendAction& action, const ParsedHeaders& parsed,
-               std::unique_ptr<llvm::raw_pwrite_stream> output, std::string& messages);
-
-// The object of `request`, or its assembly.
+// The object of `request`, or its assembly. parsed: the first headers of the text; empty: none. `messages` gets what clang says, as a user may see it.
+// Thread-safe.
 bool compile_by_clang(const CompileRequest& request, bool assembly, const ParsedHeaders& parsed, Bytes& output, std::string& messages);
+
+// The text of `request` in clang's serialised form.
+bool precompile_by_clang(const CompileRequest& request, Bytes& output, std::string& messages);
 
 }  // namespace coil::toolchain

@@ -1,6 +1,10 @@
 #include "toolchain/precompiled.h"
 
+#include <fmt/format.h>
+
 #include <string>
+
+#include "toolchain/llvm_clang.h"
 
 namespace coil::toolchain {
 namespace {
@@ -28,6 +32,20 @@ const HeaderSet* header_set_for(const CompileRequest& request) {
     if (request.cpu == set.cpu && request.source.starts_with(set.begin)) return &set;
   }
   return nullptr;
+}
+
+Result<Bytes> precompile(const HeaderSet& set) {
+  CompileRequest request;
+  request.name = set.name;
+  request.source = set.text;
+  request.cpu = set.cpu;
+  request.opt_level = set.opt_level;
+  Bytes bytes;
+  std::string messages;
+  if (!precompile_by_clang(request, bytes, messages)) {
+    return Error{ErrorCode::internal, fmt::format("the headers '{}' do not compile:\n{}", set.name, messages), "", "this is a bug in coil: please report it"};
+  }
+  return bytes;
 }
 
 }  // namespace coil::toolchain

@@ -25,12 +25,11 @@ TEST(Json, Values) {
   const JsonValue root = doc.root();
   EXPECT_EQ(root.get_int("i").value(), INT64_MIN);
   EXPECT_EQ(root.get_int("m").value(), INT64_MAX);
-  EXPECT_EQ(root.get("u").value().as_uint().value(), UINT64_MAX);
   EXPECT_FALSE(root.get_int("u").ok());
   EXPECT_FALSE(root.get_int("d").ok());
   EXPECT_EQ(root.get("d").value().as_double().value(), 1.5);
   EXPECT_EQ(root.get("i").value().as_double().value(), -0x1p63);
-  EXPECT_TRUE(root.get_bool("b").value());
+  EXPECT_TRUE(root.get("b").value().as_bool().value());
   EXPECT_EQ(root.get_string("s").value(), "a\xc3\xa9\n");
   EXPECT_TRUE(root.get("n").value().is_null());
   EXPECT_FALSE(root.find("n").has_value());
@@ -95,7 +94,7 @@ TEST(Json, NumbersThatAreNotFinite) {
   EXPECT_EQ(array[1].as_double().value(), INFINITY);
   EXPECT_EQ(array[2].as_double().value(), -INFINITY);
   EXPECT_EQ(array[3].as_union().value().second.as_double().value(), -INFINITY);
-  for (size_t i : {0, 1, 2}) EXPECT_TRUE(array[i].is_number() && !array[i].is_int() && !array[i].as_int().ok() && !array[i].as_uint().ok());
+  for (size_t i : {0, 1, 2}) EXPECT_TRUE(array[i].is_number() && !array[i].is_int() && !array[i].as_int().ok());
 }
 
 TEST(Json, NumbersAreExact) {

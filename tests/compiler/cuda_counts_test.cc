@@ -83,12 +83,12 @@ TEST(CudaCounts, AreLookedAtInEachCall) {
 
 TEST(CudaCounts, AreNamedInAllPlans) {
   const Graph graph = run_passes(read_program_file(COIL_SOURCE_DIR "/tests/fuzz/programs/counted.pt2").value()).value();
-  const auto counts = [](const KernelPlan& plan, bool cuda) {
-    const std::vector<SizeLimit> limits = size_limits(plan, cuda);
+  const auto counts = [](const KernelPlan& plan, const InterfaceTraits& target) {
+    const std::vector<SizeLimit> limits = size_limits(plan, target);
     return std::count_if(limits.begin(), limits.end(), [](const SizeLimit& l) { return l.counted; });
   };
-  EXPECT_GT(counts(plan_of(graph, true).value(), true), 3);
-  EXPECT_EQ(counts(plan_of(graph, false).value(), false), 0);  // the CPU's count by 64
+  EXPECT_GT(counts(plan_of(graph, true).value(), cuda::kInterface), 3);
+  EXPECT_EQ(counts(plan_of(graph, false).value(), kHostInterface), 0);  // the CPU's count by 64
 }
 
 // Compiles a program for CUDA, which refuses it with this text in its message.

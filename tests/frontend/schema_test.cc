@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <string_view>
+
 #include "frontend/arguments.h"
 #include "frontend/provenance.h"
 
@@ -39,20 +42,20 @@ TEST(Schema, AliasesOptionalsAndLists) {
   EXPECT_FALSE(parse_schema("aten.f.x(Tensor self"));
 }
 
-// Every default of the operators that can appear in a program is readable.
+constexpr std::string_view kTable[] = {
+#include "frontend/aten_schemas.inc"
+};
+
+// Every line of the table is a schema that is found by its name, and every default has a value; numbers of 8 bits with a point are no type of coil's.
 TEST(Schema, WholeTableIsReadable) {
-  EXPECT_GT(schema_count(), 3000u);
+  EXPECT_GT(std::size(kTable), 3000u);
   ExprPool pool;
-  for (std::string_view target :
-       {"aten.add.Tensor", "aten.gelu.default", "aten.conv2d.default", "aten.quantile.default", "aten.contiguous.default",
-        "aten.scaled_dot_product_attention.default", "aten.to.dtype", "aten.linalg_vector_norm.default", "aten.bartlett_window.default",
-        "aten.hann_window.default", "aten.max_pool3d.default", "aten.cross_entropy_loss.default", "aten.hardtanh.default"}) {
-    std::optional<Schema> s = find_schema(target);
-    ASSERT_TRUE(s) << target;
+  for (std::string_view line : kTable) {
+    ASSERT_TRUE(parse_schema(line)) << line;
+    const std::optional<Schema> s = find_schema(line.substr(0, line.find('(')));
+    ASSERT_TRUE(s) << line;
     for (const SchemaArg& a : s->args) {
-      if (!a.default_text) continue;
-      Result<Argument> v = default_argument(pool, a);
-      EXPECT_TRUE(v.ok()) << target << " " << v.error().to_string();
+      if (a.default_text && a.name != "float8_dtype") EXPECT_TRUE(default_argument(pool, a).ok()) << line << ": " << a.name;
     }
   }
 }

@@ -32,7 +32,6 @@ size_t walk(const JsonValue& v) {
     }
   } else {
     (void)v.as_int().ok();
-    (void)v.as_uint().ok();
     (void)v.as_double().ok();
     (void)v.as_string().ok();
   }

@@ -7,6 +7,7 @@
 #include "codegen/constants.h"
 #include "codegen/cpu/cpu_kernels.h"
 #include "codegen/cuda/cuda_kernels.h"
+#include "codegen/packings.h"
 #include "frontend/program_reader.h"
 #include "loop/interpret.h"
 #include "lower/lower.h"

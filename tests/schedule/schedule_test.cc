@@ -1,5 +1,8 @@
 // Layouts, fusion, kernels and memory, on small loop programs made with the recorder.
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
 
 #include "schedule/schedule.h"
 #include "tests/schedule/scheduled_program.h"
@@ -19,15 +22,6 @@ class ScheduleTest : public ScheduledProgram {
   View rows(const char* name, ReduceOp op, const View& x) {
     return rec.reduce(name, op, DType::f32, {x.sizes[0], pool.index(1)}, {x.sizes[1]},
                       [&](Coordinates i, Coordinates r) { return rec.at(x, std::vector<Expr>{i[0], r[0]}); });
-  }
-  View gemm(const View& a, const View& w, int64_t n) {
-    Gemm g;
-    g.m = {a.sizes[0]};
-    g.n = {pool.index(n)};
-    g.k = {a.sizes[1]};
-    g.a = {BufferId(a.body->id), {pool.var(0), pool.var(2)}};
-    g.b = {BufferId(w.body->id), {pool.var(2), pool.var(1)}};
-    return rec.define("mm", DType::f32, {a.sizes[0], pool.index(n)}, g);
   }
   KernelPlan plan(const TargetTraits& traits = {}) {
     auto r = schedule(rec.take(), traits);
@@ -92,34 +86,32 @@ TEST_F(ScheduleTest, BiasAndActivationRunInTheEpilogue) {
   const auto& k = std::get<TemplateKernel>(p.kernels[0].def);
   EXPECT_EQ(k.epilogue.size(), 1u);
   ASSERT_EQ(p.constants.size(), 2u);
-  EXPECT_EQ(p.constants[0].packing, PlanConstant::Packing::gemm_b);
+  EXPECT_EQ(p.constants[0].packing, kPlain);  // no target has another one
 }
 
-// Pairs of k are what instructions for bfloat16 read: of other types, of odd depths and for few rows a weight stays in rows.
-TEST_F(ScheduleTest, WeightsOfBfloat16LieInPairsForManyRows) {
-  const Expr many = pool.index(8), few = pool.index(7);
+// A target says how a product's weight lies: to the plan it is a name, with the weight's place in the program beside it.
+TEST_F(ScheduleTest, WeightsLieAsTheTargetSays) {
   TargetTraits traits;
-  traits.paired_depth = 32, traits.paired_rows = 8;
-  struct Case {
-    Expr rows;
-    int64_t depth;
-    DType dtype;
-    bool pairs;
+  std::vector<int64_t> depths;
+  std::vector<size_t> present;
+  traits.packings.product = [&](const WeightUse& use) -> std::optional<Packing> {
+    depths.push_back(use.place.k), present.push_back(use.present.size());
+    if (use.place.k == 48) return std::nullopt;
+    return use.place.k == 32 ? kPlain : Packing(use.other == DType::f16 ? "halves" : "panels");
   };
-  const std::vector<Case> cases = {{many, 64, DType::bf16, true},     {few, 64, DType::bf16, false}, {many, 48, DType::bf16, false},
-                                   {many, 64, DType::f16, false},     {many, 64, DType::f32, false}, {batch, 64, DType::bf16, false},
-                                   {batch * 8, 64, DType::bf16, true}};
-  for (size_t i = 0; i < cases.size(); ++i) {
-    const auto& [rows, depth, dtype, pairs] = cases[i];
-    const std::string number = std::to_string(i);
-    const View x = input(("x" + number).c_str(), {rows, pool.index(depth)}, dtype);
-    output(gemm(x, constant(("w" + number).c_str(), {depth, 8}, dtype), 8));
-  }
+  const View w = constant("w", {64, 8});
+  output(gemm(input("x", {batch, pool.index(64)}), w, 8));
+  output(gemm(input("y", {pool.index(3), pool.index(64)}), w, 8));
+  output(gemm(input("z", {batch, pool.index(64)}, DType::f16), constant("h", {64, 8}, DType::f16), 8));
+  output(gemm(input("left", {batch, pool.index(48)}), constant("l", {48, 8}), 8));
+  output(gemm(input("ready", {batch, pool.index(32)}), constant("r", {32, 8}), 8));
   const KernelPlan p = plan(traits);
-  ASSERT_EQ(p.constants.size(), cases.size());
-  for (size_t i = 0; i < cases.size(); ++i) {
-    EXPECT_EQ(p.constants[i].packing, cases[i].pairs ? PlanConstant::Packing::gemm_b_pairs : PlanConstant::Packing::gemm_b) << i;
-  }
+  EXPECT_EQ(depths, (std::vector<int64_t>{64, 64, 64, 48, 32}));
+  EXPECT_EQ(present, (std::vector<size_t>{0, 1, 0, 0, 0}));
+  std::map<std::string, std::string> packings;
+  for (const PlanConstant& c : p.constants) packings[p.buffer(c.buffer).info.name] = c.packing.name();
+  EXPECT_EQ(packings, (std::map<std::string, std::string>{{"w", "panels"}, {"h", "halves"}, {"l", "plain"}, {"r", "plain"}}));
+  EXPECT_EQ(p.constants.size(), 4u);  // the packed weight is there once
 }
 
 // The factor and offset of a batch norm whose statistics are data: an epilogue would take the root for each point. A cheap vector is computed there.

@@ -7,7 +7,7 @@
 
 namespace coil {
 
-class ScheduledProgram : public testing::Test {
+class ScheduledProgram : public ::testing::Test {
  protected:
   void output(const View& v) {
     const BufferId id(v.body->id);
@@ -38,6 +38,17 @@ class ScheduledProgram : public testing::Test {
     t.bytes = *bytes;
     t.owner = bytes;
     return rec.constant(name, t);
+  }
+
+  // a [m, k] by w [k, n].
+  View gemm(const View& a, const View& w, int64_t n) {
+    Gemm g;
+    g.m = {a.sizes[0]};
+    g.n = {pool.index(n)};
+    g.k = {a.sizes[1]};
+    g.a = {BufferId(a.body->id), {pool.var(0), pool.var(2)}};
+    g.b = {BufferId(w.body->id), {pool.var(2), pool.var(1)}};
+    return rec.define("mm", DType::f32, {a.sizes[0], pool.index(n)}, g);
   }
 
   std::shared_ptr<ExprPool> shared = std::make_shared<ExprPool>();

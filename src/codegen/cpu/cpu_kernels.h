@@ -52,7 +52,7 @@ struct CpuSettings {
   bool winograd = true;  // 3x3 convolutions may be computed by Winograd's filtering
   // Which packings of a convolution's weight the package holds, of those that make sense (the one of the target's own rule first), for
   // the problem of that text (choices.h). Empty: the first alone.
-  std::function<std::vector<PlanConstant::Packing>(const std::string& problem, const std::vector<PlanConstant::Packing>& possible)> keep_packings;
+  std::function<std::vector<Packing>(const std::string& problem, const std::vector<Packing>& possible)> keep_packings;
 };
 TargetTraits traits(const CpuSettings& settings = {});
 

@@ -5,6 +5,8 @@
 #include "codegen/cpu/cpu_machine.h"
 #include "codegen/cpu/loop_form.h"
 #include "codegen/cpu/templates/conv2d.h"
+#include "codegen/cpu/templates/gemm.h"
+#include "codegen/packed_tables.h"
 #include "device/kernels.h"
 #include "loop/templates/template.h"
 
@@ -17,23 +19,32 @@ Expr template_scratch(const KernelPlan& plan, const TemplateKernel& k) {
   return bytes;
 }
 
+PackingRules packing_rules(const CpuSettings& settings) {
+  PackingRules rules;
+  rules.product = product_packing;
+  rules.scales = packings::gemm_b;
+  rules.convolution = [settings](const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
+    const std::vector<Packing> possible = conv_packings(c, x_offset, result_sizes, weight, settings.winograd);
+    std::vector<Packing> kept = {possible[0]};
+    if (settings.keep_packings && possible.size() > 1) kept = settings.keep_packings(conv_problem_text(c, x_offset, result_sizes, weight), possible);
+    add_direct(kept, weight.dtype);
+    if (reads_pairs(c, x_offset, result_sizes, weight)) std::replace(kept.begin(), kept.end(), packings::conv_weight, packings::conv_weight_pairs);
+    return kept;
+  };
+  if (settings.winograd) {
+    rules.call_winograd = [](const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
+      return static_cast<int32_t>(call_winograd(c, x_offset, result_sizes, weight));
+    };
+  }
+  rules.lookups = [](const Gemm& g, const BufferInfo& table, DType other) { return table_in_panels(table, panel_packing(g, table, other)); };
+  return rules;
+}
+
 }  // namespace
 
 TargetTraits traits(const CpuSettings& settings) {
   TargetTraits t;
-  t.convolution_packings = [settings](const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
-    const std::vector<PlanConstant::Packing> possible = conv_packings(c, x_offset, result_sizes, weight, settings.winograd);
-    if (weight.kind != BufferInfo::Kind::constant) return possible;
-    std::vector<PlanConstant::Packing> kept = {possible[0]};
-    if (settings.keep_packings) kept = settings.keep_packings(conv_problem_text(c, x_offset, result_sizes, weight), possible);
-    add_direct(kept, weight.dtype);
-    if (reads_pairs(c, x_offset, result_sizes, weight)) {
-      std::replace(kept.begin(), kept.end(), PlanConstant::Packing::conv_weight, PlanConstant::Packing::conv_weight_pairs);
-    }
-    return kept;
-  };
-  t.paired_depth = COIL_PAIRED_K;
-  t.paired_rows = kFewestPairedRows;
+  t.packings = packing_rules(settings);
   t.template_scratch = template_scratch;
   t.joins_keys = true;
   t.select_pieces = 2, t.select_step = kMaxLanes;  // a vector is of one piece

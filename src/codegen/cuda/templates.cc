@@ -9,8 +9,10 @@
 
 #include "codegen/cuda/choices.h"
 #include "codegen/cuda/loop_context.h"
+#include "codegen/cuda/templates/gemm.h"
 #include "codegen/cuda/templates/template.h"
 #include "codegen/index_text.h"
+#include "codegen/packed_tables.h"
 #include "device/cuda/shared_memory.h"
 #include "loop/templates/template.h"
 #include "schedule/schedule.h"
@@ -182,9 +184,19 @@ static TargetTraits::ProductUnits product_units(int64_t batch, int64_t m, int64_
   return {batch * tiles(m, 64) * tiles(n, 64) * 4, 1 << 11};
 }
 
+// Lines of numbers stay where they are if the table is so already.
+static PackingRules packing_rules() {
+  PackingRules rules;
+  rules.product = product_packing;
+  rules.scales = packings::gemm_b_lines;
+  rules.convolution = [](const Conv2d&, Expr, const std::vector<Expr>&, const BufferInfo&) { return std::vector{packings::conv_ohwi}; };
+  rules.lookups = [](const Gemm&, const BufferInfo& table, DType) { return table_in_lines(table); };
+  return rules;
+}
+
 TargetTraits traits(const CudaSettings& settings) {
   TargetTraits t;
-  t.packs_constant_weights = false;
+  t.packings = packing_rules();
   t.packs_convolution_weights = false;
   t.constant_line_bytes = 16;
   t.best_line_bytes = 128;  // a line of the L2 cache: TMA reads pieces of it

@@ -19,7 +19,7 @@ const char* of_cases(size_t cases) { return cases > 256 ? "__attribute__((noinli
 
 class InterfaceWriter {
  public:
-  InterfaceWriter(const KernelPlan& plan, bool cuda, const std::vector<SizeLimit>& more) : plan_(plan), cuda_(cuda), more_(more) {}
+  InterfaceWriter(const KernelPlan& plan, const InterfaceTraits& target, const std::vector<SizeLimit>& more) : plan_(plan), target_(target), more_(more) {}
 
   std::string run() {
     std::string inputs = input_tables();
@@ -114,7 +114,8 @@ class InterfaceWriter {
         n += static_cast<int>(measures.size());
       }
       const std::string strides = strided ? fmt::format("kSizes + {}", first->second + rank) : "nullptr";
-      const std::string last = in.exact_strides ? fmt::format(", -1, {}, true", cuda_ ? "COIL_CUDA" : "COIL_CPU") : cuda_ ? ", -1, COIL_CUDA" : "";
+      const bool on_host = target_.device == kHostInterface.device;  // what cd::Input says by itself
+      const std::string last = in.exact_strides ? fmt::format(", -1, {}, true", target_.device) : on_host ? "" : fmt::format(", -1, {}", target_.device);
       rows += fmt::format("    {{{}, {}, {}, kSizes + {}, {}{}}},\n", message_literal(in.name), dtype, rank, first->second, strides, last);
       descs += fmt::format("    {{{}, {}, {}}},\n", c_string(in.name), dtype, rank);
     }
@@ -140,7 +141,7 @@ class InterfaceWriter {
   }
 
   std::string limits() {
-    std::vector<SizeLimit> limits = size_limits(plan_, cuda_);
+    std::vector<SizeLimit> limits = size_limits(plan_, target_);
     limits.insert(limits.end(), more_.begin(), more_.end());
     const bool any = !limits.empty();
     std::erase_if(limits, [](const SizeLimit& l) { return depends_on_data(l.amount); });  // measured when the data is read
@@ -252,7 +253,7 @@ class InterfaceWriter {
   }
 
   const KernelPlan& plan_;
-  const bool cuda_;
+  const InterfaceTraits& target_;
   const std::vector<SizeLimit>& more_;
   std::vector<Expr> expressions_;
   std::map<size_t, std::string> texts_;  // of expressions that are conditions
@@ -261,6 +262,8 @@ class InterfaceWriter {
 
 }  // namespace
 
-std::string interface_text(const KernelPlan& plan, bool cuda, const std::vector<SizeLimit>& more) { return InterfaceWriter(plan, cuda, more).run(); }
+std::string interface_text(const KernelPlan& plan, const InterfaceTraits& target, const std::vector<SizeLimit>& more) {
+  return InterfaceWriter(plan, target, more).run();
+}
 
 }  // namespace coil

@@ -8,6 +8,6 @@
 
 namespace coil {
 // Defines kSignature, kInputDescs, kOutputDescs and output_shape.
-// cuda: the tensors are on a CUDA device. more: limits that the plan does not know.
-std::string interface_text(const KernelPlan& plan, bool cuda, const std::vector<SizeLimit>& more = {});
+// more: limits that the plan does not know.
+std::string interface_text(const KernelPlan& plan, const InterfaceTraits& target, const std::vector<SizeLimit>& more = {});
 }  // namespace coil

@@ -18,7 +18,7 @@ constexpr size_t kComparedWith = 24;                          // amounts that a 
 
 class Collector {
  public:
-  Collector(const KernelPlan& plan, bool cuda) : plan_(plan), cuda_(cuda) {}
+  Collector(const KernelPlan& plan, const InterfaceTraits& target) : plan_(plan), counts_in_32_bits_(target.counts_in_32_bits) {}
 
   std::vector<SizeLimit> run() {
     add("the scratch space", plan_.arena_bytes);
@@ -44,7 +44,7 @@ class Collector {
   // What is greater than `most` is refused.
   void add_counted(const std::string& what, Expr amount, int64_t most = kCounted) {
     const std::optional<int64_t> top = amount ? upper_bound(amount) : 0;
-    if (!cuda_ || (top && *top <= most) || !counted_.insert({amount.node(), most}).second) return;
+    if (!counts_in_32_bits_ || (top && *top <= most) || !counted_.insert({amount.node(), most}).second) return;
     found_.push_back({what, amount, static_cast<double>(most) + 1, true});
   }
 
@@ -125,7 +125,7 @@ class Collector {
   }
 
   const KernelPlan& plan_;
-  bool cuda_;
+  bool counts_in_32_bits_;
   std::set<const ExprNode*> seen_;
   std::set<std::pair<const ExprNode*, int64_t>> counted_;
   std::vector<SizeLimit> found_;
@@ -133,7 +133,7 @@ class Collector {
 
 }  // namespace
 
-std::vector<SizeLimit> size_limits(const KernelPlan& plan, bool cuda) { return Collector(plan, cuda).run(); }
+std::vector<SizeLimit> size_limits(const KernelPlan& plan, const InterfaceTraits& target) { return Collector(plan, target).run(); }
 
 std::string most_function() { return "static inline double most(double a, double b) { return a > b ? a : b; }\n"; }
 

@@ -44,7 +44,7 @@ class HostWriter {
     HostText text;
     if (several) text.further = further_files();
     const HostFile file = several ? HostFile::first : HostFile::alone;
-    const std::string rest = (options_.watched ? watch_table() : "") + choices_table(file) + interface_text(plan_, false) + table_.support(file) +
+    const std::string rest = (options_.watched ? watch_table() : "") + choices_table(file) + interface_text(plan_, kHostInterface) + table_.support(file) +
                              calls_.text(file, one_thread()) + run_function(calls) + model_text(plan_, options_);
     text.first = prologue_text(plan_, program_, options_, {chunk_work(), tuning(), file, several ? &calls_.named_first() : nullptr}) + rest;
     return text;

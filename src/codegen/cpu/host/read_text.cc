@@ -38,7 +38,7 @@ AfterReads::AfterReads(const KernelPlan& plan) : plan_(plan) {
       if (depends_on_data(e) && seen.insert(e.node()).second && !provably_nonnegative(e)) add(std::span(&e, 1), &Due::sizes, e);
     }
   }
-  limits_ = size_limits(plan, false);
+  limits_ = size_limits(plan, kHostInterface);
   for (const SizeLimit& limit : limits_) {
     if (depends_on_data(limit.amount)) add(std::span(&limit.amount, 1), &Due::limits, &limit);
   }

@@ -42,7 +42,7 @@ const PlanConstant* packed_constant(const KernelPlan& plan, BufferId id) {
   const PlanBuffer& b = plan.buffer(id);
   if (b.placement.kind != Placement::Kind::constant) return nullptr;
   const PlanConstant& c = plan.constants[static_cast<size_t>(b.placement.index)];
-  return c.packing == PlanConstant::Packing::plain ? nullptr : &c;
+  return c.packing == kPlain ? nullptr : &c;
 }
 
 CallFields template_fields(const KernelPlan& plan, const TemplateKernel& t) {

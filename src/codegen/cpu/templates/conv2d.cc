@@ -12,16 +12,14 @@
 
 namespace coil::cpu {
 
-using Packing = PlanConstant::Packing;
-
 const PlanOperand* weight_of(const KernelPlan& plan, const TemplateKernel& k, int32_t method) {
   const PlanOperand& own = k.operands[1];
   if (method == kOwnMethod) return &own;
   const auto fits = [&](const PlanOperand& w) {
     const Packing packing = packing_of(plan, w.buffer);
     if (method == kWinograd) return winograd_tile(packing) != 0;
-    return packing == Packing::conv_weight || packing == Packing::conv_weight_pairs || packing == Packing::plain ||
-           ((packing == Packing::depthwise_weight || packing == Packing::narrow_groups_weight) && method == kOneDnn);
+    return packing == packings::conv_weight || packing == packings::conv_weight_pairs || packing == kPlain ||
+           ((packing == packings::depthwise_weight || packing == packings::narrow_groups_weight) && method == kOneDnn);
   };
   if (fits(own)) return &own;
   const auto it = std::find_if(k.weights.begin(), k.weights.end(), fits);
@@ -58,7 +56,7 @@ OneDnnWeight onednn_weight(const TemplateUse& use, const Conv2d&) {
   const DType dtype = use.info(0).dtype;
   if (dtype != DType::f32 && dtype != DType::bf16) return {};
   const PlanOperand* w = weight_of(use.plan, use.kernel, kOneDnn);
-  if (!w || packing_of(use.plan, w->buffer) == Packing::plain) return {};
+  if (!w || packing_of(use.plan, w->buffer) == kPlain) return {};
   return {w, product(use.pool(), use.plan.buffer(w->buffer).info.sizes)->as_int()};
 }
 
@@ -66,7 +64,8 @@ std::vector<Choice> candidates(const TemplateUse& use, const Conv2d& c, const So
   const auto& [plan, t] = use;
   const bool onednn = sought.machine.onednn && onednn_weight(use, c).operand;
   const Packing own = use.packing(1);
-  if (own == Packing::depthwise_weight || own == Packing::narrow_groups_weight || own == Packing::few_outputs_weight || own == Packing::conv_weight_integer) {
+  if (own == packings::depthwise_weight || own == packings::narrow_groups_weight || own == packings::few_outputs_weight ||
+      own == packings::conv_weight_integer) {
     return ordered(onednn ? std::vector<Choice>{by(kOneDnn)} : std::vector<Choice>{}, {}, sought.most);
   }
   const std::vector<Expr>&w = use.info(1).sizes, &r = t.result_sizes;
@@ -103,7 +102,7 @@ KernelHint hint(const TemplateUse& use, const Conv2d& c) {
     return {fmt::format("{} input channels are no multiple of {}: no Winograd filtering", ic, kWinogradChannels)};
   }
   const PlanConstant* packed = packed_constant(plan, t.operands[1].buffer);
-  if (packed && (packed->packing == PlanConstant::Packing::narrow_groups_weight || packed->packing == PlanConstant::Packing::few_outputs_weight)) return {};
+  if (packed && (packed->packing == packings::narrow_groups_weight || packed->packing == packings::few_outputs_weight)) return {};
   const int64_t step = column_step(w.dtype);
   if (padding_percent(oc, step) > kMostPadding) {
     return padded(c.groups > 1 ? "output channels of a group" : "output channels", oc, step, "sums are");
@@ -123,17 +122,17 @@ void add_weight(CallWriter& to, const Conv2d& c) {
   to.add("depthwise", is_depthwise(c, to.plan.buffer(w.buffer).info.sizes));
   const PlanConstant* packed = packed_constant(to.plan, w.buffer);
   if (c.x_zero) to.add("x_zero", c.x_zero);
-  if (packed && packed->packing == PlanConstant::Packing::few_outputs_weight) to.add("few_outputs", 1);
-  if (packed && packed->packing == PlanConstant::Packing::narrow_groups_weight) to.add("narrow_groups", 1);
+  if (packed && packed->packing == packings::few_outputs_weight) to.add("few_outputs", 1);
+  if (packed && packed->packing == packings::narrow_groups_weight) to.add("narrow_groups", 1);
   if (packed && winograd_tile(packed->packing)) {
     to.add("winograd", winograd_tile(packed->packing));
     const PlanOperand* direct = weight_of(to.plan, t, kDirect);
     if (direct && to.plan.buffer(w.buffer).info.dtype == DType::bf16) {
       to.pointer("w_direct", direct->buffer);
-      if (packing_of(to.plan, direct->buffer) == PlanConstant::Packing::conv_weight_pairs) to.add("w_pairs", 1);
+      if (packing_of(to.plan, direct->buffer) == packings::conv_weight_pairs) to.add("w_pairs", 1);
     }
   }
-  if (packed && packed->packing == PlanConstant::Packing::conv_weight_pairs) to.add("w_pairs", 1);
+  if (packed && packed->packing == packings::conv_weight_pairs) to.add("w_pairs", 1);
   if (packed) return;
   if (t.call_winograd) to.add("winograd", t.call_winograd);
   const char* strides[] = {"w_o", "w_i", "w_h", "w_w"};

@@ -46,14 +46,13 @@ bool comes_as_floats(Expr x_offset, const BufferInfo& weight) {
 }
 
 struct Filtering {
-  PlanConstant::Packing packing = PlanConstant::Packing::winograd_4x4_weight;
+  Packing packing = packings::winograd_4x4_weight;
   double ratio = kNever;  // of the implicit product's time
 };
 
 // The faster tiles for Winograd's filtering, float32 between its transforms.
 Filtering best_filtering(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
   using Pair = std::array<int64_t, 2>;
-  using Packing = PlanConstant::Packing;
   if (!has_float_panels(x_offset, weight) && !comes_as_floats(x_offset, weight)) return {};
   if (c.groups != 1 || c.kernel != Pair{3, 3} || c.stride != Pair{1, 1} || c.dilation != Pair{1, 1}) return {};
   if (!result_sizes[2]->is_constant() || !result_sizes[3]->is_constant()) return {};
@@ -65,7 +64,7 @@ Filtering best_filtering(const Conv2d& c, Expr x_offset, const std::vector<Expr>
   const double direct =
       std::max(images * static_cast<double>(oh * ow) * 18 * pairs / (weight.dtype == DType::bf16 ? kDotFlops : kFlops), 9 * bytes * pairs / kWeightBytes);
   Filtering best;
-  for (const Packing packing : {Packing::winograd_4x4_weight, Packing::winograd_2x2_weight}) {
+  for (const Packing packing : {packings::winograd_4x4_weight, packings::winograd_2x2_weight}) {
     const int64_t tile = winograd_tile(packing);
     const auto places = static_cast<double>((tile + 2) * (tile + 2));
     const double windows = images * static_cast<double>(((oh + tile - 1) / tile) * ((ow + tile - 1) / tile));
@@ -128,10 +127,9 @@ Expr conv_scratch(const KernelPlan& plan, const TemplateKernel& k, BufferId weig
   const int64_t element = byte_size(w.dtype);
   const bool depthwise = is_depthwise(conv, w.sizes), constant = place.kind == Placement::Kind::constant;
   const Expr depth = w.sizes[1] * w.sizes[2] * w.sizes[3];
-  using Packing = PlanConstant::Packing;
-  const Packing packing = constant ? plan.constants[static_cast<size_t>(place.index)].packing : Packing::plain;
+  const Packing packing = constant ? plan.constants[static_cast<size_t>(place.index)].packing : kPlain;
   if (const int64_t tile = winograd_tile(packing)) return winograd_scratch(pool, workers, k, w.sizes[1]->as_int(), tile);
-  if (packing == Packing::narrow_groups_weight || packing == Packing::few_outputs_weight) return pool.index(0);
+  if (packing == packings::narrow_groups_weight || packing == packings::few_outputs_weight) return pool.index(0);
   Expr bytes = pool.index(0);
   if (!constant) {  // packed by the call
     const int64_t groups = depthwise ? 1 : conv.groups;
@@ -149,20 +147,21 @@ Expr conv_scratch(const KernelPlan& plan, const TemplateKernel& k, BufferId weig
 
 }  // namespace
 
-std::vector<PlanConstant::Packing> conv_packings(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight,
-                                                 bool winograd) {
-  using Packing = PlanConstant::Packing;
-  if (!is_constant(weight)) {
-    const Filtering filtering = winograd ? best_filtering(c, x_offset, result_sizes, weight) : Filtering{};
-    return filtering.ratio < kGain ? std::vector<Packing>{filtering.packing} : std::vector<Packing>{};
-  }
-  if (has_narrow_groups(c, x_offset, result_sizes, weight)) return {Packing::narrow_groups_weight};
-  if (has_few_outputs(c, x_offset, weight)) return {Packing::few_outputs_weight};
-  if (!winograd) return {Packing::conv_weight};
+std::vector<Packing> conv_packings(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight, bool winograd) {
+  if (is_depthwise(c, weight.sizes)) return {packings::depthwise_weight};
+  if (is_int(weight.dtype)) return {packings::conv_weight_integer};
+  if (has_narrow_groups(c, x_offset, result_sizes, weight)) return {packings::narrow_groups_weight};
+  if (has_few_outputs(c, x_offset, weight)) return {packings::few_outputs_weight};
+  if (!winograd) return {packings::conv_weight};
   const Filtering filtering = best_filtering(c, x_offset, result_sizes, weight);
-  if (filtering.ratio < kGain) return {filtering.packing, Packing::conv_weight};
-  if (filtering.ratio < kMostRatio) return {Packing::conv_weight, filtering.packing};
-  return {Packing::conv_weight};
+  if (filtering.ratio < kGain) return {filtering.packing, packings::conv_weight};
+  if (filtering.ratio < kMostRatio) return {packings::conv_weight, filtering.packing};
+  return {packings::conv_weight};
+}
+
+int64_t call_winograd(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
+  const Filtering filtering = best_filtering(c, x_offset, result_sizes, weight);
+  return filtering.ratio < kGain ? winograd_tile(filtering.packing) : 0;
 }
 
 bool reads_pairs(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
@@ -171,11 +170,10 @@ bool reads_pairs(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result
   return !is_depthwise(c, weight.sizes) && lower_bound(pixels).value_or(1) >= kFewestPairedRows;
 }
 
-void add_direct(std::vector<PlanConstant::Packing>& kept, DType dtype) {
-  using Packing = PlanConstant::Packing;
+void add_direct(std::vector<Packing>& kept, DType dtype) {
   const bool transformed = std::any_of(kept.begin(), kept.end(), winograd_tile),
-             plain = std::find(kept.begin(), kept.end(), Packing::conv_weight) != kept.end();
-  if (dtype == DType::bf16 && transformed && !plain) kept.push_back(Packing::conv_weight);
+             plain = std::find(kept.begin(), kept.end(), packings::conv_weight) != kept.end();
+  if (dtype == DType::bf16 && transformed && !plain) kept.push_back(packings::conv_weight);
 }
 
 Expr scratch(const TemplateUse& use, const Conv2d&) {

@@ -1,5 +1,7 @@
 #include "codegen/cpu/templates/gemm.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "codegen/cpu/templates/call_fields.h"
@@ -10,8 +12,6 @@
 #include "templates/packing.h"
 
 namespace coil::cpu {
-
-using Packing = PlanConstant::Packing;
 
 namespace {
 
@@ -24,7 +24,31 @@ Expr copy_bytes(const KernelPlan& plan, const TemplateKernel& t) {
   return product(*plan.pool, g.batch) * panels(g.n, COIL_PANEL) * depth * (COIL_PANEL * byte_size(plan.buffer(t.operands[0].buffer).info.dtype));
 }
 
+// Whether the kernel reads pairs of k, which instructions for bfloat16 want: of whole depths, or of so many that zeros behind an odd one cost little memory.
+bool wants_pairs(const WeightUse& use) {
+  constexpr int64_t kFewestPieces = 4;
+  const int64_t k = use.place.k;
+  if (!std::holds_alternative<Gemm>(use.kernel.def) || use.weight.dtype != DType::bf16 || use.other != DType::bf16) return false;
+  if (k <= 0 || (k % COIL_PAIRED_K != 0 && k < kFewestPieces * COIL_PAIRED_K)) return false;
+  return lower_bound(product(*use.weight.sizes[0]->pool, use.product.m)).value_or(1) >= kFewestPairedRows;
+}
+
 }  // namespace
+
+Packing panel_packing(const Gemm& g, const BufferInfo& weight, DType other) {
+  if (!g.quantised) return is_int(other) ? packings::gemm_b_integer : packings::gemm_b;
+  const bool four = has_4_bits(weight.data.bytes);
+  if (is_int(other)) return four ? packings::gemm_b_quads_4bit : packings::gemm_b_quads;
+  return four ? packings::gemm_b_4bit : packings::gemm_b;
+}
+
+// A weight that is there in panels for another product, or for lookups, is not kept in pairs too.
+std::optional<Packing> product_packing(const WeightUse& use) {
+  const Packing panels = panel_packing(use.product, use.weight, use.other);
+  const bool there = std::find(use.present.begin(), use.present.end(), panels) != use.present.end();
+  const bool pairs = panels == packings::gemm_b && !use.product.quantised && !there && wants_pairs(use);
+  return pairs ? packings::gemm_b_pairs : panels;
+}
 
 std::string problem(const TemplateUse& use, const Gemm& g) {
   const auto& [plan, t] = use;
@@ -35,7 +59,7 @@ std::string problem(const TemplateUse& use, const Gemm& g) {
     return s ? size_text(*s) : std::string("?");
   };
   const Expr a = t.operands[0].offset, b = t.operands[1].offset;
-  const bool packed = use.packing(1) == Packing::gemm_b || use.packing(1) == Packing::gemm_b_pairs;
+  const bool packed = use.packing(1) == packings::gemm_b || use.packing(1) == packings::gemm_b_pairs;
   const std::string b_text = packed ? "packed" : fmt::format("strides {}, {}, {}", stride(b, 0, g.batch), stride(b, k0, g.k), stride(b, n0, g.n));
   const std::string quantised = g.quantised ? fmt::format(" quantised by {}", g.quantised->group) : "";
   return fmt::format("gemm {}, a {} strides {}, {}, {}, b {}{}",
@@ -53,8 +77,8 @@ OneDnnWeight onednn_weight(const TemplateUse& use, const Gemm& g) {
   const auto& [plan, t] = use;
   const DType dtype = use.info(0).dtype;
   const Packing b = use.packing(1);
-  if ((dtype != DType::f32 && dtype != DType::bf16) || g.quantised || (b != Packing::gemm_b && b != Packing::gemm_b_pairs && b != Packing::plain)) return {};
-  if (b == Packing::plain) return {&t.operands[1], 0};
+  if ((dtype != DType::f32 && dtype != DType::bf16) || g.quantised || (b != packings::gemm_b && b != packings::gemm_b_pairs && b != kPlain)) return {};
+  if (b == kPlain) return {&t.operands[1], 0};
   const PlanConstant& c = plan.constants[static_cast<size_t>(plan.buffer(t.operands[1].buffer).placement.index)];
   return {&t.operands[1], c.batch * c.k * c.n};
 }
@@ -92,7 +116,7 @@ bool copies_b(const KernelPlan& plan, const TemplateKernel& t) {
   const TemplateUse use{plan, t};
   const DType type = use.info(0).dtype;
   const bool half = type == DType::bf16 || type == DType::f16;
-  if ((!half && type != DType::f32) || g->quantised || use.info(1).dtype != type || use.packing(1) != Packing::plain) return false;
+  if ((!half && type != DType::f32) || g->quantised || use.info(1).dtype != type || use.packing(1) != kPlain) return false;
   const Expr batch = product(pool, g->batch);
   if (!half && !(batch == pool.index(1))) return false;
   const Expr all = batch * product(pool, g->n) * product(pool, g->k);
@@ -161,11 +185,11 @@ void add_fields(CallWriter& to, const Gemm& g) {
   if (const PlanConstant* packed = packed_constant(to.plan, t.operands[1].buffer)) {
     to.add("b_packed", 1);
     const auto bytes = static_cast<size_t>(byte_size(to.plan.buffer(t.operands[1].buffer).info.dtype));
-    const bool pairs = packed->packing == PlanConstant::Packing::gemm_b_pairs;
+    const bool pairs = packed->packing == packings::gemm_b_pairs;
     const int64_t elements = pairs ? templates::packed_pairs_elements(packed->k, packed->n) : templates::packed_gemm_b_elements(packed->k, packed->n, bytes);
     to.add("b_batch", packed->batch_stride == 0 ? 0 : elements);
     if (pairs) to.add("b_pairs", 1);
-    if (packed->packing == PlanConstant::Packing::gemm_b_quads && !has_least(to.plan.buffer(packed->buffer).info.data.bytes)) to.add("b_no_least", 1);
+    if (packed->packing == packings::gemm_b_quads && !has_least(to.plan.buffer(packed->buffer).info.data.bytes)) to.add("b_no_least", 1);
     if (g.quantised) add_quantised(to, *g.quantised, has_4_bits(packed->packing));
   } else {
     to.add("b_batch", stride(b, 0, g.batch));

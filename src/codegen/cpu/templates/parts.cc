@@ -35,12 +35,12 @@ double predicted(const Blocked& p, int64_t block_tiles, int64_t block_panels, in
 
 }  // namespace
 
-PlanConstant::Packing packing_of(const KernelPlan& plan, BufferId id) {
+Packing packing_of(const KernelPlan& plan, BufferId id) {
   const Placement& p = plan.buffer(id).placement;
-  return p.kind == Placement::Kind::constant ? plan.constants[static_cast<size_t>(p.index)].packing : PlanConstant::Packing::plain;
+  return p.kind == Placement::Kind::constant ? plan.constants[static_cast<size_t>(p.index)].packing : kPlain;
 }
 
-PlanConstant::Packing TemplateUse::packing(size_t operand) const { return packing_of(plan, kernel.operands[operand].buffer); }
+Packing TemplateUse::packing(size_t operand) const { return packing_of(plan, kernel.operands[operand].buffer); }
 
 std::string size_texts(const std::vector<Expr>& sizes) {
   std::vector<std::string> parts;

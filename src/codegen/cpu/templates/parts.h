@@ -25,10 +25,10 @@ struct TemplateUse {
 
   ExprPool& pool() const { return *plan.pool; }
   const BufferInfo& info(size_t operand) const { return plan.buffer(kernel.operands[operand].buffer).info; }
-  PlanConstant::Packing packing(size_t operand) const;
+  Packing packing(size_t operand) const;
 };
 // How a buffer lies, if it is a constant; else plain.
-PlanConstant::Packing packing_of(const KernelPlan& plan, BufferId id);
+Packing packing_of(const KernelPlan& plan, BufferId id);
 
 // lanes: floats in a vector of the instruction set in question.
 struct Machine {

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kFewLaunches = 2;            // with which a call may do without a graph
 constexpr int64_t kBytesOfLaunch = 16 << 20;  // what the fastest memory moves (4.8 TB/s) while a kernel is launched (3.3 us)
-constexpr int64_t kProductsOfByte = 100;      // multiply-adds of the fastest tensor cores (500 T/s) in the time of a byte
+constexpr int64_t kOperationsOfByte = 200;    // of the fastest tensor cores (500 T multiply-adds/s) in the time of a byte
 constexpr size_t kCallsOfAFunction = 256;     // longer programs are several functions: clang's time grows faster than a function beyond that
 constexpr size_t kOptimisedCalls = 8;         // programs of more kernels get a `run` that is not optimised: it would cost more than it gains
 
@@ -48,7 +48,7 @@ class HostWriter {
       open.clear();
       count = 0;
     }
-    return prologue() + tuning() + (options_.watched ? watch_table() : "") + tables() + interface_text(plan_, true, grid_limits(plan_, program_)) +
+    return prologue() + tuning() + (options_.watched ? watch_table() : "") + tables() + interface_text(plan_, kInterface, grid_limits(plan_, program_)) +
            forms.functions() + functions + run_function(calls + open) + model();
   }
 
@@ -330,14 +330,11 @@ class HostWriter {
     for (const CudaCall& c : program_.calls) launches += !c.joined;
     if (launches > kFewLaunches) return "";
     const size_t n = plan_.pool->num_symbols();
-    Expr bytes = plan_.pool->index(0);
+    Expr bytes = plan_.pool->index(0);  // that memory could move in the time that the program takes at least
     for (const PlanBuffer& b : plan_.buffers) bytes = bytes + product(*plan_.pool, b.info.sizes) * byte_size(b.info.dtype);
     for (const Kernel& k : plan_.kernels) {
       const auto* t = std::get_if<TemplateKernel>(&k.def);
-      const auto* g = t ? std::get_if<Gemm>(&t->def) : nullptr;
-      if (!g) continue;
-      const auto size = [&](const std::vector<Expr>& sizes) { return product(*plan_.pool, sizes); };
-      bytes = bytes + floor_div(size(g->batch) * size(g->m) * size(g->n) * size(g->k), plan_.pool->index(kProductsOfByte));
+      if (t) bytes = bytes + floor_div(template_operations(*plan_.pool, t->def, t->result_sizes), plan_.pool->index(kOperationsOfByte));
     }
     return fmt::format(
         "static bool outlasts(const int64_t* symbols) {{\n  int64_t s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = symbols[i];\n  s[{}] = 1;\n"

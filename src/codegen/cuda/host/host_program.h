@@ -5,8 +5,11 @@
 #include <vector>
 
 #include "codegen/cuda/cuda_kernels.h"
+#include "codegen/interface/limits.h"
 
 namespace coil::cuda {
+
+inline constexpr InterfaceTraits kInterface{"COIL_CUDA", true};
 
 // Machine code of some of a program's functions; the bytes are another object's symbol.
 struct HostImage {

@@ -12,8 +12,6 @@
 namespace coil::cuda {
 namespace {
 
-using Packing = PlanConstant::Packing;
-
 struct Table {
   const PlanOperand* operand = nullptr;
   Expr group, column;  // how far it moves with each
@@ -36,7 +34,7 @@ Tables tables_of(const TemplateUse& use, const Gemm& g) {
   for (const auto& [id, table] : {std::pair(g.quantised->scale, &found.scale), std::pair(g.quantised->zero, &found.zero)}) {
     if (!id.valid()) continue;
     const PlanConstant* packed = constant_of(use, next);
-    const bool lines = packed && packed->packing == Packing::gemm_b_lines;
+    const bool lines = packed && packed->packing == packings::gemm_b_lines;
     const Expr groups = pool.index(product(pool, g.k)->as_int() / g.quantised->group), columns = product(pool, g.n), one = pool.index(1);
     *table = {&use.kernel.operands[next++], lines ? one : columns, lines ? groups : one};
   }
@@ -68,6 +66,14 @@ std::optional<int> shift_of(const TemplateUse& use, const templates::CudaByteFac
 
 bool is_of_bytes(const TemplateUse& use) { return is_int(use.dtype(1)); }
 
+std::optional<Packing> product_packing(const WeightUse& use) {
+  constexpr int64_t kPiece = 32;  // numbers of which a line has whole pieces
+  if (!is_int(use.weight.dtype)) return std::nullopt;
+  const PlanConstant& c = use.place;
+  if (has_4_bits(use.weight.data.bytes)) return packings::gemm_b_lines_4bit;
+  return c.row_stride == 1 && c.col_stride == c.k && c.k % kPiece == 0 && c.first == 0 ? kPlain : packings::gemm_b_lines;
+}
+
 templates::CudaByteFacts byte_facts(const TemplateUse& use, const Gemm& g) {
   ExprPool& pool = use.pool();
   const Tables tables = tables_of(use, g);
@@ -75,7 +81,7 @@ templates::CudaByteFacts byte_facts(const TemplateUse& use, const Gemm& g) {
   const PlanConstant* weight = constant_of(use, 1);
   templates::CudaByteFacts f;
   f.m = product(pool, g.m), f.n = product(pool, g.n)->as_int(), f.k = product(pool, g.k)->as_int();
-  f.bits = weight && weight->packing == Packing::gemm_b_lines_4bit ? 4 : 8;  // (one that stays as it is has no place yet)
+  f.bits = weight && weight->packing == packings::gemm_b_lines_4bit ? 4 : 8;  // (one that stays as it is has no place yet)
   f.group = g.quantised && g.quantised->group < f.k ? g.quantised->group : 0;
   f.scale = type(tables.scale), f.zero = type(tables.zero);
   f.integers = !g.quantised;

@@ -2,12 +2,17 @@
 #pragma once
 
 #include "codegen/cuda/templates/parts.h"
+#include "codegen/packings.h"
+#include "schedule/target.h"
 
 namespace coil::cuda {
 
 templates::CudaGemmFacts gemm_facts(const KernelPlan& plan, const TemplateKernel& kernel, const Gemm& def);
 
 // --- products of bytes (byte_product.cc)
+
+// The lines of a constant weight of whole numbers; others are not packed.
+std::optional<Packing> product_packing(const WeightUse& use);
 
 bool is_of_bytes(const TemplateUse& use);
 templates::CudaByteFacts byte_facts(const TemplateUse& use, const Gemm& def);

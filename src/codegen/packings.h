@@ -1,0 +1,43 @@
+// The packings of constant weights that targets choose from, by the names that plans have for them: how large each is and what its bytes are. A new one is
+// a name here and a row of the table in packings.cc; the layouts are those of templates/packing.h.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedule/kernel_plan.h"
+
+namespace coil {
+
+namespace packings {
+
+// A product's right factor: panels, pairs of rows of k side by side in them, and the same of whole numbers.
+inline constexpr Packing gemm_b("gemm_b"), gemm_b_pairs("gemm_b_pairs"), gemm_b_4bit("gemm_b_4bit"), gemm_b_integer("gemm_b_integer");
+inline constexpr Packing gemm_b_quads("gemm_b_quads"), gemm_b_quads_4bit("gemm_b_quads_4bit");
+// A line for each column.
+inline constexpr Packing gemm_b_lines("gemm_b_lines"), gemm_b_lines_4bit("gemm_b_lines_4bit");
+// A convolution's weight: panels of output channels, of pairs, and of whole numbers.
+inline constexpr Packing conv_weight("conv_weight"), conv_weight_pairs("conv_weight_pairs"), conv_weight_integer("conv_weight_integer");
+// ... for kernels of their own, transformed for Winograd's filtering, and [oc][kh][kw][ic].
+inline constexpr Packing depthwise_weight("depthwise_weight"), narrow_groups_weight("narrow_groups_weight"), few_outputs_weight("few_outputs_weight");
+inline constexpr Packing winograd_2x2_weight("winograd_2x2_weight"), winograd_4x4_weight("winograd_4x4_weight");
+inline constexpr Packing conv_ohwi("conv_ohwi");
+
+}  // namespace packings
+
+// Outputs along a side of a tile of Winograd's filtering by weights packed like this; 0: they are not transformed.
+constexpr int64_t winograd_tile(Packing packing) { return packing == packings::winograd_4x4_weight ? 4 : packing == packings::winograd_2x2_weight ? 2 : 0; }
+
+// Of numbers that are kept in half a byte.
+constexpr bool has_4_bits(Packing packing) {
+  return packing == packings::gemm_b_4bit || packing == packings::gemm_b_quads_4bit || packing == packings::gemm_b_lines_4bit;
+}
+
+// The bytes of `data` packed as `c` says, and how many they are. InternalError: no packing has that name.
+uint64_t packed_size(const TensorData& data, const PlanConstant& c);
+std::vector<uint8_t> packed_bytes(const TensorData& data, const PlanConstant& c);
+
+// A tensor's elements in row-major order.
+std::vector<uint8_t> dense_bytes(const TensorData& data);
+
+}  // namespace coil
