@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -35,7 +34,7 @@ class WeightPacker {
   bool pad_lines(TemplateKernel& k, const Gemm& g);
   bool pack_lines(TemplateKernel& k, PlanConstant c);
   BufferId packed_buffer(BufferId source, PlanConstant c);
-  BufferId narrow_buffer(BufferId table, DType type, std::shared_ptr<std::vector<uint8_t>> bytes);
+  BufferId narrow_buffer(BufferId table, DType type);
 
   KernelPlan& plan_;
   const LoopProgram& program_;
