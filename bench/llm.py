@@ -1,7 +1,7 @@
 """Decoding and prompts of language models: coil's package beside PyTorch's static cache (eager, Inductor) and llama.cpp.
 
 usage: python bench/llm.py [--shapes tiny,135m] [--dtypes f32,bf16,q8_0,q4_0] [--threads 1,2] [--prompt 128] [--tokens 64] [--rounds 3]
-                           [--peers eager,inductor] [--llama-bench FILE] [--device cuda]
+                           [--peers eager,inductor] [--llama-bench FILE] [--peers-python PYTHON --peers-models FOLDER] [--device cuda]
 
 Random weights of real shapes, greedy, batch 1. f32 and bf16 are a transformers model with a static cache. q8_0, q4_0 and the other types of GGUF are
 files (bench/random_gguf.py, needs the package gguf) that `coil import-gguf` reads: exactly, and with `activations` in int8 ("coil int8"), which is how
@@ -31,12 +31,8 @@ import torch  # noqa: E402
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "build", "python"))
 
-SHAPES = {
-    "tiny": dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=500, intermediate_size=128),
-    "135m": dict(hidden_size=576, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3, vocab_size=49152, intermediate_size=1536),
-    "360m": dict(hidden_size=960, num_hidden_layers=32, num_attention_heads=15, num_key_value_heads=5, vocab_size=49152, intermediate_size=2560),
-    "1b": dict(hidden_size=2048, num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8, vocab_size=128256, intermediate_size=8192),
-}
+from llm_shapes import SHAPES  # noqa: E402
+
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 CONTEXT = 512
 
@@ -131,6 +127,20 @@ class LlamaCpp:
         return tuple(next(run["avg_ns"] for run in runs if bool(run["n_prompt"]) == of_prompt) * 1e-9 for of_prompt in (True, False))
 
 
+class Elsewhere:
+    """A peer of bench/llm_peers.py, in a process of another Python, which waits between runs."""
+
+    def __init__(self, python, peer, model, threads):
+        command = [python, str(pathlib.Path(__file__).parent / "llm_peers.py"), "run", peer, str(model), str(threads)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        if self.process.stdout.readline() != "ready\n":
+            raise SystemExit(f"{peer} does not run {model}: {' '.join(command)}")
+
+    def run(self, prompt, tokens):
+        print(len(prompt), tokens, file=self.process.stdin, flush=True)
+        return tuple(map(float, self.process.stdout.readline().split()))
+
+
 def target(device):
     return "cpu" if device == "cpu" else "cuda:sm_{}{}".format(*torch.cuda.get_device_capability())
 
@@ -185,6 +195,9 @@ def competitors_of(options, shape, dtype, threads, folder):
         found["coil int8"] = Coil(imported(file, folder, "int8"), threads)
     if options.llama_bench:
         found["llama.cpp"] = LlamaCpp(options.llama_bench, file, threads)
+    for peer, name in (("ort", f"ort-{dtype}"), ("openvino", f"openvino-{dtype}.gguf")):
+        if options.peers_models and (options.peers_models / shape / name).exists():
+            found[peer] = Elsewhere(options.peers_python, peer, options.peers_models / shape / name, threads)
     return found, weights
 
 
@@ -198,6 +211,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peers", default="eager")
     parser.add_argument("--llama-bench", help="llama.cpp's program")
+    parser.add_argument("--peers-python", help="the Python of ONNX Runtime GenAI and OpenVINO GenAI (bench/llm_peers.py)")
+    parser.add_argument("--peers-models", type=pathlib.Path, help="folder with what `bench/llm_peers.py make SHAPE TYPE FOLDER/SHAPE` made")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--keep", type=pathlib.Path, help="folder in which the packages stay")
     parser.add_argument("--json", help="file for the numbers")

@@ -4,7 +4,6 @@
 #include <map>
 #include <set>
 
-#include "base/hash.h"
 #include "codegen/packings.h"
 #include "schedule/shared_states.h"
 
@@ -23,9 +22,10 @@ void layout_constants(KernelPlan& plan) {
   uint64_t at = 0;
   for (PlanConstant& c : plan.constants) {
     const TensorData& d = plan.buffer(c.buffer).info.data;
-    c.bytes = packed_size(d, c);
+    const DType stored = plan.buffer(c.buffer).info.dtype;
+    c.bytes = packed_size(plan.buffer(c.buffer).info, c);
     const Key key{
-        d.bytes.data(), d.offset, d.sizes, d.strides, {c.packing, d.dtype}, {c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride, c.first}};
+        d.bytes.data(), d.offset, d.sizes, d.strides, {c.packing, stored}, {c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride, c.first}};
     const auto [it, fresh] = placed.try_emplace(key, at);
     c.offset = it->second;
     if (fresh) at = aligned(at + c.bytes);
@@ -34,25 +34,29 @@ void layout_constants(KernelPlan& plan) {
   plan.constants_bytes = at + plan.state_stored;
 }
 
+Hash128 SharedConstants::hash_of(const TensorData& data) {
+  const auto [known, fresh] = hashes_.try_emplace({data.bytes.data(), data.bytes.size()});
+  if (fresh) known->second = {data.owner, hash128(data.bytes)};
+  return known->second.hash;
+}
+
 void SharedConstants::place(KernelPlan& plan) {
-  std::map<std::pair<const uint8_t*, size_t>, Hash128> hashes;
   std::set<uint64_t> shared;
   plan.constants_base = end_;
   plan.shared_bytes = 0;
   uint64_t at = end_;
   for (PlanConstant& c : plan.constants) {
     const TensorData& d = plan.buffer(c.buffer).info.data;
-    c.bytes = packed_size(d, c);
-    const auto [hash, unknown] = hashes.try_emplace({d.bytes.data(), d.bytes.size()});
-    if (unknown) hash->second = hash128(d.bytes);
-    const Key key{
-        hash->second.low, hash->second.high, d.bytes.size(),       d.offset,
-        d.sizes,          d.strides,         {c.packing, d.dtype}, {c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride, c.first}};
+    const DType stored = plan.buffer(c.buffer).info.dtype;
+    c.bytes = packed_size(plan.buffer(c.buffer).info, c);
+    const Hash128 hash = hash_of(d);
+    const Key key{hash.low, hash.high, d.bytes.size(),      d.offset,
+                  d.sizes,  d.strides, {c.packing, stored}, {c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride, c.first}};
     const auto [it, fresh] = placed_.try_emplace(key, at);
     c.offset = it->second;
     if (fresh) {
       at = aligned(at + c.bytes);
-      if (!contents_.insert({hash->second.low, hash->second.high, d.bytes.size()}).second) plan.again_bytes += c.bytes;
+      if (!contents_.insert({hash.low, hash.high, d.bytes.size()}).second) plan.again_bytes += c.bytes;
     }
     if (c.offset < plan.constants_base && shared.insert(c.offset).second) plan.shared_bytes += c.bytes;
   }
@@ -61,9 +65,7 @@ void SharedConstants::place(KernelPlan& plan) {
   end_ = aligned(plan.constants_bytes);
 }
 
-std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& c) { return packed_bytes(plan.buffer(c.buffer).info.data, c); }
-
-Status write_constants(const KernelPlan& plan, const std::function<Status(std::span<const uint8_t>)>& sink) {
+Status write_constants(const KernelPlan& plan, int threads, ByteSink sink) {
   const std::vector<uint8_t> zeros(kAlignment, 0);
   uint64_t at = plan.constants_base;
   const auto pad = [&](uint64_t to) -> Status {
@@ -82,7 +84,11 @@ Status write_constants(const KernelPlan& plan, const std::function<Status(std::s
   };
   for (const PlanConstant& c : plan.constants) {
     if (c.offset < at) continue;  // shares an earlier one's place
-    TRY_STATUS(put(c.offset, constant_bytes(plan, c)));
+    TRY_STATUS(pad(c.offset));
+    TRY_STATUS(constant_pieces(plan, c, threads, [&](std::span<const uint8_t> piece) {
+      at += piece.size();
+      return sink(piece);
+    }));
   }
   TRY_STATUS(pad(plan.state_offset));
   if (plan.states) {  // those of other programs too

@@ -2,6 +2,7 @@
 // a name here and a row of the table in packings.cc; the layouts are those of templates/packing.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -33,9 +34,30 @@ constexpr bool has_4_bits(Packing packing) {
   return packing == packings::gemm_b_4bit || packing == packings::gemm_b_quads_4bit || packing == packings::gemm_b_lines_4bit;
 }
 
-// The bytes of `data` packed as `c` says, and how many they are. InternalError: no packing has that name.
-uint64_t packed_size(const TensorData& data, const PlanConstant& c);
-std::vector<uint8_t> packed_bytes(const TensorData& data, const PlanConstant& c);
+// A constant that is being packed: its elements in row-major order, as they are stored, and what the plan says of it.
+struct PackingSource {
+  const TensorData& data;
+  const PlanConstant& c;
+
+  size_t item() const { return static_cast<size_t>(byte_size(data.dtype)); }
+  int64_t size(size_t dim) const { return data.sizes[dim]; }
+  int64_t window() const { return size(1) * size(2) * size(3); }  // of a convolution's weight: inputs of a result
+};
+
+// How large a packing is and how its bytes are made: of matrices some columns at a time, whole panels of them unless they are the last ones, from the place
+// of the first; of others all at once; of neither, they are the elements themselves.
+struct PackingRow {
+  Packing packing;
+  uint64_t (*size)(const TensorData& stored, const PlanConstant& c);
+  std::vector<std::byte> (*columns)(const uint8_t* from, size_t item, const PlanConstant& c, int64_t columns) = nullptr;
+  std::vector<uint8_t> (*whole)(const PackingSource& s) = nullptr;
+};
+
+// InternalError: no packing has that name.
+const PackingRow& packing_row(Packing packing);
+
+// Bytes of a constant of the plan.
+uint64_t packed_size(const BufferInfo& info, const PlanConstant& c);
 
 // A tensor's elements in row-major order.
 std::vector<uint8_t> dense_bytes(const TensorData& data);

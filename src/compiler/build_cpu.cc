@@ -231,7 +231,8 @@ Result<TargetContents> build_plan(CpuPlan plan, const TargetJob& job, HostOption
   mark_edited(options.replace_kernels, t);
   t.num_functions = kernels.functions.size();
   for (const cpu::CpuLaunch& l : kernels.launches) t.functions.push_back(l.function < 0 ? "" : kernels.functions[static_cast<size_t>(l.function)].name);
-  t.constants_hash = constants_identity(t.plan);
+  SharedConstants alone;
+  t.constants_hash = constants_identity(t.plan, options.constants ? *options.constants : alone);
   t.tuned_isa = host.tuned_isa;
   host.in_spec = job.graph.in_spec;
   host.out_spec = job.graph.out_spec;

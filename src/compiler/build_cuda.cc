@@ -326,7 +326,8 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   if (hooks.launched_with) *hooks.launched_with = last_of_launches(program);
   t.graphs = options.graphs && !t.plan.kernels.empty() && !hooks.any();
   if (plan.settings.tuned_sm && !hooks.any()) t.tuned_isa = fmt::format("sm_{}", plan.settings.tuned_sm);
-  t.constants_hash = constants_identity(t.plan);
+  SharedConstants alone;
+  t.constants_hash = constants_identity(t.plan, options.constants ? *options.constants : alone);
   done("generate");
 
   Compilation compilation = compilation_of(program, job.architectures, options.replace_kernels);

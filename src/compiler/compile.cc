@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/cpu_limits.h"
 #include "base/without_memory.h"
 #include "codegen/constants.h"
 #include "codegen/index_text.h"
@@ -221,7 +222,8 @@ Result<CompileReport> compile(std::span<const NamedProgram> programs, ZipWriter&
     for (const TargetContents& t : c.targets) targets.push_back(&t);
   }
   TRY(report.replaced, check_replacements(targets, options.replace_kernels));
-  TRY_STATUS(programs[0].name.empty() ? write_package(zip, contents[0]) : write_package(zip, std::span<const PackageContents>(contents)));
+  const int threads = options.threads > 0 ? options.threads : allowed_cpus();
+  TRY_STATUS(programs[0].name.empty() ? write_package(zip, contents[0], threads) : write_package(zip, std::span<const PackageContents>(contents), threads));
   watch.lap("package");
   return report;
 }

@@ -72,6 +72,40 @@ bool worth_folding(const LoopProgram& program, const Loop& loop, Fold which) {
   return true;
 }
 
+// A constant's elements in another order, as a tensor over the same memory: a large table, which may be a part of a file, is not copied.
+std::optional<TensorData> view_of_constant(const LoopProgram& program, const Loop& loop) {
+  const auto* def = std::get_if<Pointwise>(&loop.def);
+  if (!def || loop.outputs.size() != 1 || def->body->kind != ExprKind::load || !is_fixed(program.buffer(loop.outputs[0]).sizes)) return std::nullopt;
+  const BufferInfo& out = program.buffer(loop.outputs[0]);
+  const BufferInfo& from = program.buffer(BufferId(def->body->id));
+  if (from.kind != BufferInfo::Kind::constant || from.dtype != out.dtype || from.data.dtype != out.dtype || from.pairs || out.pairs) return std::nullopt;
+  if (def->body->args.size() != from.data.strides.size() || points(out.sizes) < 1 || points(out.sizes) != points(from.sizes)) return std::nullopt;
+  TensorData view = from.data;
+  view.sizes.clear();
+  for (Expr size : out.sizes) view.sizes.push_back(size->as_int());
+  view.strides.assign(out.sizes.size(), 0);
+  for (size_t d = 0; d < def->body->args.size(); ++d) {
+    Expr rest = def->body->args[d];
+    int64_t last = 0;
+    for (size_t v = 0; v < out.sizes.size(); ++v) {
+      const std::optional<Affine> affine = as_affine(rest, static_cast<int32_t>(v));
+      if (!affine || !affine->coefficient->is_constant() || affine->coefficient->as_int() < 0) return std::nullopt;
+      view.strides[v] += affine->coefficient->as_int() * from.data.strides[d];
+      last += affine->coefficient->as_int() * (view.sizes[v] - 1);
+      rest = affine->base;
+    }
+    if (!rest->is_constant() || rest->as_int() < 0 || last + rest->as_int() >= from.data.sizes[d]) return std::nullopt;
+    view.offset += rest->as_int() * from.data.strides[d];
+  }
+  return view;
+}
+
+void become_constant(const LoopProgram& program, BufferInfo& buffer, TensorData data) {
+  buffer.kind = BufferInfo::Kind::constant;
+  buffer.data = std::move(data);
+  buffer.strides = contiguous_strides(*program.pool, buffer.sizes);
+}
+
 }  // namespace
 
 Result<LoopProgram> fold_constants(LoopProgram program, Fold which) {
@@ -88,16 +122,16 @@ Result<LoopProgram> fold_constants(LoopProgram program, Fold which) {
       kept.push_back(std::move(loop));
       continue;
     }
+    if (std::optional<TensorData> view = view_of_constant(program, loop)) {
+      interpreter.set(loop.outputs[0], *view);
+      become_constant(program, program.buffer(loop.outputs[0]), *std::move(view));
+      continue;
+    }
     if (Status s = interpreter.run(loop); !s.ok()) {  // a wrong index in constants: the call will say so, if it gets there
       kept.push_back(std::move(loop));
       continue;
     }
-    for (BufferId id : loop.outputs) {
-      BufferInfo& b = program.buffer(id);
-      b.kind = BufferInfo::Kind::constant;
-      b.data = interpreter.get(id);
-      b.strides = contiguous_strides(*program.pool, b.sizes);
-    }
+    for (BufferId id : loop.outputs) become_constant(program, program.buffer(id), interpreter.get(id));
   }
   program.loops = std::move(kept);
   return dead_loops(std::move(program));

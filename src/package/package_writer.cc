@@ -11,29 +11,32 @@
 
 namespace coil {
 
-uint64_t constants_identity(const KernelPlan& plan) {
+uint64_t constants_identity(const KernelPlan& plan, SharedConstants& constants) {
   StreamHash64 hash;
   const auto number = [&](int64_t v) {
     uint8_t bytes[8];
     std::memcpy(bytes, &v, 8);
     hash.update(bytes);
   };
-  const auto tensor = [&](const TensorData& d) {
-    hash.update(d.bytes);
-    number(static_cast<int64_t>(d.dtype));
+  const auto tensor = [&](const BufferInfo& info) {
+    const TensorData& d = info.data;
+    const Hash128 contents = constants.hash_of(d);
+    number(static_cast<int64_t>(contents.low));
+    number(static_cast<int64_t>(contents.high));
+    number(static_cast<int64_t>(info.dtype));
     number(d.offset);
     for (int64_t s : d.sizes) number(s);
     for (int64_t s : d.strides) number(s);
   };
   for (const PlanConstant& c : plan.constants) {
-    tensor(plan.buffer(c.buffer).info.data);
+    tensor(plan.buffer(c.buffer).info);
     const std::string_view packing = c.packing.name();
     number(static_cast<int64_t>(packing.size()));
     hash.update({reinterpret_cast<const uint8_t*>(packing.data()), packing.size()});
     for (int64_t v : {c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride, static_cast<int64_t>(c.offset)}) number(v);
   }
   for (const PlanBuffer& b : plan.buffers) {
-    if (b.info.kind == BufferInfo::Kind::state) tensor(b.info.data);
+    if (b.info.kind == BufferInfo::Kind::state) tensor(b.info);
   }
   return hash.digest();
 }
@@ -43,8 +46,8 @@ namespace {
 constexpr size_t kMostPrograms = 64, kLongestName = 64;
 
 // The blob's part of one program, without the trailer.
-Status append_constants(ZipWriter& zip, const KernelPlan& plan) {
-  return write_constants(plan, [&](std::span<const uint8_t> piece) { return zip.append(piece); });
+Status append_constants(ZipWriter& zip, const KernelPlan& plan, int threads) {
+  return write_constants(plan, threads, [&](std::span<const uint8_t> piece) { return zip.append(piece); });
 }
 
 Status append_trailer(ZipWriter& zip, const TargetContents& t) {
@@ -63,18 +66,18 @@ Status write_code(ZipWriter& zip, const std::string& stem, const TargetContents&
 
 std::string stem_of(const std::string& root, const TargetContents& t) { return root + "data/aotinductor/" + t.model + "/m.wrapper"; }
 
-Status write_target(ZipWriter& zip, const std::string& root, const TargetContents& t) {
+Status write_target(ZipWriter& zip, const std::string& root, const TargetContents& t, int threads) {
   const std::string stem = stem_of(root, t);
   TRY_STATUS(write_code(zip, stem, t));
   if (t.plan.constants_bytes == 0) return ok_status();
   TRY_STATUS(zip.begin(stem + ".constants", t.plan.constants_bytes + sizeof(CoilConstantsTrailer)));
-  TRY_STATUS(append_constants(zip, t.plan));
+  TRY_STATUS(append_constants(zip, t.plan, threads));
   TRY_STATUS(append_trailer(zip, t));
   return zip.end();
 }
 
 // The blob of all programs for the target of this number. PyTorch's loader unpacks data/constants beside the code of whichever program it loads.
-Status write_shared_constants(ZipWriter& zip, const std::string& root, std::span<const PackageContents> programs, size_t target) {
+Status write_shared_constants(ZipWriter& zip, const std::string& root, std::span<const PackageContents> programs, size_t target, int threads) {
   uint64_t bytes = 0;
   for (const PackageContents& c : programs) bytes = std::max(bytes, c.targets[target].plan.constants_bytes);
   if (bytes == 0) return ok_status();
@@ -86,7 +89,7 @@ Status write_shared_constants(ZipWriter& zip, const std::string& root, std::span
     if (plan.constants_bytes <= at) continue;
     const std::vector<uint8_t> zeros(plan.constants_base - at, 0);  // less than 64
     TRY_STATUS(zip.append(zeros));
-    TRY_STATUS(append_constants(zip, plan));
+    TRY_STATUS(append_constants(zip, plan, threads));
     at = plan.constants_bytes;
   }
   for (const PackageContents& c : programs) TRY_STATUS(append_trailer(zip, c.targets[target]));
@@ -137,17 +140,17 @@ std::vector<const LicensedPart*> parts_of(const PackageContents& c) {
   return parts_of_members(members);
 }
 
-Status write_package(ZipWriter& zip, const PackageContents& c) {
+Status write_package(ZipWriter& zip, const PackageContents& c, int threads) {
   const std::string root = c.name + "/";
   TRY_STATUS(write_head(zip, root));
   TRY_STATUS(zip.add(root + "data/coil/manifest.json", manifest_text(c)));
   TRY_STATUS(zip.add(root + "data/coil/NOTICE", notice_text(parts_of(c))));
   TRY_STATUS(write_sources(zip, root, c));
-  for (const TargetContents& t : c.targets) TRY_STATUS(write_target(zip, root, t));
+  for (const TargetContents& t : c.targets) TRY_STATUS(write_target(zip, root, t, threads));
   return ok_status();
 }
 
-Status write_package(ZipWriter& zip, std::span<const PackageContents> programs) {
+Status write_package(ZipWriter& zip, std::span<const PackageContents> programs, int threads) {
   const std::string root = programs[0].name + "/";
   TRY_STATUS(write_head(zip, root));
   TRY_STATUS(zip.add(root + "data/coil/manifest.json", programs_text(programs)));
@@ -158,7 +161,7 @@ Status write_package(ZipWriter& zip, std::span<const PackageContents> programs) 
   }
   TRY_STATUS(zip.add(root + "data/coil/NOTICE", notice_text(parts_of(all))));
   for (const PackageContents& c : programs) TRY_STATUS(write_sources(zip, root, c));
-  for (size_t t = 0; t < programs[0].targets.size(); ++t) TRY_STATUS(write_shared_constants(zip, root, programs, t));
+  for (size_t t = 0; t < programs[0].targets.size(); ++t) TRY_STATUS(write_shared_constants(zip, root, programs, t, threads));
   // PyTorch 2.11 takes all folders that begin with a model's name, and of their files of one name the last.
   std::vector<const TargetContents*> targets;
   for (const PackageContents& c : programs) {

@@ -12,6 +12,8 @@
 
 namespace coil {
 
+class SharedConstants;
+
 struct GeneratedSource {
   std::string name;  // "kernels_0.cc", "host.cc"
   std::string text;
@@ -66,9 +68,10 @@ struct PackageContents {
   std::string torch_version;
 };
 
-Status write_package(ZipWriter& zip, const PackageContents& contents);
+// Constants are packed on up to `threads` threads.
+Status write_package(ZipWriter& zip, const PackageContents& contents, int threads = 1);
 // A package of named programs, which have the same targets in the same order, each with its constants in one blob (codegen/constants.h).
-Status write_package(ZipWriter& zip, std::span<const PackageContents> programs);
+Status write_package(ZipWriter& zip, std::span<const PackageContents> programs, int threads = 1);
 
 // What programs of a package may be called, and how many there may be; the runtime has the same rules. bad_option.
 Status check_program_names(std::span<const std::string> names);
@@ -81,7 +84,7 @@ std::string manifest_text(const PackageContents& contents);
 // The same of a package of several programs, each of which has a manifest of its own: data/coil/programs/NAME/manifest.json.
 std::string programs_text(std::span<const PackageContents> programs);
 
-// Identity of the constants blob: of its sources' bytes and how they are packed.
-uint64_t constants_identity(const KernelPlan& plan);
+// Identity of the constants blob: of its sources' bytes and how they are packed. `constants`: which knows some of those bytes' hashes.
+uint64_t constants_identity(const KernelPlan& plan, SharedConstants& constants);
 
 }  // namespace coil

@@ -93,6 +93,8 @@ Result<GenerationForm> find_generation_form(const Model& model) {
   if (form.vocabulary > kMostTokens)
     return wrong_form("its result '" + outputs[static_cast<size_t>(form.logits)].name + "' has " + std::to_string(form.vocabulary) +
                       " logits, and a vocabulary has at most " + std::to_string(kMostTokens) + " tokens");
+  const std::vector<ManifestDim>& logits = outputs[static_cast<size_t>(form.logits)].dims;
+  form.last_only = form.most > 1 && std::all_of(logits.begin(), logits.end() - 1, is_one);
   form.slots = slots_of(inputs[static_cast<size_t>(form.tokens)]);
   if (form.slots > 0 && form.source >= 0)
     return wrong_form(

@@ -16,8 +16,9 @@ struct GenerationForm {
   int32_t source = -1;                            // input [1, m, width]: what an encoder has made of a text; -1: there is none
   int64_t least = 1, most = 1;                    // tokens of a call
   int64_t vocabulary = 0;
-  int64_t width = 0;  // of the source
-  int64_t slots = 0;  // conversations of a call; 0: a single one, in a state of its own
+  int64_t width = 0;       // of the source
+  bool last_only = false;  // of several tokens it gives the logits of the last one
+  int64_t slots = 0;       // conversations of a call; 0: a single one, in a state of its own
 };
 // COIL-E105: the program is not of such a form; says which input or result is in the way.
 Result<GenerationForm> find_generation_form(const Model& model);

@@ -154,11 +154,13 @@ int64_t Generator::most() const {
   return most;
 }
 
-// Of those that take as many, the one that takes the fewest: it was made for that.
-Generator::Program* Generator::program_for(int64_t count) const {
+// Of those that take as many and give the logits of the last `rows`, the one that takes the fewest, or that gives the fewest: it was made for that.
+Generator::Program* Generator::program_for(int64_t count, int64_t rows) const {
+  const auto before = [](const GenerationForm& a, const GenerationForm& b) { return a.most != b.most ? a.most < b.most : a.last_only && !b.last_only; };
   Program* best = nullptr;
   for (const auto& p : programs_) {
-    if (count >= p->form.least && count <= p->form.most && (!best || p->form.most < best->form.most)) best = p.get();
+    const bool gives = rows <= 1 || !p->form.last_only;
+    if (gives && count >= p->form.least && count <= p->form.most && (!best || before(p->form, best->form))) best = p.get();
   }
   return best;
 }
@@ -176,6 +178,7 @@ int64_t Generator::piece(int64_t left, int64_t rows) const {
   for (const auto& p : programs_) {
     int64_t n = std::min(left, p->form.most);
     if (n < left) n = std::min(n, std::max<int64_t>(left - rows, 1));  // rows that are wanted come from one call
+    else if (rows > 1 && p->form.last_only) n = left - rows;
     if (n >= p->form.least || slots() > 0) best = std::max(best, n);
   }
   return best;
@@ -183,7 +186,7 @@ int64_t Generator::piece(int64_t left, int64_t rows) const {
 
 Status Generator::call(std::span<const int64_t> tokens, int64_t begin, const std::shared_ptr<State>& state, const Source* source, int64_t rows,
                        std::vector<float>* logits) {
-  Program* program = program_for(static_cast<int64_t>(tokens.size()));
+  Program* program = program_for(static_cast<int64_t>(tokens.size()), rows);
   if (!program) return Error{ErrorCode::input_value, "no program takes " + std::to_string(tokens.size()) + " tokens in a call", "", ""};
   std::vector<int64_t> places(tokens.size()), wanted(static_cast<size_t>(rows));
   std::iota(places.begin(), places.end(), begin);
@@ -197,7 +200,7 @@ StepsAhead Generator::ahead(std::span<const int64_t> tokens, int64_t begin, cons
                             int64_t steps) {
   StepsAhead made;
   const auto count = static_cast<int64_t>(tokens.size()), last = count - 1;
-  Program* program = program_for(count);
+  Program* program = program_for(count, 1);
   if (!program) {
     made.status = Error{ErrorCode::input_value, "no program takes " + std::to_string(count) + " tokens in a call", "", ""};
     return made;

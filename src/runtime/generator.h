@@ -62,9 +62,9 @@ class Generator {
   // The names of the programs in use, and the most tokens that a call of one takes.
   std::vector<std::string> programs() const;
   int64_t most() const;
-  // Whether some program takes so many tokens in one call.
-  bool takes(int64_t count) const { return program_for(count) != nullptr; }
-  // How many of `left` tokens the next call is for, if the last call has to take at least `rows` of them. 0: no program goes on.
+  // Whether some program takes so many tokens in one call, and gives the logits of each.
+  bool takes(int64_t count) const { return program_for(count, count) != nullptr; }
+  // How many of `left` tokens the next call is for, if the last call has to give the logits of the last `rows` of them. 0: no program goes on.
   int64_t piece(int64_t left, int64_t rows) const;
 
   // Whether conversations need a source, which the encoder has read.
@@ -108,7 +108,7 @@ class Generator {
   Status take_encoder(std::vector<Candidate>* all);
   void left_out(const std::string& name, const Error& error);
   Status check() const;
-  Program* program_for(int64_t count) const;
+  Program* program_for(int64_t count, int64_t rows) const;
   Program* program_at_least(int64_t count) const;
 
   std::vector<std::unique_ptr<Program>> programs_;  // never empty

@@ -2,6 +2,7 @@
 // threads chosen. Immutable but for the state; shared by any number of contexts and threads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -64,6 +65,8 @@ class Model {
   Status reset_state() { return state_ ? state_->reset() : ok_status(); }
   // That of all contexts which have none of their own; null when the program changes nothing from call to call.
   State* state() const { return state_.get(); }
+  // How many files its states have pages in common by (shared_pages.h).
+  const std::shared_ptr<std::atomic<int>>& shared_states() const { return shared_states_; }
   // Tells states of this package's code and weights from others'. Reads the code.
   uint64_t identity() const;
 
@@ -90,6 +93,7 @@ class Model {
   const uint8_t* constants_ = nullptr;
   std::shared_ptr<const Buffer> uploaded_;  // the constants on a CUDA device; of all programs of a package
   ModelOptions options_;
+  std::shared_ptr<std::atomic<int>> shared_states_ = std::make_shared<std::atomic<int>>(0);
   std::unique_ptr<State> state_;
   std::shared_ptr<ThreadPool> pool_;
   CoilHost host_ = {1, nullptr, nullptr};

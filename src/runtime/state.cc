@@ -1,7 +1,6 @@
 // See state.h.
 #include "runtime/state.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,26 +12,6 @@
 #include "runtime/saved_state.h"
 
 namespace coil::runtime {
-namespace {
-
-// Which pages of an anonymous mapping have been written to: the kernel's table tells (bit 63: in memory, bit 62: swapped out). All of them where it
-// cannot be read.
-std::vector<SavedRun> touched(const uint8_t* data, int64_t bytes) {
-  const std::vector<SavedRun> all = {{0, static_cast<uint64_t>(bytes)}};
-  if (sysconf(_SC_PAGESIZE) != kSavedPage) return all;
-  const int file = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return all;
-  std::vector<uint64_t> entries(static_cast<size_t>((bytes + kSavedPage - 1) / kSavedPage));
-  const auto size = static_cast<ssize_t>(entries.size() * sizeof(uint64_t));
-  const ssize_t got =
-      pread(file, entries.data(), static_cast<size_t>(size), static_cast<off_t>(reinterpret_cast<uintptr_t>(data) / kSavedPage * sizeof(uint64_t)));
-  close(file);
-  if (got != size) return all;
-  return runs_of_pages(bytes, [&](int64_t at, int64_t) { return (entries[static_cast<size_t>(at / kSavedPage)] >> 62) != 0; });
-}
-
-}  // namespace
-
 State::State(const Model& model) : model_(model), bytes_(static_cast<int64_t>(model.code().state_bytes)) {}
 
 State::~State() {
@@ -91,7 +70,7 @@ Status State::copy(void* to, const void* from, int64_t bytes) {
 
 Status State::fill(const uint8_t* from, int64_t bytes) {
   if (!model_.cuda()) {
-    madvise(data_, static_cast<size_t>(bytes_), MADV_DONTNEED);  // fresh pages, which are zero
+    own_alone();
     for (const SavedRun& run : runs_of_pages(bytes, [&](int64_t at, int64_t n) { return !is_zero(from + at, n); }))
       std::memcpy(data_ + run.begin, from + run.begin, run.bytes);
     return ok_status();
@@ -113,6 +92,50 @@ Status State::reset() {
   return fill(model_.constants() + model_.code().state_offset, static_cast<int64_t>(cd::stored_state(model_.code())));
 }
 
+std::vector<SavedRun> State::written() const {
+  const std::vector<SavedRun> own = own_pages(data_, bytes_);
+  return shared_ ? either(own, shared_->parts(), bytes_) : own;
+}
+
+void State::own_alone() {
+  if (shared_ && mmap(data_, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
+    std::memset(data_, 0, static_cast<size_t>(bytes_));
+    return;
+  }
+  if (shared_) madvise(data_, static_cast<size_t>(bytes_), MADV_NOHUGEPAGE);
+  else madvise(data_, static_cast<size_t>(bytes_), MADV_DONTNEED);
+  shared_ = nullptr;
+}
+
+void State::copy_parts(State& to, std::span<const SavedRun> parts) const {
+  for (const SavedRun& part : parts) {  // what was only read is zero
+    const uint8_t* from = data_ + part.begin;
+    uint8_t* there = to.data_ + part.begin;
+    const auto matters = [&](int64_t at, int64_t n) { return to.shared_ || !is_zero(from + at, n); };
+    for (const SavedRun& run : runs_of_pages(static_cast<int64_t>(part.bytes), matters)) std::memcpy(there + run.begin, from + run.begin, run.bytes);
+  }
+}
+
+Status State::fork_pages(State& other) {
+  constexpr uint64_t kFew = 1 << 20;  // bytes that are copied in a fraction of a millisecond
+  std::vector<SavedRun> own = own_pages(data_, bytes_);
+  uint64_t count = 0;
+  for (const SavedRun& run : own) count += run.bytes;
+  if (count > kFew) {
+    const std::vector<SavedRun> all = shared_ ? either(own, shared_->parts(), bytes_) : own;
+    std::shared_ptr<const SharedPages> pages = SharedPages::make(data_, bytes_, all, model_.shared_states());
+    if (!pages || !pages->map(data_)) {
+      copy_parts(other, all);
+      return ok_status();
+    }
+    shared_ = std::move(pages);
+    own.clear();
+  }
+  if (shared_ && shared_->map(other.data_)) other.shared_ = shared_;
+  copy_parts(other, shared_ && !other.shared_ ? either(own, shared_->parts(), bytes_) : own);
+  return ok_status();
+}
+
 Result<std::unique_ptr<State>> State::fork() {
   std::unique_ptr<State> other(new State(model_));
   TRY_STATUS(other->allocate());
@@ -122,11 +145,7 @@ Result<std::unique_ptr<State>> State::fork() {
     TRY_STATUS(copy(other->data_, data_, bytes_));
     return other;
   }
-  for (const SavedRun& part : touched(data_, bytes_)) {  // what was only read is zero
-    const uint8_t* from = data_ + part.begin;
-    for (const SavedRun& run : runs_of_pages(static_cast<int64_t>(part.bytes), [&](int64_t at, int64_t n) { return !is_zero(from + at, n); }))
-      std::memcpy(other->data_ + part.begin + run.begin, from + run.begin, run.bytes);
-  }
+  TRY_STATUS(fork_pages(*other));
   return other;
 }
 
@@ -140,7 +159,7 @@ Result<std::vector<uint8_t>> State::save() {
     TRY_STATUS(copy(fetched.data(), data_, bytes_));
     data = fetched.data();
   }
-  return save_bytes(model_.identity(), data, bytes_, model_.cuda() ? std::vector<SavedRun>{{0, static_cast<uint64_t>(bytes_)}} : touched(data, bytes_));
+  return save_bytes(model_.identity(), data, bytes_, model_.cuda() ? std::vector<SavedRun>{{0, static_cast<uint64_t>(bytes_)}} : written());
 }
 
 Status State::restore(const uint8_t* bytes, size_t size) {
@@ -196,7 +215,7 @@ Status State::reset(int64_t begin, int64_t bytes) {
     return wait();
   }
   const int64_t page = sysconf(_SC_PAGESIZE), first = (begin + page - 1) / page * page, end = (begin + bytes) / page * page;
-  if (first < end) {
+  if (first < end && !shared_) {  // pages that are given back would show again what forks have in common
     madvise(data_ + first, static_cast<size_t>(end - first), MADV_DONTNEED);
     std::memset(data_ + begin, 0, static_cast<size_t>(first - begin));
     std::memset(data_ + end, 0, static_cast<size_t>(begin + bytes - end));

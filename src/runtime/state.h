@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "runtime/device.h"
+#include "runtime/shared_pages.h"
 
 namespace coil::runtime {
 
@@ -26,7 +27,8 @@ class State {
   // The functions below wait for calls under way and take the mutex.
   // Back to what the program begins with.
   Status reset();
-  // A state of its own with the same contents. Copies what has ever been written to, and no more (CUDA: the whole, on the device).
+  // A state of its own with the same contents. On the CPU both have their pages in common until one writes to them: what was written since the last fork is
+  // copied, and where that is much, all that was ever written to, once for this fork and those that follow. (CUDA: the whole, on the device.)
   Result<std::unique_ptr<State>> fork();
   // The contents as bytes, without what is zero, for restore() in any process that has opened the same package on the same kind of device.
   Result<std::vector<uint8_t>> save();
@@ -52,11 +54,17 @@ class State {
   Status wait();
   Status fill(const uint8_t* from, int64_t bytes);  // from the device's or the host's memory; the rest with zeros
   Status copy(void* to, const void* from, int64_t bytes);
+  // On the CPU.
+  std::vector<SavedRun> written() const;  // what may be other than zero
+  void own_alone();                       // fresh pages, which are zero
+  Status fork_pages(State& other);
+  void copy_parts(State& to, std::span<const SavedRun> parts) const;
 
   const Model& model_;
   int64_t bytes_;
   uint8_t* data_ = nullptr;
   void* event_ = nullptr;
+  std::shared_ptr<const SharedPages> shared_;  // what data_ is a private mapping of; null: pages of its own
   std::mutex mutex_;
 };
 

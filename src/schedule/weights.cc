@@ -4,7 +4,6 @@
 #include <cstring>
 #include <span>
 
-#include "ops/memory.h"
 #include "schedule/schedule.h"
 
 namespace coil {
@@ -48,19 +47,20 @@ bool WeightPacker::pack_gemm_weight(TemplateKernel& k, const Gemm& g) {
 
 namespace {
 
-// The numbers in `Narrow`, or nothing where some would change.
-template <class Narrow>
-std::shared_ptr<std::vector<uint8_t>> narrowed(std::span<const uint8_t> bytes) {
-  const size_t count = bytes.size() / sizeof(float);
-  auto out = std::make_shared<std::vector<uint8_t>>(count * sizeof(Narrow));
-  for (size_t i = 0; i < count; ++i) {
-    float value;
-    std::memcpy(&value, bytes.data() + i * sizeof(float), sizeof(float));
-    const Narrow narrow = Narrow::from(value);
-    if (static_cast<double>(narrow) != static_cast<double>(value)) return nullptr;
-    std::memcpy(out->data() + i * sizeof(Narrow), &narrow, sizeof(Narrow));
+// Whether each float32 is a number (or infinity) of the type with `digits` binary digits behind the point and exponents from `least` to `most`.
+bool fits(std::span<const uint8_t> bytes, int digits, int least, int most) {
+  for (size_t at = 0; at + sizeof(uint32_t) <= bytes.size(); at += sizeof(uint32_t)) {
+    uint32_t value;
+    std::memcpy(&value, bytes.data() + at, sizeof value);
+    const uint32_t fraction = value & 0x7fffffu;
+    const int exponent = static_cast<int>(value >> 23 & 0xff) - 127;
+    if ((value & 0x7fffffffu) == 0 || (exponent == 128 && fraction == 0)) continue;
+    const bool subnormal = exponent == -127;  // of float32
+    if (exponent > most || (subnormal && least > -126)) return false;
+    const int lost = subnormal ? 0 : std::max(least - exponent, 0);  // digits, below the least exponent
+    if (lost > digits || fraction & ((1u << (23 - digits + lost)) - 1)) return false;
   }
-  return out;
+  return true;
 }
 
 }  // namespace
@@ -75,22 +75,18 @@ BufferId WeightPacker::packed_table(BufferId table) {
   const auto dense = contiguous_strides(pool(), info.sizes);
   BufferId source = table;
   if (info.data.offset == 0 && (info.strides.empty() || info.strides == dense)) {
-    DType type = DType::f16;
-    auto narrow = narrowed<interpreter::Half>(info.data.bytes);
-    if (!narrow) type = DType::bf16, narrow = narrowed<interpreter::Bf16>(info.data.bytes);
-    if (narrow) source = narrow_buffer(table, type, std::move(narrow));
+    if (fits(info.data.bytes, 10, -14, 15)) source = narrow_buffer(table, DType::f16);
+    else if (fits(info.data.bytes, 7, -126, 127)) source = narrow_buffer(table, DType::bf16);
   }
   return packed_buffer(source, c);
 }
 
-// The same constant in another type, made once.
-BufferId WeightPacker::narrow_buffer(BufferId table, DType type, std::shared_ptr<std::vector<uint8_t>> bytes) {
+// The same constant, stored in another type: its data stay as they are, for they may be a part of a file.
+BufferId WeightPacker::narrow_buffer(BufferId table, DType type) {
   const auto found = narrow_.find(table);
   if (found != narrow_.end()) return found->second;
   BufferInfo info = program_.buffer(table);
-  info.dtype = info.data.dtype = type;
-  info.data.bytes = *bytes;
-  info.data.owner = std::move(bytes);
+  info.dtype = type;
   plan_.buffers.push_back({std::move(info), {}});
   return narrow_[table] = BufferId(plan_.buffers.size() - 1);
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -33,7 +32,7 @@ class WeightPacker {
   std::optional<Packing> product_packing(const TemplateKernel& k, const Gemm& g, const PlanConstant& place) const;
   bool pad_lines(TemplateKernel& k, const Gemm& g);
   BufferId packed_buffer(BufferId source, PlanConstant c);
-  BufferId narrow_buffer(BufferId table, DType type, std::shared_ptr<std::vector<uint8_t>> bytes);
+  BufferId narrow_buffer(BufferId table, DType type);
 
   KernelPlan& plan_;
   const LoopProgram& program_;

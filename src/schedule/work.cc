@@ -91,7 +91,8 @@ class Counter {
     Expr bytes = pool().index(0);
     for (const auto& [index, elements] : touched_) {
       const BufferId id(index);
-      bytes = bytes + pool().op(ScalarOp::imin, {elements, elements_of(id)}) * byte_size(plan_.buffer(id).info.dtype);
+      const Expr moved = pool().op(ScalarOp::imin, {elements, elements_of(id)});
+      bytes = bytes + (is_in_halves(id) ? floor_div(moved + 1, pool().index(2)) : moved * byte_size(plan_.buffer(id).info.dtype));
     }
     const auto list = [](const std::set<int32_t>& ids) { return std::vector<BufferId>(ids.begin(), ids.end()); };
     return {bytes, known ? flops_ : Expr(), false, list(reads_), list(writes_)};
@@ -100,6 +101,11 @@ class Counter {
 
  private:
   Expr elements_of(BufferId id) const { return product(pool(), plan_.buffer(id).info.sizes); }
+  // Whether its numbers have half a byte each.
+  bool is_in_halves(BufferId id) const {
+    const Placement& p = plan_.buffer(id).placement;
+    return p.kind == Placement::Kind::constant && p.index >= 0 && has_4_bits(plan_.constants[static_cast<size_t>(p.index)].packing);
+  }
 
   const KernelPlan& plan_;
   std::map<int32_t, Expr> touched_;  // by buffer

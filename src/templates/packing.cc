@@ -42,6 +42,45 @@ void fill_panels(const void* from, size_t element_bytes, std::byte* to, int64_t 
   }
 }
 
+// Rows of a panel that are read at a time: a cache line of each column. Columns whose distance is a power of two would push each other out of a cache that
+// holds more than all of them, were they read row by row.
+template <class T>
+inline constexpr int64_t kTileRows = 64 / static_cast<int64_t>(sizeof(T));
+
+// Columns of a matrix with strides in elements, `rows` rows of them from (row, col) on, each in a line of its own.
+template <class T, size_t Columns>
+void read_tile(const std::byte* from, int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t row_stride, int64_t col_stride,
+               T (&tile)[Columns][kTileRows<T>]) {
+  for (int64_t j = 0; j < cols; j++) {
+    const std::byte* line = from + (row * row_stride + (col + j) * col_stride) * static_cast<int64_t>(sizeof(T));
+    if (row_stride == 1) {
+      std::memcpy(tile[j], line, static_cast<size_t>(rows) * sizeof(T));
+      continue;
+    }
+    for (int64_t r = 0; r < rows; r++) std::memcpy(&tile[j][r], line + r * row_stride * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  }
+}
+
+// fill_panels of a matrix.
+template <class T>
+void fill_matrix_panels(const void* b, std::byte* to, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride) {
+  constexpr int64_t kColumns = COIL_PANEL_COLUMNS(sizeof(T));
+  const auto* from = static_cast<const std::byte*>(b);
+  T tile[kColumns][kTileRows<T>] = {}, line[kColumns];
+  for (int64_t col = 0; col < n; col += kColumns) {
+    const int64_t cols = std::min(kColumns, n - col);
+    if (cols < kColumns) std::fill_n(&tile[0][0], kColumns * kTileRows<T>, T{0});
+    for (int64_t row = 0; row < k; row += kTileRows<T>) {
+      const int64_t rows = std::min(kTileRows<T>, k - row);
+      read_tile(from, row, rows, col, cols, row_stride, col_stride, tile);
+      for (int64_t r = 0; r < rows; r++, to += sizeof line) {
+        for (int64_t j = 0; j < kColumns; j++) line[j] = tile[j][r];
+        std::memcpy(to, line, sizeof line);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int64_t packed_gemm_b_elements(int64_t k, int64_t n, size_t element_bytes) {
@@ -51,7 +90,12 @@ int64_t packed_gemm_b_elements(int64_t k, int64_t n, size_t element_bytes) {
 
 std::vector<std::byte> pack_gemm_b(const void* b, size_t element_bytes, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride) {
   std::vector<std::byte> packed(packed_gemm_b_elements(k, n, element_bytes) * element_bytes);
-  fill_panels(b, element_bytes, packed.data(), k, n, [&](int64_t row, int64_t col) { return row * row_stride + col * col_stride; });
+  switch (element_bytes) {
+    case 8: fill_matrix_panels<uint64_t>(b, packed.data(), k, n, row_stride, col_stride); break;
+    case 4: fill_matrix_panels<uint32_t>(b, packed.data(), k, n, row_stride, col_stride); break;
+    case 1: fill_matrix_panels<uint8_t>(b, packed.data(), k, n, row_stride, col_stride); break;
+    default: fill_matrix_panels<uint16_t>(b, packed.data(), k, n, row_stride, col_stride);
+  }
   return packed;
 }
 
@@ -70,14 +114,20 @@ std::vector<std::byte> in_pairs(const std::vector<std::byte>& panels, int64_t k)
 }
 
 std::vector<std::byte> pack_4bit_b(const void* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride) {
-  const auto* from = static_cast<const int8_t*>(b);
-  std::vector<std::byte> packed(static_cast<size_t>(packed_gemm_b_elements(k, n) / 2), std::byte{0x88});
-  for (int64_t row = 0; row < k; row++) {
-    for (int64_t col = 0; col < n; col++) {
-      const int64_t within = col % kPanel, half = within / 16;
-      std::byte& to = packed[static_cast<size_t>(((col / kPanel) * k + row) * 16 + within % 16)];
-      const auto bits = static_cast<std::byte>(from[row * row_stride + col * col_stride] + 8);
-      to = half ? (to & std::byte{0x0f}) | (bits << 4) : (to & std::byte{0xf0}) | bits;
+  constexpr int64_t kHalf = kPanel / 2;
+  const auto* from = static_cast<const std::byte*>(b);
+  std::vector<std::byte> packed(static_cast<size_t>(packed_gemm_b_elements(k, n) / 2));
+  uint8_t tile[kPanel][kTileRows<uint8_t>] = {};
+  std::byte* to = packed.data();
+  for (int64_t col = 0; col < n; col += kPanel) {
+    const int64_t cols = std::min(kPanel, n - col);
+    if (cols < kPanel) std::fill_n(&tile[0][0], kPanel * kTileRows<uint8_t>, uint8_t{0});
+    for (int64_t row = 0; row < k; row += kTileRows<uint8_t>) {
+      const int64_t rows = std::min(kTileRows<uint8_t>, k - row);
+      read_tile(from, row, rows, col, cols, row_stride, col_stride, tile);
+      for (int64_t r = 0; r < rows; r++, to += kHalf) {
+        for (int64_t j = 0; j < kHalf; j++) to[j] = static_cast<std::byte>(((tile[j][r] + 8) & 15) | ((tile[j + kHalf][r] + 8) << 4));
+      }
     }
   }
   return packed;
@@ -110,18 +160,23 @@ std::vector<std::byte> pack_integer_b(const void* b, int64_t k, int64_t n, int64
 int64_t packed_quads_bytes(int64_t k, int64_t n, int64_t bits) { return panels(n) * kPanel * ((k + 3) / 4 * 4) * bits / 8; }
 
 std::vector<std::byte> pack_quads_b(const void* b, int64_t bits, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride) {
-  const auto* from = static_cast<const int8_t*>(b);
-  std::vector<std::byte> packed(static_cast<size_t>(packed_quads_bytes(k, n, bits)), bits == 4 ? std::byte{0x88} : std::byte{0});
-  const int64_t quad = kPanel * 4 * bits / 8, panel = (k + 3) / 4 * quad;
-  for (int64_t col = 0; col < n; col++) {
-    const int64_t within = col % kPanel, place = bits == 4 ? within % (kPanel / 2) : within;
-    std::byte* to = packed.data() + col / kPanel * panel + place * 4;
-    for (int64_t row = 0; row < k; row++) {
-      const int8_t value = from[row * row_stride + col * col_stride];
-      std::byte& cell = to[row / 4 * quad + row % 4];
-      const auto number = static_cast<std::byte>(value + 8);
-      if (bits == 8) cell = static_cast<std::byte>(value);
-      else cell = within < kPanel / 2 ? (cell & std::byte{0xf0}) | number : (cell & std::byte{0x0f}) | (number << 4);
+  constexpr int64_t kHalf = kPanel / 2, kRows = kTileRows<uint8_t>;
+  const auto* from = static_cast<const std::byte*>(b);
+  std::vector<std::byte> packed(static_cast<size_t>(packed_quads_bytes(k, n, bits)));
+  std::byte* to = packed.data();
+  uint8_t tile[kPanel][kRows] = {};
+  for (int64_t col = 0; col < n; col += kPanel) {
+    const int64_t cols = std::min(kPanel, n - col);
+    for (int64_t row = 0; row < k; row += kRows) {
+      const int64_t rows = std::min(kRows, k - row);
+      if (cols < kPanel || rows < kRows) std::fill_n(&tile[0][0], kPanel * kRows, uint8_t{0});
+      read_tile(from, row, rows, col, cols, row_stride, col_stride, tile);
+      for (int64_t quad = 0; quad < rows; quad += 4) {
+        for (int64_t j = 0; bits == 8 && j < kPanel; j++, to += 4) std::memcpy(to, &tile[j][quad], 4);
+        for (int64_t j = 0; bits == 4 && j < kHalf; j++, to += 4) {
+          for (int64_t i = 0; i < 4; i++) to[i] = static_cast<std::byte>(((tile[j][quad + i] + 8) & 15) | ((tile[j + kHalf][quad + i] + 8) << 4));
+        }
+      }
     }
   }
   return packed;

@@ -156,16 +156,18 @@ def test_logits_are_those_of_the_dequantised_model(kind, arch, tied, tmp_path):
     told = harness.coil_ok("import-gguf", tmp_path / "m.gguf", "-o", tmp_path / "m.coil.pt2", "-O", "1").stdout
     assert "m.coil.pt2" in told
     model, package = reference(floats, arch), coil.load(tmp_path / "m.coil.pt2")
-    assert package.programs == ["prefill", "decode"]
+    assert package.programs == ["prefill", "decode", "prefill_last"]
     with torch.no_grad():
         want = model(IDS).logits
     torch.testing.assert_close(package(IDS, torch.arange(8)), want, rtol=2e-3, atol=2e-3)
+    torch.testing.assert_close(package["prefill_last"](IDS, torch.arange(8)), want[:, -1:], rtol=2e-3, atol=2e-3)
     made = package["decode"].new_state()
     for place in range(8):
         torch.testing.assert_close(made(IDS[:, place:place + 1], torch.tensor([place])), want[:, place:place + 1], rtol=2e-3, atol=2e-3)
     found = coil.llm.Generator(package).generate(IDS[0].tolist(), 10)
     eager = model.generate(IDS, max_new_tokens=10, do_sample=False, eos_token_id=None, pad_token_id=0)[0, 8:].tolist()
     assert found == eager
+    assert coil.llm.Generator(package).generate([*found, *found, *found], 10, draft=4) == coil.llm.Generator(package).generate([*found, *found, *found], 10)
     shown = harness.coil_ok("inspect", tmp_path / "m.coil.pt2", "--program", "decode", "--json").stdout
     constants, numbers = json.loads(shown)["memory"]["constants_bytes"], sum(v.size for v in floats.values())
     most = {"Q4_0": 1.1, "Q4_K": 1.4, "Q8_0": 1.4, "Q6_K": 1.9}.get(kind)  # bytes a number: packed, with its scales; an embedding stands there beside

@@ -14,6 +14,7 @@ import capi
 import harness
 from harness import DIGITS, DIGITS_TEST
 from profiled import compiled, events
+from quantised_linear import QuantisedLinear
 
 # --- the environment
 
@@ -120,6 +121,15 @@ def test_the_roof_is_not_beaten_by_much(tmp_path):
     numbers = harness.coil_json("profile", tmp_path / "m.pt2", "--threads", 1, "--calls", 40)
     [product] = [k for k in numbers["models"][0]["kernels"] if k["kind"] == "gemm"]
     assert 0.2 * numbers["limits"]["gflop_s"] < product["gflop_s"] < 1.25 * numbers["limits"]["gflop_s"]
+
+
+def test_numbers_of_4_bits_have_half_a_byte(tmp_path):
+    k, n, rows = 256, 512, 4
+    for bits in (4, 8):
+        compiled(QuantisedLinear(k, n, bits, group=32, scale_dtype=torch.float16), torch.randn(rows, k)).save(tmp_path / "m.pt2")
+        numbers = harness.coil_json("profile", tmp_path / "m.pt2", "--calls", 1, "--no-limits")
+        [product] = [kernel for kernel in numbers["models"][0]["kernels"] if kernel["kind"] == "gemm"]
+        assert product["bytes"] == k * n * bits // 8 + k * n // 32 * 2 + 4 * rows * (k + n), bits
 
 
 def test_the_command_refuses(digits, tmp_path):

@@ -36,19 +36,21 @@ def load_gguf(path: str | os.PathLike, context: int | None = None, dtype: str = 
 
 
 def programs(model: Decoder) -> dict[str, Any]:
-    """The programs of prompts (any number of tokens) and of single tokens."""
+    """The programs of any number of tokens, of single tokens, and of prompts: any number of tokens, of which the last one's logits alone are wanted."""
     n = torch.export.Dim("n", min=2, max=model.context)
     made = {}
-    for name, count, dynamic in (("prefill", 3, ({1: n}, {0: n})), ("decode", 1, None)):
+    for name, count, dynamic in (("prefill", 3, ({1: n}, {0: n})), ("decode", 1, None), ("prefill_last", 3, ({1: n}, {0: n}))):
+        model.last_only = name == "prefill_last"
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             made[name] = torch.export.export(model, (torch.zeros(1, count, dtype=torch.int64), torch.arange(count)), dynamic_shapes=dynamic)
+    model.last_only = False
     return made
 
 
 def import_gguf(path: str | os.PathLike, output: str | os.PathLike, *, context: int | None = None, dtype: str = "float32",
                 target: str | None = None, options: Mapping[str, Any] | None = None) -> str | None:
-    """Compiles the model of a GGUF file to the package `output`, with a program for prompts and one for single tokens. The path of the tokenizer.json
+    """Compiles the model of a GGUF file to the package `output`, with a program for any number of tokens, one for single tokens and one for prompts. The path of the tokenizer.json
     that was written beside it, or None where transformers is missing or makes none of this file.
 
     `context`: rows of the caches; None: what the model was trained for, at most 4096. `dtype`: of floats, "float32", or "bfloat16" or "float16", with which

@@ -100,7 +100,10 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """`forward(tokens [1, n], places [n])`: logits [1, n, V]. Caches of `context` rows are its buffers; floats between layers, caches and logits are `dtype`."""
+    """`forward(tokens [1, n], places [n])`: logits [1, n, V], or with `last_only` [1, 1, V], those after the last token. Caches of `context` rows are its
+    buffers; floats between layers, caches and logits are `dtype`."""
+
+    last_only = False
 
     def __init__(self, shape: Shape, weights: dict[str, Rows | torch.Tensor], context: int, dtype: torch.dtype = torch.float32):
         super().__init__()
@@ -128,4 +131,6 @@ class Decoder(nn.Module):
         mask = torch.arange(self.context) <= places[:, None]
         for layer in self.blk:
             x = layer(x, cos, sin, places, mask)
+        if self.last_only:
+            x = x[:, -1:]
         return self.output(F.rms_norm(x, x.shape[-1:], self.output_norm, self.epsilon))

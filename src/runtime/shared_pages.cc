@@ -1,0 +1,95 @@
+#include "runtime/shared_pages.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace coil::runtime {
+namespace {
+
+constexpr int kMostFiles = 64;  // of a model; processes have 1024 descriptors by default
+
+bool write_all(int file, const uint8_t* from, uint64_t bytes, uint64_t at) {
+  while (bytes > 0) {
+    const ssize_t done = pwrite(file, from, bytes, static_cast<off_t>(at));
+    if (done <= 0) return false;
+    from += done, at += static_cast<uint64_t>(done), bytes -= static_cast<uint64_t>(done);
+  }
+  return true;
+}
+
+// The system's entry for each page; empty: it does not tell.
+std::vector<uint64_t> page_entries(const uint8_t* data, int64_t bytes) {
+  if (sysconf(_SC_PAGESIZE) != kSavedPage) return {};
+  const int file = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  std::vector<uint64_t> entries(static_cast<size_t>((bytes + kSavedPage - 1) / kSavedPage));
+  const auto size = static_cast<ssize_t>(entries.size() * sizeof(uint64_t));
+  const ssize_t got =
+      pread(file, entries.data(), static_cast<size_t>(size), static_cast<off_t>(reinterpret_cast<uintptr_t>(data) / kSavedPage * sizeof(uint64_t)));
+  close(file);
+  if (got != size) entries.clear();
+  return entries;
+}
+
+}  // namespace
+
+std::shared_ptr<const SharedPages> SharedPages::make(const uint8_t* data, int64_t bytes, std::span<const SavedRun> parts,
+                                                     std::shared_ptr<std::atomic<int>> count) {
+  if (count->fetch_add(1) >= kMostFiles) {
+    --*count;
+    return nullptr;
+  }
+  const int file = memfd_create("coil state", MFD_CLOEXEC);
+  std::shared_ptr<SharedPages> pages;
+  if (file < 0) {
+    --*count;
+    return nullptr;
+  }
+  pages.reset(new SharedPages(file, bytes, {}, std::move(count)));
+  if (ftruncate(file, static_cast<off_t>(bytes)) != 0) return nullptr;
+  for (const SavedRun& part : parts) {
+    const uint8_t* from = data + part.begin;
+    for (SavedRun run : runs_of_pages(static_cast<int64_t>(part.bytes), [&](int64_t at, int64_t n) { return !is_zero(from + at, n); })) {
+      run.begin += part.begin;
+      if (!write_all(file, data + run.begin, run.bytes, run.begin)) return nullptr;
+      pages->parts_.push_back(run);
+    }
+  }
+  return pages;
+}
+
+SharedPages::~SharedPages() {
+  close(file_);
+  --*count_;
+}
+
+uint8_t* SharedPages::map(void* where) const {
+  void* data = mmap(where, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | (where ? MAP_FIXED : 0), file_, 0);
+  return data == MAP_FAILED ? nullptr : static_cast<uint8_t*>(data);
+}
+
+// Bit 63: in memory, bit 62: swapped out; bit 61: of a file.
+std::vector<SavedRun> own_pages(const uint8_t* data, int64_t bytes) {
+  const std::vector<uint64_t> entries = page_entries(data, bytes);
+  if (entries.empty()) return {{0, static_cast<uint64_t>(bytes)}};
+  return runs_of_pages(bytes, [&](int64_t at, int64_t) {
+    const uint64_t entry = entries[static_cast<size_t>(at / kSavedPage)];
+    return (entry >> 62) != 0 && (entry >> 61 & 1) == 0;
+  });
+}
+
+std::vector<SavedRun> either(std::span<const SavedRun> a, std::span<const SavedRun> b, int64_t bytes) {
+  const auto within = [](std::span<const SavedRun>& runs, uint64_t at) {
+    while (!runs.empty() && runs[0].begin + runs[0].bytes <= at) runs = runs.subspan(1);
+    return !runs.empty() && runs[0].begin <= at;
+  };
+  return runs_of_pages(bytes, [&](int64_t at, int64_t) {
+    const bool first = within(a, static_cast<uint64_t>(at));
+    return within(b, static_cast<uint64_t>(at)) || first;
+  });
+}
+
+}  // namespace coil::runtime
