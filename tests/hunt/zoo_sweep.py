@@ -268,7 +268,7 @@ class Worker:
 
     def start(self):
         self.questions, theirs = multiprocessing.Pipe()
-        self.process = multiprocessing.get_context("spawn" if self.options.device == "cuda" else "fork").Process(target=answers, args=(theirs, self.options), daemon=True)
+        self.process = multiprocessing.get_context("fork").Process(target=answers, args=(theirs, self.options), daemon=True)
         self.process.start()
         theirs.close()
 
