@@ -200,7 +200,7 @@ def check(name, door):
     import coil
 
     function, _, differentiable = made(name)
-    if (door in WITH_GRADIENTS and not differentiable) or (door in ("package", "aoti") and name in NOT_EXPORTED) or (door == "steps" and not parameters(function)):
+    if (door in WITH_GRADIENTS and not differentiable) or (door in ("package", "aoti") and (name in NOT_EXPORTED or "random" in registry.PROGRAMS[name][1])) or (door == "steps" and not parameters(function)):
         return None
     torch._dynamo.reset()
     before = collections.Counter(coil.compile_stats().fallbacks)

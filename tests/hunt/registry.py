@@ -5,7 +5,7 @@ MODULES = ("science", "sequences", "tables", "images", "forms", "sizes", "tutori
 
 
 def program(*tags):
-    """A decorator. Tags: "train": not in eval mode; "large": its time is of interest."""
+    """A decorator. Tags: "train": not in eval mode; "random": a package draws other numbers; "large": its time is of interest."""
 
     def add(make):
         assert make.__name__ not in PROGRAMS, make.__name__

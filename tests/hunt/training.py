@@ -117,12 +117,12 @@ def quantile_and_crps():
     return f, (G(6, 3), R(6), G(6, 7))
 
 
-@program("train")
+@program("train", "random")
 def gumbel_softmax_draws():
     return lambda x: (F.gumbel_softmax(x, tau=0.7, hard=True) @ torch.arange(5.0), F.gumbel_softmax(x, tau=2.0)), (G(4, 5),)
 
 
-@program("train")
+@program("train", "random")
 def dropout_every_kind():
     def f(m, x):
         y = F.dropout(m[0](x), 0.3) + F.alpha_dropout(x, 0.2, True) + F.feature_alpha_dropout(x, 0.2, True)
@@ -131,7 +131,7 @@ def dropout_every_kind():
     return W(f, nn.Linear(6, 6)), (G(3, 4, 6),)
 
 
-@program("train")
+@program("train", "random")
 def stochastic_depth():
     def f(m, x):
         for layer in m:
@@ -229,7 +229,7 @@ def checkpointed_blocks():
     return W(f, layers(5, 8, 5), layers(5, 8, 5), nn.Sequential(layers(5, 8), nn.Tanh(), nn.Linear(8, 8), nn.ReLU())), (G(4, 5),)
 
 
-@program("train")
+@program("train", "random")
 def checkpointed_dropout():
     def f(m, x):
         return checkpoint(m[0], x, use_reentrant=False) + checkpoint(m[1], x, use_reentrant=False, preserve_rng_state=True)

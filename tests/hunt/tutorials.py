@@ -360,7 +360,7 @@ def set_transformer():
     return W(f, nn.MultiheadAttention(8, 2, batch_first=True), nn.MultiheadAttention(8, 4, batch_first=True), nn.LayerNorm(8)), (G(3, 6, 8), G(1, 2, 8), torch.arange(6)[None] >= torch.tensor([[6], [3], [1]]))
 
 
-@program("train")
+@program("train", "random")
 def transformer_seq2seq():
     m = nn.Transformer(16, 2, 1, 1, 32, dropout=0.1, batch_first=True)
 
