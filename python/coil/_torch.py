@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, device, empty_strided
 
-__all__ = ["Tensor", "device", "empty_strided", "empty_cpu", "is_neg", "is_conj", "dtypes", "is_plain", "describe"]
+__all__ = ["Tensor", "device", "empty_strided", "empty_cpu", "is_neg", "is_conj", "dtypes", "is_plain", "describe", "unreadable"]
 
 try:
     from torch._C._dynamo.guards import _empty_strided_cpu as empty_cpu  # half the time of torch.empty_strided
@@ -38,3 +38,18 @@ def describe(tensor: Tensor) -> tuple[Any, ...]:
     """For PyTorch before 2.10, which has no faster way."""
     number = _numbers.get(tensor.dtype, -1)
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), number, tensor.is_cuda, max(tensor.device.index or 0, 0)
+
+
+def unreadable(tensor: Tensor) -> tuple[str, str]:
+    """What a tensor is that PyTorch shows no memory of, and what to pass instead; empty where that is not known."""
+    if tensor.is_nested:
+        return "is a nested tensor", "pass x.to_padded_tensor(0.0), or its values and offsets"
+    if tensor.layout != torch.strided:
+        return f"has the layout {tensor.layout}", "pass x.to_dense(), or its values and indices"
+    if tensor.is_quantized:
+        return "is quantised", "pass x.dequantize(), or x.int_repr()"
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return "is inside of a transform of torch.func, for which a package has no rules", "call the package outside of vmap, grad and the others"
+    if tensor.device.type not in ("cpu", "cuda"):
+        return f"is on the device '{tensor.device}'", "move it to the CPU or to CUDA"
+    return "", ""

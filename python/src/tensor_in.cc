@@ -111,7 +111,7 @@ class TorchDoor {
     return yes;
   }
 
-  nb::object is_neg, is_conj, describe;
+  nb::object is_neg, is_conj, describe, unreadable;
 
  private:
   void open(const nb::object& glue) {
@@ -122,6 +122,7 @@ class TorchDoor {
     is_neg = glue.attr("is_neg");
     is_conj = glue.attr("is_conj");
     describe = glue.attr("describe");
+    unreadable = glue.attr("unreadable");
     plain_ = glue.attr("is_plain");
     for (const auto [number, dtype] : nb::cast<nb::dict>(glue.attr("dtypes"))) torch_.dtypes[nb::cast<int>(number)] = nb::borrow(dtype);
     const nb::object capsule = nb::getattr(tensor_, "__dlpack_c_exchange_api__", nb::none());
@@ -201,6 +202,9 @@ bool TensorIn::set_torch(nb::handle object, const char* name) {
     DlTensor t;
     if (door->torch().exchange->describe(object.ptr(), &t)) {
       const nb::python_error error;  // takes the exception
+      const nb::tuple known = nb::cast<nb::tuple>(door->unreadable(object));
+      const std::string what = nb::cast<std::string>(known[0]);
+      if (!what.empty()) refuse(ErrorCode::input_device, name, what, nb::cast<std::string>(known[1]));
       const std::string text = nb::cast<std::string>(nb::str(nb::handle(error.value())));
       refuse(ErrorCode::input_device, name, "cannot be read: " + text.substr(0, text.find('\n')), "pass a dense tensor on the CPU or on CUDA");
     }

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <optional>
 #include <unordered_map>
+
+#include "frontend/input_paths.h"
 
 namespace coil {
 namespace {
@@ -14,22 +17,25 @@ constexpr size_t kMaxText = 4000;
 constexpr int kMaxGuardDepth = 60;
 constexpr size_t kMaxGuards = 10000;  // real programs have some dozens
 
-// The sizes of the inputs, by the names that guards have for them.
+// The sizes of the inputs, by the paths that guards have for them, "d\nx" for L['d']['x'].
 class InputSizes {
  public:
   explicit InputSizes(const Graph& graph) : graph_(graph) {
+    const std::vector<std::string> paths = input_paths(graph.in_spec, graph.forward_arg_names);
     for (const GraphInput& in : graph.inputs) {
       if (in.kind != GraphInput::Kind::user && in.kind != GraphInput::Kind::user_symint) continue;
       by_name_.try_emplace(lowered(in.name, false), &in);
       // Strict exports of modules that wrap another's forward: L['flat_args'][1] is the second of all flattened inputs.
-      if (in.position >= 0) by_place_.try_emplace(fmt::format("flat_args_{}", in.position), &in);
+      if (in.position >= 0) by_path_.try_emplace(fmt::format("flat_args{}{}", kPathStep, in.position), &in);
+      const auto place = static_cast<size_t>(in.position);
+      if (in.position >= 0 && place < paths.size() && !paths[place].empty()) by_path_.try_emplace(paths[place], &in);
     }
   }
 
-  std::optional<Expr> size_of(std::string_view name, std::optional<int> dimension) const {
-    auto found = by_name_.find(lowered(name, true));
-    if (found == by_name_.end() && (found = by_place_.find(std::string(name))) == by_place_.end()) return std::nullopt;
-    const ValueInfo& info = graph_.value(found->second->value);
+  std::optional<Expr> size_of(std::string_view path, std::optional<int> dimension) const {
+    const GraphInput* input = input_at(path);
+    if (!input) return std::nullopt;
+    const ValueInfo& info = graph_.value(input->value);
     if (!info.is_tensor()) {
       const Expr* e = std::get_if<Expr>(&info.type);
       return e && !dimension ? std::optional<Expr>(*e) : std::nullopt;
@@ -40,6 +46,18 @@ class InputSizes {
   }
 
  private:
+  const GraphInput* input_at(std::string_view path) const {
+    if (const auto found = by_path_.find(std::string(path)); found != by_path_.end()) return found->second;
+    if (const auto found = by_name_.find(lowered(path, true)); found != by_name_.end()) return found->second;
+    // What **kwargs takes is called by its own keys: L['kwargs']['x'] is x, where no argument has the name kwargs.
+    const size_t step = path.find(kPathStep);
+    if (step == path.npos || std::ranges::count(graph_.forward_arg_names, path.substr(0, step)) != 0) return nullptr;
+    const std::string rest(path.substr(step + 1));
+    if (const auto found = by_path_.find(rest); found != by_path_.end()) return found->second;
+    const auto found = by_name_.find(lowered(rest, true));
+    return found == by_name_.end() ? nullptr : found->second;
+  }
+
   // Flattened inputs are named after their place, in small letters: L['ys'][0] is ys_0.
   static std::string lowered(std::string_view name, bool path) {
     std::string out;
@@ -52,7 +70,7 @@ class InputSizes {
 
   const Graph& graph_;
   std::unordered_map<std::string, const GraphInput*> by_name_;  // the first of a name
-  std::unordered_map<std::string, const GraphInput*> by_place_;
+  std::unordered_map<std::string, const GraphInput*> by_path_;
 };
 
 // Python text -> srepr text, which the reader of sizes understands. Sizes of inputs become symbols "g0", "g1", ...
@@ -234,7 +252,8 @@ class Translator {
         key = word();
       }
       if (!eat("]")) return std::nullopt;
-      name += (name.empty() ? "" : "_") + std::string(key);
+      if (!name.empty()) name += kPathStep;
+      name += key;
     }
     std::optional<int> dimension;
     if (eat(".")) {

@@ -1,4 +1,5 @@
 // The reader on small programs written out here, and what it says about broken ones.
+#include "frontend/input_paths.h"
 #include "tests/frontend/program_files.h"
 
 namespace coil {
@@ -249,6 +250,26 @@ TEST(Reader, Guards) {
     EXPECT_EQ(checks("\"" + std::string(unreadable) + "\""), "COIL-E105") << unreadable;
   }
   EXPECT_EQ(checks("3"), "COIL-E012");
+  EXPECT_EQ(checks(R"("L['kw']['x'].size()[0] != 7")"), "s77 != 7");  // x is a key that **kw took
+  EXPECT_EQ(checks(R"("L['x']['x'].size()[0] != 7")"), "COIL-E105");  // but no argument's own key
+  EXPECT_EQ(checks(R"("L['kw']['kw']['x'].size()[0] != 7")"), "COIL-E105");
+}
+
+TEST(Reader, PathsOfInputs) {
+  const std::string leaf = R"({"type":null,"context":null,"children_spec":[]})";
+  const auto node = [](std::string type, std::string context, std::string children) {
+    return R"({"type":")" + type + R"(","context":")" + context + R"(","children_spec":[)" + children + "]}";
+  };
+  const auto spec = [&](std::string positional, std::string keys, std::string by_key) {
+    return "[1," + node("builtins.tuple", "null", node("builtins.tuple", "null", positional) + "," + node("builtins.dict", keys, by_key)) + "]";
+  };
+  using Paths = std::vector<std::string>;
+  const std::string dict = node("builtins.dict", R"([\"x\",\"y\"])", leaf + "," + node("builtins.list", "null", leaf));
+  EXPECT_EQ(input_paths(spec(leaf + "," + dict, R"([\"k\"])", leaf), {"d_x", "d", "k"}), (Paths{"d_x", "d\nx", "d\ny\n0", "k"}));
+  EXPECT_EQ(input_paths(spec(node("collections.namedtuple", "null", leaf + "," + leaf) + "," + leaf, "[]", ""), {"n", "x"}), (Paths{"", "", "x"}));
+  EXPECT_EQ(input_paths(spec(leaf, "[]", ""), {}), Paths{""});
+  EXPECT_EQ(input_paths(spec(node("builtins.dict", "[3]", leaf), "[]", ""), {"d"}), Paths{""});
+  for (const char* broken : {"", "[1, {}]", "[1]", "{}", R"([1,{"children_spec":[3,4]}])"}) EXPECT_EQ(input_paths(broken, {"x"}), Paths{}) << broken;
 }
 
 }  // namespace

@@ -1,5 +1,11 @@
 #!/usr/bin/env python3
-"""Programs as users write them through three doors, beside eager: a package of torch.export, torch.compile, and torch.compile with gradients.
+"""Programs as users write them through many doors, beside eager.
+
+package      coil's package of torch.export           forward      torch.compile under no_grad
+aoti         that package in stock PyTorch            gradients    torch.compile with gradients
+inference    torch.compile in inference_mode          dynamic      gradients through torch.compile(dynamic=True)
+autocast     gradients under autocast(bfloat16)       bfloat16, float64: gradients of all in this type
+steps        three steps of an optimizer that is compiled as well, beside the model
 
 What is wrong, fails or stays in PyTorch is printed; with --times all programs, and the microseconds of a call in turns with eager. What eager or
 torch.export refuse themselves is counted alone.
@@ -9,10 +15,12 @@ torch.export refuse themselves is counted alone.
 
 import argparse
 import collections
+import contextlib
 import copy
 import fnmatch
 import pathlib
 import sys
+import tempfile
 import time
 import warnings
 
@@ -21,15 +29,19 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import registry
+from zoo_sweep import distance
 
 DOORS = ("package", "forward", "gradients")
+MORE_DOORS = ("aoti", "inference", "dynamic", "autocast", "bfloat16", "float64", "steps")
+WITH_GRADIENTS = ("gradients", "dynamic", "autocast", "bfloat16", "float64", "steps")
+ROUNDED = {"autocast": 3e-2, "bfloat16": 3e-2}  # doors whose results are judged by their distance from double precision, and what is always near enough
 TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.float64: 1e-9, torch.complex128: 1e-9}
 NOT_EXPORTED = ("natural_hvp", "hmc_step", "pde_residual", "jacrev_fwd", "maml", "per_sample_grads", "transforms_of_whole_operators", "linearized")  # torch.export leaves a transform of functorch open
 SLOW = 1.15
 
 
 class Refused(Exception):
-    """By eager or torch.export."""
+    """By eager, Dynamo or torch.export."""
 
 
 class Packaged(torch.nn.Module):
@@ -65,10 +77,34 @@ def weighted(t):
     return (t * torch.cos(torch.arange(t.numel(), device=t.device, dtype=torch.float32)).view(t.shape).to(t.dtype)).sum()
 
 
+def narrowed(value, dtype):
+    """A module or arguments with what is float32 in another type."""
+    if isinstance(value, torch.nn.Module):
+        return value.to(dtype)
+    return tree_map(lambda v: v.detach().to(dtype).requires_grad_(v.requires_grad) if isinstance(v, torch.Tensor) and v.dtype == torch.float32 else v, value)
+
+
+def stepped(function, compiled, args, optimizer_step):
+    """The parameters and losses of three steps of Adam."""
+    optimizer = torch.optim.AdamW(function.parameters(), lr=1e-2)
+    step = optimizer_step(optimizer)
+    losses = []
+    for _ in range(3):
+        loss = sum(weighted(t) for t in tensors(compiled(*fresh(args, False))) if t.requires_grad)
+        optimizer.zero_grad()
+        loss.backward()
+        step()
+        losses.append(loss.detach())
+    return losses + [p.detach() for p in function.parameters()]
+
+
 def call(function, args, door):
     """All results; with gradients, these and what arguments hold after the call as well."""
-    results = function(*args)
-    if door != "gradients":
+    device = torch.get_default_device().type
+    torch.manual_seed(1)
+    with torch.autocast(device, torch.bfloat16) if door == "autocast" else torch.inference_mode() if door == "inference" else contextlib.nullcontext():
+        results = function(*args)
+    if door not in WITH_GRADIENTS:
         return tree_leaves(results)
     leaves = [x for x in tensors(args) if x.requires_grad and x.is_leaf] + parameters(function)
     loss = sum(weighted(t) for t in tensors(results) if t.requires_grad)
@@ -99,10 +135,15 @@ def opened(function, args, door):
     """The program behind a door."""
     import coil
 
-    if door != "package":
-        return torch.compile(function, backend="coil")
+    if door not in ("package", "aoti"):
+        return torch.compile(function, backend="coil", dynamic=True if door == "dynamic" else None)
     try:
-        return coil.compile(torch.export.export(Packaged(function), args, strict=False))
+        program = torch.export.export(Packaged(function), args, strict=False)
+        if door == "package":
+            return coil.compile(program)
+        with tempfile.TemporaryDirectory() as folder:
+            coil.compile(program, f"{folder}/model.pt2")
+            return torch._inductor.aoti_load_package(f"{folder}/model.pt2")
     except Exception as problem:
         if isinstance(problem, coil.Error):
             raise
@@ -119,27 +160,65 @@ def made(name):
     return function, args, bool(parameters(function)) or any(t.requires_grad for t in tensors(args))
 
 
+def through(name, door):
+    """(results of coil, of eager, in double precision where this door is judged by it, calls to time) of one program."""
+    function, args, _ = made(name)
+    lies = "strided" in name or "expanded" in name
+    exact = None
+    if door in ROUNDED:
+        with contextlib.suppress(Exception):
+            exact = call(narrowed(copy.deepcopy(function), torch.float64), narrowed(fresh(args, lies), torch.float64), "gradients")
+    if door in ("bfloat16", "float64"):
+        function, args = (narrowed(v, getattr(torch, door)) for v in (function, args))
+    reference, ours = copy.deepcopy(function), copy.deepcopy(function)
+    try:
+        wanted = stepped(reference, reference, args, lambda o: o.step) if door == "steps" else call(reference, fresh(args, lies), door)
+    except Exception as problem:
+        raise Refused("eager") from problem
+    compiled = opened(ours, fresh(args, lies), door)
+    if door == "steps":
+        found = stepped(ours, compiled, args, lambda o: torch.compile(o.step, backend="coil"))
+    else:
+        found = call(compiled, fresh(args, lies), door)
+    timed = fresh(args, lies)
+    return found, wanted, exact, {"eager": lambda: call(reference, timed, door), "coil": lambda: call(compiled, timed, door)}
+
+
+def dynamo_alone_fails(name, door):
+    """Whether PyTorch's own backend without a compiler fails as well."""
+    function, args, _ = made(name)
+    torch._dynamo.reset()
+    try:
+        call(torch.compile(function, backend="aot_eager", dynamic=True if door == "dynamic" else None), args, door)
+    except Exception:
+        return True
+    return False
+
+
 def check(name, door):
     """(what is wrong, operators in PyTorch with their reasons, calls to time) of one program behind one door, None where it has no such door."""
     import coil
 
-    function, args, differentiable = made(name)
-    if (door == "gradients" and not differentiable) or (door == "package" and name in NOT_EXPORTED):
+    function, _, differentiable = made(name)
+    if (door in WITH_GRADIENTS and not differentiable) or (door in ("package", "aoti") and (name in NOT_EXPORTED or "random" in registry.PROGRAMS[name][1])) or (door == "steps" and not parameters(function)):
         return None
     torch._dynamo.reset()
     before = collections.Counter(coil.compile_stats().fallbacks)
-    lies = "strided" in name or "expanded" in name
-    reference, ours = copy.deepcopy(function), copy.deepcopy(function)
-    with torch.set_grad_enabled(door == "gradients"):
-        try:
-            wanted = call(reference, fresh(args, lies), door)
-        except Exception as problem:
-            raise Refused("eager") from problem
-        compiled = opened(ours, fresh(args, lies), door)
-        wrong = difference(call(compiled, fresh(args, lies), door), wanted)
-    left = collections.Counter(coil.compile_stats().fallbacks) - before
-    timed = fresh(args, lies)
-    return wrong, dict(left), {"eager": lambda: call(reference, timed, door), "coil": lambda: call(compiled, timed, door)}
+    with torch.set_grad_enabled(door in WITH_GRADIENTS):
+        found, wanted, exact, calls = through(name, door)
+    wrong = far(found, wanted, exact, ROUNDED[door]) if door in ROUNDED else difference(found, wanted)
+    return wrong, dict(collections.Counter(coil.compile_stats().fallbacks) - before), calls
+
+
+def far(found, wanted, exact, bound):
+    """What is wrong of results in few bits; empty: nothing."""
+    def floating(values):
+        return [torch.view_as_real(v) if v.is_complex() else v for v in values if isinstance(v, torch.Tensor) and not v.is_sparse and (v.is_floating_point() or v.is_complex())]
+
+    found, wanted = floating(found), floating(wanted)
+    exact = None if exact is None or len(floating(exact)) != len(wanted) else floating(exact)
+    off = distance(found, wanted, exact)
+    return off if isinstance(off, str) else "" if off <= bound else f"off by {off:.1e}"
 
 
 def times(calls, rounds=5, least=0.02):
@@ -160,7 +239,7 @@ def times(calls, rounds=5, least=0.02):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=["*"])
-    parser.add_argument("--door", nargs="*", default=DOORS, choices=DOORS)
+    parser.add_argument("--door", nargs="*", default=DOORS, choices=DOORS + MORE_DOORS)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--times", action="store_true")
     parser.add_argument("--part", default="0/1")
@@ -176,7 +255,7 @@ def report(name, door, options, counts):
         word = "wrong" if wrong else "right"
         text = f"{wrong} {left or ''}"
         if options.times:
-            with torch.set_grad_enabled(door == "gradients"):
+            with torch.set_grad_enabled(door in WITH_GRADIENTS):
                 measured = times(calls)
             ratio = measured["coil"] / measured["eager"]
             text += f" {measured} {ratio:.2f}{' SLOW' if ratio > SLOW else ''}"
@@ -184,6 +263,8 @@ def report(name, door, options, counts):
         word, text = f"refused by {refusal}", ""
     except Exception as problem:
         word, text = "fails", f"{type(problem).__name__}: " + " ".join(str(problem).split())
+        if door not in ("package", "aoti", "steps") and dynamo_alone_fails(name, door):
+            word, text = "refused by Dynamo", ""
     counts[word] += 1
     if text.strip() or word == "wrong":
         print(f"{name} {door}: {word} {text}"[:400], flush=True)

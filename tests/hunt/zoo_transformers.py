@@ -35,6 +35,17 @@ SIZES = [  # (pattern of an integer attribute's name, what it becomes); the firs
     (r"num_frames|frames_per_clip", 4),
 ]
 ZERO = re.compile(r".*(dropout|drop_path_rate|layerdrop|drop_rate|_drop|pdrop|_prob|noise_std|jitter_noise)$")
+OF_TYPE = {  # what names do not tell: sizes that have to fit together
+    "autoformer": {"num_time_features": 1, "feature_size": 10, "context_length": 32},
+    "deepseek_v2": {"num_experts_per_tok": 2},
+    "informer": {"num_time_features": 1, "feature_size": 10, "context_length": 32},
+    "perceiver": {"d_latents": 64, "d_model": 64, "num_self_attends_per_block": 2},
+    "sam": {"vision_config": {"output_channels": 64, "num_pos_feats": 32}, "prompt_encoder_config": {"image_embedding_size": 4}},
+    "time_series_transformer": {"num_time_features": 1, "feature_size": 10, "context_length": 32},
+    "timesfm": {"context_length": 64, "horizon_length": 16},
+    "vits": {"vocab_size": 128},
+    "zamba2": {"mamba_headdim": 32, "attention_hidden_size": 128, "attention_head_dim": 32, "kv_channels": 16, "num_query_groups": 4, "hybrid_layer_ids": [1]},
+}
 LAYERS = ("num_hidden_layers", "num_layers", "encoder_layers", "decoder_layers", "n_layer", "n_layers", "num_decoder_layers")
 
 
@@ -99,6 +110,11 @@ def rope(value, config):
     return value
 
 
+def merged(config, change):
+    """A configuration with some attributes changed, in nested ones too."""
+    return {**config, **{name: merged(config.get(name) or {}, value) if isinstance(value, dict) else value for name, value in change.items()}}
+
+
 def shrunk(config):
     return {name: smaller(name, value, config) for name, value in config.items()}
 
@@ -130,6 +146,10 @@ def argument(name, config, parameters):
         mask = torch.ones(batch, length, dtype=torch.long)
         mask[1, 12:] = 0
         return mask
+    if "past_time_features" in parameters or "past_values_padding" in parameters:
+        return series(name, config, "freq" in parameters)
+    if "is_longer" in parameters and name in ("is_longer", "input_features"):
+        return torch.tensor([[True], [False]]) if name == "is_longer" else torch.randn(batch, 4, 1024, find(config, "num_mel_bins", default=64))
     patch = find(config, "patch_size", default=8)
     if name in ("grid_thw", "image_grid_thw"):
         return torch.tensor([[1, 4, 4]])
@@ -150,11 +170,22 @@ def argument(name, config, parameters):
     if name == "bbox":
         corner = torch.randint(0, 30, (batch, length, 2))
         return torch.cat([corner, corner + 5], -1)
+    if name == "inputs":
+        return torch.randn(batch, length, find(config, "d_model", default=64))
     if name == "past_values":
         return torch.randn(batch, find(config, "context_length", default=32), find(config, "num_input_channels", default=1))
     if name == "hidden_states":
         return torch.randn(batch, length, find(config, "hidden_size", "d_model", default=64))
     return None
+
+
+def series(name, config, padded):
+    """Arguments of forecasters: values of the past and future, with features of their times."""
+    batch, ahead = 2, find(config, "prediction_length", default=8)
+    length = find(config, "context_length", default=32) + (0 if padded else max(config.lags_sequence))
+    return {"past_values": torch.randn(batch, length), "past_time_features": torch.rand(batch, length, 1), "past_observed_mask": torch.ones(batch, length),
+            "future_values": torch.randn(batch, ahead), "future_time_features": torch.rand(batch, ahead, 1),
+            "past_values_padding": torch.zeros(batch, length, dtype=torch.long), "freq": torch.zeros(batch, 1, dtype=torch.long)}.get(name)
 
 
 def guesses(module, config):
@@ -165,6 +196,10 @@ def guesses(module, config):
     main = [main] if isinstance(main, str) else list(main)
     has = [n for n in ("input_ids", "pixel_values", "input_values", "input_features", "hidden_states") if n in parameters]
     wishes = [main, main + ["attention_mask"], has[:1] + ["attention_mask"], main + ["decoder_input_ids"], ["input_ids", "pixel_values"], has[:1], has, main + ["pixel_values_videos"]]
+    if "future_values" in parameters:
+        wishes.insert(0, ["past_values", "past_time_features", "past_observed_mask", "future_values", "future_time_features"])
+    if "is_longer" in parameters:
+        wishes.insert(0, ["input_ids", "input_features", "is_longer"])
     sets = []
     for wish in wishes:
         names = list(dict.fromkeys([*wish, *required]))
@@ -193,7 +228,7 @@ def configurations(model_type):
 
     kind = CONFIG_MAPPING[model_type]
     default = kind().to_dict()
-    small = shrunk(default)
+    small = merged(shrunk(default), OF_TYPE.get(model_type, {}))
     layers = {k: min(v, 2) for k, v in default.items() if k in LAYERS and isinstance(v, int)}
     problems = []
     for change in (small, {**small, "num_key_value_heads": 4}, {k: v for k, v in small.items() if not isinstance(v, list)}, {**small, "head_dim": 16}, {**default, **layers}):

@@ -17,8 +17,12 @@ from test_py_api import compiled, linear, linear_program  # noqa: F401 (fixtures
     (lambda m: m(torch.zeros(3, 16), torch.zeros(3)), 201, ValueError, ""),
     (lambda m: m(y=torch.zeros(3, 16)), 201, ValueError, ""),
     (lambda m: m("text"), 202, ValueError, "is a str, not a tensor"),
-    (lambda m: m(torch.zeros(3, 16, device="meta")), 206, ValueError, ""),
-    (lambda m: m(torch.zeros(3, 16).to_sparse()), None, Exception, ""),
+    (lambda m: m(torch.zeros(3, 16, device="meta")), 206, ValueError, "on the device 'meta'"),
+    (lambda m: m(torch.zeros(3, 16).to_sparse()), 206, ValueError, "has the layout torch.sparse_coo"),
+    (lambda m: m(torch.quantize_per_tensor(torch.zeros(3, 16), 0.1, 0, torch.qint8)), 206, ValueError, "is quantised"),
+    (lambda m: m(torch.nested.nested_tensor([torch.zeros(3, 16)])), 206, ValueError, "is a nested tensor"),
+    (lambda m: torch.vmap(m)(torch.zeros(2, 3, 16)), 206, ValueError, "a transform of torch.func"),
+    (lambda m: torch.func.grad(lambda x: m(x).sum())(torch.zeros(3, 16)), 206, ValueError, "a transform of torch.func"),
     (lambda m: coil.load("/nowhere/model.coil.pt2"), 1, FileNotFoundError, "/nowhere"),
     (lambda m: coil.load(DIGITS), 301, RuntimeError, "coil compile"),
     (lambda m: coil.load(__file__), 10, ValueError, "zip"),
@@ -27,7 +31,7 @@ from test_py_api import compiled, linear, linear_program  # noqa: F401 (fixtures
     (lambda m: coil.compile("/nowhere/model.pt2"), 1, FileNotFoundError, "/nowhere"),
     (lambda m: coil.compile(DIGITS, "/nowhere/model.coil.pt2"), 3, OSError, "/nowhere"),
     (lambda m: m.save("/nowhere/model.coil.pt2"), 3, OSError, "/nowhere"),
-], ids=range(17))
+], ids=range(21))
 def test_errors(compiled, call, number, kind, text):
     with pytest.raises(kind) as raised:
         call(compiled)

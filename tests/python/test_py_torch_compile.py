@@ -49,6 +49,15 @@ def test_modes_and_options():
         check(lambda a: a.cos(), x, options={"speed": 11})
 
 
+@pytest.mark.parametrize("options, text", [({"opt_level": 7}, "0 to 3"), ({"tf32": 3}, "tf32 is '3'"), ({"tune": "much"}, "no tuning 'much'"), ({"threads": -5}, "1 to 4096"),
+                                           ({"skip": ["nothing"]}, "no pass 'nothing'"), ({"replay": "/nonexistent/x.json"}, "does not exist"), ({"dims": {"b": "x:0"}}, "'dims' names")],
+                         ids=lambda v: next(iter(v)) if isinstance(v, dict) else "")
+def test_wrong_values_of_options(options, text):
+    """They are errors, not reasons to run everything in PyTorch."""
+    with pytest.raises(Exception, match=text):
+        torch.compile(lambda a: a.cos(), backend="coil", options=options)(torch.randn(8))
+
+
 def test_equal_graphs_are_compiled_once():
     a, b = torch.randn(4, 8), torch.randn(4, 8)
     check(lambda x, y: (x * y).tanh().sum(0), a, b)

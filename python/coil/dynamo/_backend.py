@@ -54,6 +54,8 @@ def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], mode: st
     freeze = given.pop("freeze", _inductor_freezes())
     if not isinstance(freeze, bool):
         raise option_error(f"'freeze' is {freeze!r}", "True or False")
+    if "dims" in given:
+        raise option_error("'dims' names the inputs of an exported program, which a graph of torch.compile has not", "torch._dynamo.mark_dynamic(tensor, 0)")
     settings = settings_of(given, "cpu")  # checked once, here; the target is each graph's own
     compiler = functools.partial(compile_graph, settings=settings, fallback=fallback, of_pytorch=of_pytorch, freeze=freeze, graphs=graphs)
     backend = aot_autograd(

@@ -13,7 +13,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.graph import _BoxedCodeGen
 
 from .. import _runtime
-from .._errors import Error, make_error
+from .._errors import Error, FileError, OptionError, make_error
 from .._registry import may_have_kernel
 from .._stats import stats
 from ..triton import refuse_on_cpu, rewrite_graph
@@ -142,6 +142,8 @@ def _compile_programs(gm: GraphModule, settings: dict, device: torch.device, rea
         refused: dict[Node, str] = {}
         new = {level: nodes for level, nodes in split.programs.items() if tuple(nodes) not in done}
         for level, made in build_programs(split, new, settings, device, frozen).items():
+            if isinstance(made, (OptionError, FileError)):  # the user's, of no node
+                raise made
             if isinstance(made, Error):
                 refused.update(find_problems(split, level, new[level], settings, made))
             else:

@@ -31,7 +31,7 @@ from ._control import graph_behind
 from ._decompositions import operator_name
 from ._effects import as_eager_raises
 from ._results import read_nodes
-from ._serialize import CannotSerialize, ProgramWriter, sizes_expression
+from ._serialize import CannotSerialize, ProgramWriter
 from ._split import STRIDED, Split, base_of, is_number, is_view, producer, readers, writes_input
 from ._stages import folder_for, program_compiled
 from ._support import is_dense, unknown_operators
@@ -235,7 +235,7 @@ def _write(split: Split, level: int, nodes: list[Node], frozen: dict[Node, torch
             raise make_error(105, f"COIL-E105: {reason}", reason)
         writer.numbers[symbol.name] = {"as_expr": {"expr_str": sympy.srepr(symbol), "hint": None}}
     names = [(writer.name(n), True) for n in inputs] + [(s.name, False) for s in symbols]
-    ranges = {name: _range(symbol, nodes, inputs) for name, symbol in sorted(writer.symbols.items())}
+    ranges = {name: writer.fixed.range_of(symbol, *_range(symbol, nodes, inputs)) for name, symbol in sorted(writer.symbols.items())}
     document = writer.program(names, [writer.name(n) for n in outputs], ranges, list(weights))
     return _Parts(inputs, symbols, outputs, writer, document, weights)
 
@@ -288,7 +288,7 @@ def _can_be_computed(node: Node) -> bool:
 
 def _symbols_to_pass(writer: ProgramWriter, inputs: list[Node]) -> list[sympy.Symbol]:
     """The sizes that no input has as a dimension of its own."""
-    told = {expression for node in inputs for expression in map(sizes_expression, node.meta["val"].shape) if expression is not None}
+    told = {expression for node in inputs for expression in map(writer.expression, node.meta["val"].shape) if expression is not None}
     return [symbol for _, symbol in sorted(writer.symbols.items()) if symbol not in told]
 
 

@@ -154,6 +154,44 @@ def nll_loss_backward(grad: Tensor, x: Tensor, target: Tensor, weight: Tensor | 
     return torch.where(chosen, -grad, 0).to(x.dtype)
 
 
+# ---- rows of many lengths (nested tensors), one after the other or padded to one length
+
+def jagged_to_padded(values: Tensor, offsets: list[Tensor], max_lengths: list[Any], padding_value: float = 0.0) -> Tensor:
+    """Row `r` of the padded tensor has what lies between offsets[r] and offsets[r + 1]."""
+    if len(offsets) != 1 or not _is_known(max_lengths[0]) or values.size(0) == 0:
+        return NotImplemented
+    starts, ends = offsets[0][:-1].unsqueeze(1), offsets[0][1:].unsqueeze(1)
+    places = starts + torch.arange(max_lengths[0], device=values.device)
+    held = places < ends
+    rows = values.index_select(0, torch.where(held, places, 0).flatten()).view([*places.shape, *values.shape[1:]])
+    return torch.where(held.view([*held.shape, *[1] * (values.dim() - 1)]), rows, padding_value)
+
+
+def padded_to_jagged(dense: Tensor, offsets: list[Tensor], total: Any = None) -> Tensor:
+    """What `jagged_to_padded` takes apart; what a row has beyond the padded length is 0."""
+    if len(offsets) != 1 or total is None or not _is_known(total) or dense.size(0) == 0 or dense.size(1) == 0:
+        return NotImplemented
+    places = torch.arange(total, device=dense.device)
+    row = torch.searchsorted(offsets[0], places.to(offsets[0].dtype), right=True) - 1
+    row = row.clamp(0, dense.size(0) - 1)
+    column = places - offsets[0].index_select(0, row)
+    found = dense.flatten(0, 1).index_select(0, row * dense.size(1) + column.clamp_max(dense.size(1) - 1))
+    return torch.where((column < dense.size(1)).view([-1, *[1] * (dense.dim() - 2)]), found, 0)
+
+
+def _is_known(size: Any) -> bool:
+    """Whether a size follows from the inputs' sizes, not from data."""
+    return isinstance(size, int) or all(symbol.name.startswith("s") for symbol in size.node.expr.free_symbols)
+
+
+# ---- leaky ReLUs with drawn slopes
+
+def rrelu_with_noise_backward(grad: Tensor, x: Tensor, noise: Tensor, lower: float, upper: float, training: bool, self_is_result: bool) -> Tensor:
+    if training and upper - lower > 1e-6:
+        return grad * noise
+    return aten.leaky_relu_backward(grad, x, (lower + upper) / 2, self_is_result)
+
+
 # ---- forward mode
 
 def zeros_for_tangent(tangent: Tensor, primal: Tensor, *, self_num_batch_dims: int = 0) -> Tensor:
@@ -164,6 +202,9 @@ def zeros_for_tangent(tangent: Tensor, primal: Tensor, *, self_num_batch_dims: i
 
 
 REFERENCES: dict[Any, Callable[..., Any]] = {
+    aten._jagged_to_padded_dense_forward.default: jagged_to_padded,
+    aten._padded_dense_to_jagged_forward.default: padded_to_jagged,
+    aten.rrelu_with_noise_backward.default: rrelu_with_noise_backward,
     aten._new_zeros_with_same_feature_meta.default: zeros_for_tangent,
     aten.native_group_norm.default: group_norm,
     aten.native_group_norm_backward.default: group_norm_backward,

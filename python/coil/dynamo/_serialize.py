@@ -18,6 +18,7 @@ from .._errors import Error
 from ._control import graph_behind, is_control
 from ._decompositions import operator_name
 from ._places import module_path
+from ._fixed_sizes import FixedSizes
 from ._results import read_results, unread_arguments
 
 DTYPES = {torch.uint8: 1, torch.int8: 2, torch.int16: 3, torch.int32: 4, torch.int64: 5, torch.float16: 6, torch.float32: 7,
@@ -35,11 +36,6 @@ class CannotSerialize(Error):
     """A node that the form of a `.pt2` has no words for; it stays in PyTorch."""
 
 
-def sizes_expression(value: Any) -> sympy.Expr | None:
-    """The expression of a symbolic integer; None for a plain one."""
-    return value.node.expr if isinstance(value, torch.SymInt) and not value.node.expr.is_number else None
-
-
 class ProgramWriter:
     """Collects the parts of one program. Values are named by their operator and a number of their own, so that equal parts of a
     graph (the layers of a network) become equal programs."""
@@ -52,6 +48,7 @@ class ProgramWriter:
         self.origins: list[dict] = []
         self.symbols: dict[str, sympy.Symbol] = outer.symbols if outer else {}
         self._text: dict[sympy.Expr, str] = {}
+        self.fixed: FixedSizes = outer.fixed if outer else FixedSizes()
         self.names: dict[Node, str] = {}
         self._prefix = prefix
 
@@ -64,10 +61,20 @@ class ProgramWriter:
 
     # ---- values
 
+    def expression(self, value: Any) -> sympy.Expr | None:
+        """The expression of a symbolic integer; None for a plain one, and for one that the graph's guards fix."""
+        if not isinstance(value, torch.SymInt):
+            return None
+        expression = self.fixed.simplest(value)
+        return None if expression.is_number else expression
+
+    def integer(self, value: Any) -> int:
+        return int(self.fixed.simplest(value)) if isinstance(value, torch.SymInt) else int(value)
+
     def size(self, value: Any) -> dict:
-        expression = sizes_expression(value)
+        expression = self.expression(value)
         if expression is None:
-            return {"as_int": int(value)}
+            return {"as_int": self.integer(value)}
         text = self._text.get(expression)
         if text is None:
             for symbol in expression.free_symbols:
@@ -216,8 +223,8 @@ class ProgramWriter:
         if isinstance(value, bool):
             return {"as_bool": value}
         if isinstance(value, (int, torch.SymInt)):
-            if sizes_expression(value) is None:
-                return {"as_int": int(value)}
+            if self.expression(value) is None:
+                return {"as_int": self.integer(value)}
             self.numbers[self.name(node)] = self.size(value)
             return {"as_sym_int": {"as_name": self.name(node)}}
         if isinstance(value, float):
@@ -277,7 +284,8 @@ def _is_tensor(value: Any) -> bool:
 
 def _is_size(value: Any) -> bool:
     """A symbolic integer with an expression of known symbols."""
-    return isinstance(value, Node) and sizes_expression(value.meta.get("val")) is not None
+    size = value.meta.get("val") if isinstance(value, Node) else None
+    return isinstance(size, torch.SymInt) and not size.node.expr.is_number
 
 
 def _number(value: float) -> float | str:
