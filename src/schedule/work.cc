@@ -101,10 +101,15 @@ class Counter {
 
  private:
   Expr elements_of(BufferId id) const { return product(pool(), plan_.buffer(id).info.sizes); }
-  // Whether its numbers have half a byte each.
+  // Whether its numbers have half a byte each: a constant whose place in the package, once that is known, is smaller than its elements are.
   bool is_in_halves(BufferId id) const {
     const Placement& p = plan_.buffer(id).placement;
-    return p.kind == Placement::Kind::constant && p.index >= 0 && has_4_bits(plan_.constants[static_cast<size_t>(p.index)].packing);
+    if (p.kind != Placement::Kind::constant || p.index < 0) return false;
+    const BufferInfo& info = plan_.buffer(id).info;
+    uint64_t bytes = static_cast<uint64_t>(byte_size(info.dtype));
+    for (const int64_t size : info.data.sizes) bytes *= static_cast<uint64_t>(size);
+    const uint64_t stored = plan_.constants[static_cast<size_t>(p.index)].bytes;
+    return stored > 0 && stored < bytes;
   }
 
   const KernelPlan& plan_;

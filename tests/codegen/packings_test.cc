@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
 #include <vector>
 
+#include "codegen/constants.h"
 #include "codegen/cpu/cpu_kernels.h"
 #include "schedule/schedule.h"
+#include "templates/packing.h"
 #include "tests/schedule/scheduled_program.h"
 
 namespace coil {
@@ -63,12 +66,22 @@ TensorData numbers(DType dtype, std::vector<int64_t> sizes) {
   return t;
 }
 
+// A plan of one constant.
+KernelPlan plan_of(const TensorData& data, DType stored) {
+  KernelPlan plan;
+  BufferInfo info;
+  info.kind = BufferInfo::Kind::constant, info.dtype = stored, info.data = data;
+  plan.buffers.push_back({std::move(info), {}});
+  return plan;
+}
+
 // The blob is laid out by sizes before bytes are made: odd sizes, where panels, pieces and tiles have room behind the last element.
 TEST(Packings, SizesAreThoseOfTheBytes) {
   using namespace packings;
   const auto check = [](Packing packing, const TensorData& data, PlanConstant c) {
-    c.packing = packing;
-    EXPECT_EQ(packed_size(data, c), packed_bytes(data, c).size()) << packing.name() << " of " << name(data.dtype) << " " << data.sizes[0];
+    c.packing = packing, c.buffer = BufferId(0);
+    const KernelPlan plan = plan_of(data, data.dtype);
+    EXPECT_EQ(packed_size(plan.buffers[0].info, c), constant_bytes(plan, c).size()) << packing.name() << " of " << name(data.dtype) << " " << data.sizes[0];
   };
   for (const auto& [k, n] : {std::pair<int64_t, int64_t>(1, 1), {37, 33}, {64, 32}, {130, 5}}) {
     PlanConstant c;
@@ -99,10 +112,35 @@ TEST(Packings, SizesAreThoseOfTheBytes) {
   }
 }
 
+// Large matrices are packed some columns at a time, on several threads; in 16 bits where they are stored so.
+TEST(Packings, PiecesAreThoseOfTheWhole) {
+  constexpr int64_t k = 5000, n = 300;
+  TensorData data = numbers(DType::f32, {k, n});
+  auto bytes = std::make_shared<std::vector<uint8_t>>(data.bytes.size());
+  for (int64_t i = 0; i < k * n; ++i) {
+    const auto value = static_cast<float>(i % 251);
+    std::memcpy(bytes->data() + i * 4, &value, 4);
+  }
+  data.bytes = *bytes, data.owner = bytes;
+  PlanConstant c;
+  c.packing = packings::gemm_b, c.buffer = BufferId(0), c.k = k, c.n = n, c.row_stride = n, c.col_stride = 1;
+  const std::vector<std::byte> whole = templates::pack_gemm_b(bytes->data(), 4, k, n, n, 1);
+  std::vector<uint8_t> pieces;
+  ASSERT_TRUE(constant_pieces(plan_of(data, DType::f32), c, 3, [&](std::span<const uint8_t> piece) {
+                pieces.insert(pieces.end(), piece.begin(), piece.end());
+                return ok_status();
+              }).ok());
+  ASSERT_EQ(pieces.size(), whole.size());
+  EXPECT_EQ(std::memcmp(pieces.data(), whole.data(), whole.size()), 0);
+  const KernelPlan narrow = plan_of(data, DType::f16);
+  EXPECT_EQ(constant_bytes(narrow, c).size(), packed_size(narrow.buffers[0].info, c));
+  EXPECT_EQ(packed_size(narrow.buffers[0].info, c) * 2, whole.size());
+}
+
 TEST(Packings, AnUnknownNameIsNoPacking) {
   PlanConstant c;
   c.packing = Packing("upside_down");
-  EXPECT_THROW(packed_size(numbers(DType::f32, {2, 2}), c), InternalError);
+  EXPECT_THROW(packed_size(plan_of(numbers(DType::f32, {2, 2}), DType::f32).buffers[0].info, c), InternalError);
   EXPECT_TRUE(Packing::fits("a_name_of_23_letters_12"));
   EXPECT_FALSE(Packing::fits("a_name_of_24_letters_123"));
   EXPECT_FALSE(Packing::fits(""));

@@ -55,7 +55,8 @@ TEST(Schema, WholeTableIsReadable) {
     const std::optional<Schema> s = find_schema(line.substr(0, line.find('(')));
     ASSERT_TRUE(s) << line;
     for (const SchemaArg& a : s->args) {
-      if (a.default_text && a.name != "float8_dtype") EXPECT_TRUE(default_argument(pool, a).ok()) << line << ": " << a.name;
+      if (!a.default_text || a.name == "float8_dtype") continue;
+      EXPECT_TRUE(default_argument(pool, a).ok()) << line << ": " << a.name;
     }
   }
 }

@@ -73,10 +73,10 @@ TEST_F(CudaLibrary, ProductsThatStay) {
   EXPECT_FALSE(product({2048, 2048, 2048, DType::f32, true, 2}));
   EXPECT_FALSE(product({98, 512, 4608}));
   EXPECT_FALSE(product({0, 2048, 2048}));
-  EXPECT_FALSE(product({511, 4096, 4096}));      // few rows
-  EXPECT_FALSE(product({4096, 511, 4096}));      // and columns
-  EXPECT_FALSE(product({4096, 768, 768}));       // the pass over the result takes what is saved
-  EXPECT_FALSE(product({25088, 512, 128}));      // and more
+  EXPECT_FALSE(product({511, 4096, 4096}));  // few rows
+  EXPECT_FALSE(product({4096, 511, 4096}));  // and columns
+  EXPECT_FALSE(product({4096, 768, 768}));   // the pass over the result takes what is saved
+  EXPECT_FALSE(product({25088, 512, 128}));  // and more
   EXPECT_FALSE(product({4096, 3072, 768, DType::f32, false}));
   EXPECT_FALSE(product({1 << 20, 1024, 1024}));  // much scratch memory
   EXPECT_FALSE(product({2048, -1, 2048}));       // the result has any number of columns
