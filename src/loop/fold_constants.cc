@@ -90,9 +90,11 @@ std::optional<TensorData> view_of_constant(const LoopProgram& program, const Loo
     for (size_t v = 0; v < out.sizes.size(); ++v) {
       const std::optional<Affine> affine = as_affine(rest, static_cast<int32_t>(v));
       if (!affine || !affine->coefficient->is_constant() || affine->coefficient->as_int() < 0) return std::nullopt;
+      rest = affine->base;
+      if (view.sizes[v] == 1) continue;
+      if (affine->coefficient->as_int() >= from.data.sizes[d]) return std::nullopt;
       view.strides[v] += affine->coefficient->as_int() * from.data.strides[d];
       last += affine->coefficient->as_int() * (view.sizes[v] - 1);
-      rest = affine->base;
     }
     if (!rest->is_constant() || rest->as_int() < 0 || last + rest->as_int() >= from.data.sizes[d]) return std::nullopt;
     view.offset += rest->as_int() * from.data.strides[d];
