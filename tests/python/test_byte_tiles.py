@@ -2,43 +2,20 @@
 tests/gpu/test_bytes.py has on a GPU."""
 
 import ctypes
-import re
-import sys
 
 import numpy as np
 import pytest
 
-import emulated_cuda
-import harness
-
-sys.path.insert(0, str(harness.REPO / "tests/gpu"))
-from test_bytes import Args, Bytes, F16Tile, Kind, Tile, up  # noqa: E402
+from emulated_tiles import aligned, build, call
+from test_bytes import Args, Bytes, F16Tile, Kind, Tile, up
 
 MAGIC = 0x70616D20656C6974
 NUMPY = {"f32": np.float32, "f16": np.float16}
 
 
-class Launch(ctypes.Structure):
-    """emulation::Launch (tests/cuda_emulation/emulation.h)."""
-    _fields_ = [("name", ctypes.c_char_p), ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3), ("shared_bytes", ctypes.c_uint32), ("cluster", ctypes.c_uint32),
-                ("params", ctypes.POINTER(ctypes.c_void_p)), ("thread", ctypes.c_void_p), ("early", ctypes.c_bool)]
-
-
-class Kernel(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("num_params", ctypes.c_int32), ("param_bytes", ctypes.c_void_p), ("run", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(Launch)))]
-
-
 class Map(ctypes.Structure):
     """EmulatedTensorMap."""
     _fields_ = [("magic", ctypes.c_uint64), ("base", ctypes.c_uint64), ("sizes", ctypes.c_uint64 * 2), ("pitch", ctypes.c_uint64), ("box", ctypes.c_uint32 * 2), ("bytes", ctypes.c_uint32)]
-
-
-def aligned(shape, dtype):
-    """Zeros at an address that TMA takes."""
-    bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = np.zeros(bytes + 64, np.uint8)
-    begin = -memory.ctypes.data % 64
-    return memory[begin : begin + bytes].view(dtype).reshape(shape)
 
 
 class Problem:
@@ -76,26 +53,9 @@ class Problem:
         return t
 
 
-def build(tiles, library):
-    """The kernels of all tiles, k0, k1, ..."""
-    text = '#include "cuda/byte_f16.h"\n'
-    for i, tile in enumerate(tiles):
-        source = re.sub(r"#include .*\n|extern \"C\" | __cluster_dims__\([^)]*\)", "", tile.source())
-        text += f"namespace t{i} {{\n{source.replace(') k(', f') k{i}(')}}}\nusing t{i}::k{i};\n"
-    emulated_cuda.build_kernels(emulated_cuda.rewrite(text), [f"k{i}" for i in range(len(tiles))], library, "-O1")
-    loaded = ctypes.CDLL(str(library))
-    loaded.emulated_kernel.restype = ctypes.POINTER(Kernel)
-    return [loaded.emulated_kernel(f"k{i}".encode()).contents for i in range(len(tiles))]
-
-
 def run(kernel, tile, problem):
     out = np.full((problem.m, problem.n), np.nan, np.float32)
-    params = aligned(512, np.uint8)  # which the host's struct, of ctypes, is no multiple of 64 for
-    t, args = problem.params(tile), Args(out.ctypes.data, None, problem.n)
-    ctypes.memmove(params.ctypes.data, ctypes.addressof(t), ctypes.sizeof(t))
-    pointers = (ctypes.c_void_p * 2)(params.ctypes.data, ctypes.addressof(args))
-    launch = Launch(b"tile", (tile.grid(problem.m, problem.n), 1, 1), (tile.threads, 1, 1), tile.shared, tile.split, pointers, None, True)
-    assert kernel.run(ctypes.byref(launch)) == 0
+    call(kernel, (tile.grid(problem.m, problem.n), 1, 1), tile.threads, tile.shared, tile.split, problem.params(tile), Args(out.ctypes.data, None, problem.n))
     return out
 
 
@@ -137,7 +97,7 @@ def test_tiles(kind, tmp_path):
     else:
         what, depths, tiles = F16_KINDS[kind.removesuffix(", in float16")]
         tiles = [F16Tile(what, *tile[:3], shift=tile[3]) for tile in tiles]
-    for tile, kernel in zip(tiles, build(tiles, tmp_path / "tiles.so"), strict=True):
+    for tile, kernel in zip(tiles, build([tile.source() for tile in tiles], ["cuda/byte_f16.h"], tmp_path / "tiles.so"), strict=True):
         for k in depths:
             for m, n in ((tile.rows + 3, tile.columns + 11), (5, 24)):
                 problem = Problem(what, m, n, k)
