@@ -4,8 +4,8 @@ usage: python bench/conversations.py PACKAGE [--conversations 256] [--seconds 60
 
 Printed are milliseconds (median, with the quartiles; the processor's own beside them, for busy machines) of loading the package from the page cache, and of
 forking a conversation whose cache is full to a quarter, a half and the whole: the first fork, and those that follow. Then conversations are begun, continued, forked, truncated, saved,
-restored and dropped by chance, round by round, and after each round the process's memory, threads and descriptors are printed: they have to stay where they
-are (growth of memory between the second and the last round above 5 % is said, and the exit status is 1).
+restored and dropped by chance. After each round the same short conversations are begun anew, and the process's memory, threads and descriptors are printed:
+they have to stay where they are (the exit status is 1 if memory has grown by more than 5 % since the second round, or the others at all).
 """
 
 import argparse
@@ -88,23 +88,25 @@ def use(generator, talks, rng, options):
 
 
 def rounds(generator, options):
-    rng, seen = random.Random(1), []
-    talks = [generator.conversation(tokens(rng, rng.randrange(1, 8), options.vocabulary)) for _ in range(options.conversations)]
-    end, steps = time.time() + options.seconds, 0
+    """Use, then the same short conversations anew: what is more by then than before was lost."""
+    rng, seen, steps = random.Random(1), [], 0
+    begun = [tokens(rng, 1 + i % 7, options.vocabulary) for i in range(options.conversations)]
+    talks = [generator.conversation(ids) for ids in begun]
+    end = time.time() + options.seconds
     while time.time() < end or len(seen) < 3:
-        begin = time.time()
-        while time.time() - begin < max(options.seconds / 6, 1):
+        round_end = time.time() + max(options.seconds / 6, 1)
+        while time.time() < round_end:
             use(generator, talks, rng, options)
             steps += 1
-        held = sum(len(t.tokens) for t in talks)
-        seen.append((memory(), held))
-        (megabytes, threads, files), _ = seen[-1]
-        print(f"round {len(seen)}: {steps} steps, {held} tokens held by {len(talks)}, {megabytes:.1f} MB, {threads} threads, {files} descriptors", flush=True)
-    # Longer conversations take more: what is compared is memory for each token that is held, and what has nothing to do with them.
-    first, last = seen[1], seen[-1]
-    grown = last[0][0] / first[0][0] / max(last[1] / max(first[1], 1), 1) - 1
-    print(f"memory beside the tokens that are held: {grown:+.1%}")
-    return grown <= 0.05 and last[0][1] == first[0][1]
+        held, used = sum(len(t.tokens) for t in talks), memory()[0]
+        talks = None
+        talks = [generator.conversation(ids) for ids in begun]
+        seen.append(memory())
+        megabytes, threads, files = seen[-1]
+        print(f"round {len(seen)}: {steps} steps, {used:.1f} MB with {held} tokens held by {len(talks)}; begun anew {megabytes:.1f} MB, {threads} threads, {files} descriptors", flush=True)
+    grown = seen[-1][0] / seen[1][0] - 1
+    print(f"memory of conversations begun anew, since the second round: {grown:+.1%}")
+    return grown <= 0.05 and seen[-1][1:] == seen[1][1:]
 
 
 def main():
