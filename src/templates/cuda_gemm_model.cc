@@ -201,7 +201,8 @@ double plain_time(const GemmProblem& p, const TileChoice& c) {
 // Nanoseconds in float32 on the CUDA cores: turns of as many blocks as fit, then those that are left over, with less than a multiprocessor can do. Fitted to
 // the products that kF32Tiles was: in the geometric mean the choice takes 1.05 times the best one's time.
 double f32_time(const GemmProblem& p, const TileChoice& c) {
-  constexpr double kSplit = 3900, kSplitElement = 0.26, kClusters = 0.92, kOneAlong = 0.927, kNoneAlong = 0.912, kLaunch = 725, kClock = 1.755;
+  constexpr double kSplit = 2000, kSplitEach = 4000, kSplitElement = 0.26, kClusters = 0.92, kOneAlong = 0.927, kNoneAlong = 0.912, kLaunch = 725,
+                   kClock = 1.755;
   const GemmTile& t = *c.tile;
   const int64_t sms = multiprocessors(p.sm), blocks = tiles(p.m, t.bm) * tiles(p.n, t.bn) * std::max<int64_t>(p.batch, 1) * c.split;
   // Not all that there is room for: which multiprocessors clusters find together is the device's to say.
@@ -213,7 +214,7 @@ double f32_time(const GemmProblem& p, const TileChoice& c) {
   const double area = static_cast<double>(t.bm) * t.bn, k = static_cast<double>(tiles(tiles(p.k, t.bk), c.split) * t.bk);
   const double block = area * k / (t.rate * cuda_machine(p.sm).f32 / 128);
   const double busy = t.min_blocks > 1 ? t.alone + (1 - t.alone) * static_cast<double>(rest - 1) / (t.min_blocks - 1) : 1;
-  const double parts = c.split > 1 ? kSplit + kSplitElement * area * (c.split - 1) : 0;
+  const double parts = c.split > 1 ? kSplit + (kSplitEach + kSplitElement * area) * (c.split - 1) : 0;
   const double clocks = static_cast<double>(turns * t.min_blocks) * block + (rest > 0 ? static_cast<double>(rest) * block / busy : 0) +
                         static_cast<double>(turns + (rest > 0)) * (t.finish * area + parts);
   return kLaunch + clocks / kClock * (p.b_k ? 1 : p.a_k ? kOneAlong : kNoneAlong);
