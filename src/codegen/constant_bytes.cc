@@ -5,16 +5,11 @@
 #include "base/parallel.h"
 #include "codegen/constants.h"
 #include "codegen/packings.h"
+#include "ops/element_count.h"
 #include "ops/memory.h"
 
 namespace coil {
 namespace {
-
-size_t elements_of(const std::vector<int64_t>& sizes) {
-  int64_t n = 1;
-  for (int64_t s : sizes) n *= s;
-  return static_cast<size_t>(n);
-}
 
 bool dense(const TensorData& d) {
   int64_t expected = 1;
@@ -29,7 +24,7 @@ bool dense(const TensorData& d) {
 
 std::vector<uint8_t> dense_bytes(const TensorData& d) {
   const auto item = static_cast<size_t>(byte_size(d.dtype));
-  const size_t count = elements_of(d.sizes);
+  const auto count = static_cast<size_t>(element_count(d.sizes));
   std::vector<uint8_t> out(count * item);
   if (out.empty()) return out;
   const uint8_t* base = d.bytes.data() + static_cast<size_t>(d.offset) * item;
@@ -51,8 +46,6 @@ std::vector<uint8_t> dense_bytes(const TensorData& d) {
   return out;
 }
 
-namespace {
-
 std::vector<float> as_floats(std::span<const uint8_t> dense, DType dtype) {
   std::vector<float> out(dense.size() / static_cast<size_t>(byte_size(dtype)));
   interpreter::with_type(dtype, [&](auto type) {
@@ -60,6 +53,8 @@ std::vector<float> as_floats(std::span<const uint8_t> dense, DType dtype) {
   });
   return out;
 }
+
+namespace {
 
 // The elements in row-major order in another type, which has each of them.
 std::vector<uint8_t> narrowed(std::span<const uint8_t> dense, DType from, DType to) {
@@ -86,7 +81,7 @@ class Plain {
     const TensorData& d = info.data;
     const auto item = static_cast<size_t>(byte_size(d.dtype));
     std::span<const uint8_t> bytes;
-    if (dense(d)) bytes = d.bytes.subspan(static_cast<size_t>(d.offset) * item, elements_of(d.sizes) * item);
+    if (dense(d)) bytes = d.bytes.subspan(static_cast<size_t>(d.offset) * item, static_cast<size_t>(element_count(d.sizes)) * item);
     else bytes = own_ = dense_bytes(d);
     if (info.dtype != d.dtype) bytes = own_ = narrowed(bytes, d.dtype, info.dtype);
     stored_.bytes = bytes;

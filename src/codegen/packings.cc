@@ -4,32 +4,17 @@
 #include <cstring>
 #include <iterator>
 
-#include "ops/memory.h"
+#include "ops/element_count.h"
 #include "templates/packing.h"
 
 namespace coil {
 namespace {
-
-int64_t numel(const std::vector<int64_t>& sizes) {
-  int64_t n = 1;
-  for (int64_t s : sizes) n *= s;
-  return n;
-}
 
 int64_t panel_columns(const TensorData& d, int64_t n) { return templates::packed_gemm_b_elements(1, n, static_cast<size_t>(byte_size(d.dtype))); }
 
 std::vector<uint8_t> taken(const std::vector<std::byte>& b) {
   const auto* p = reinterpret_cast<const uint8_t*>(b.data());
   return std::vector<uint8_t>(p, p + b.size());
-}
-
-std::vector<float> as_floats(const PackingSource& s) {
-  std::vector<float> out(s.data.bytes.size() / s.item());
-  interpreter::with_type(s.data.dtype, [&](auto type) {
-    for (size_t i = 0; i < out.size(); ++i)
-      out[i] = static_cast<float>(interpreter::read_element<decltype(type)>(s.data.bytes.data(), static_cast<int64_t>(i)));
-  });
-  return out;
 }
 
 // [oc][ic][kh][kw] as [oc][kh][kw][ic].
@@ -82,7 +67,7 @@ uint64_t elements_of_window(const TensorData& d, int64_t panels) {
   return static_cast<uint64_t>(panels * d.sizes[1] * d.sizes[2] * d.sizes[3]) * static_cast<uint64_t>(byte_size(d.dtype));
 }
 
-uint64_t dense_size(const TensorData& d, const PlanConstant&) { return static_cast<uint64_t>(numel(d.sizes) * byte_size(d.dtype)); }
+uint64_t dense_size(const TensorData& d, const PlanConstant&) { return static_cast<uint64_t>(element_count(d.sizes) * byte_size(d.dtype)); }
 
 uint64_t conv_panels_size(const TensorData& d, const PlanConstant& c) { return elements_of_window(d, c.groups * panel_columns(d, d.sizes[0] / c.groups)); }
 
@@ -92,7 +77,7 @@ uint64_t winograd_size(const TensorData& d, const PlanConstant& c) {
 }
 
 std::vector<uint8_t> winograd(const PackingSource& s) {
-  return taken(templates::pack_winograd_weight(as_floats(s).data(), s.size(0), s.size(1), winograd_tile(s.c.packing)));
+  return taken(templates::pack_winograd_weight(as_floats(s.data.bytes, s.data.dtype).data(), s.size(0), s.size(1), winograd_tile(s.c.packing)));
 }
 
 constexpr PackingRow kRows[] = {

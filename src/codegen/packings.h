@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "schedule/kernel_plan.h"
@@ -59,7 +60,8 @@ const PackingRow& packing_row(Packing packing);
 // Bytes of a constant of the plan.
 uint64_t packed_size(const BufferInfo& info, const PlanConstant& c);
 
-// A tensor's elements in row-major order.
+// A tensor's elements in row-major order; and such elements as float32.
 std::vector<uint8_t> dense_bytes(const TensorData& data);
+std::vector<float> as_floats(std::span<const uint8_t> dense, DType dtype);
 
 }  // namespace coil

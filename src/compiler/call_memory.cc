@@ -26,12 +26,6 @@ int64_t span_of(const std::vector<int64_t>& sizes, const std::vector<int64_t>& s
 
 }  // namespace
 
-int64_t element_count(const std::vector<int64_t>& sizes) {
-  int64_t n = 1;
-  for (int64_t s : sizes) n *= std::max<int64_t>(s, 0);
-  return n;
-}
-
 std::vector<int64_t> index_of(int64_t n, const std::vector<int64_t>& sizes) {
   std::vector<int64_t> index(sizes.size());
   for (size_t d = sizes.size(); d-- > 0; n /= sizes[d]) index[d] = n % sizes[d];

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "device/model_abi.h"
+#include "ops/element_count.h"
 #include "ops/tensor_data.h"
 
 namespace coil {
 
-int64_t element_count(const std::vector<int64_t>& sizes);
 // Element number `n` in row-major order, and where it lies.
 std::vector<int64_t> index_of(int64_t n, const std::vector<int64_t>& sizes);
 int64_t offset_of(const std::vector<int64_t>& index, const std::vector<int64_t>& strides);

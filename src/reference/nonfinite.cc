@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "loop/templates/template.h"
+#include "ops/element_count.h"
 
 namespace coil::reference {
 namespace {
@@ -69,9 +70,7 @@ class Search {
     if (!interpreter_.has(id)) return false;
     const Tensor& t = interpreter_.get(id);
     if (!is_float(t.dtype)) return false;
-    int64_t n = 1;
-    for (int64_t s : t.sizes) n *= s;
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = 0, n = element_count(t.sizes); i < n; ++i) {
       int64_t rest = i, offset = 0;
       for (size_t d = t.sizes.size(); d-- > 0; rest /= t.sizes[d]) offset += rest % t.sizes[d] * t.strides[d];
       if (is_it(t.at(offset).f)) return true;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "loop/templates/template.h"
+#include "ops/element_count.h"
 #include "schedule/renumber.h"
 
 namespace coil {
@@ -106,8 +107,7 @@ class Counter {
     const Placement& p = plan_.buffer(id).placement;
     if (p.kind != Placement::Kind::constant || p.index < 0) return false;
     const BufferInfo& info = plan_.buffer(id).info;
-    uint64_t bytes = static_cast<uint64_t>(byte_size(info.dtype));
-    for (const int64_t size : info.data.sizes) bytes *= static_cast<uint64_t>(size);
+    const auto bytes = static_cast<uint64_t>(element_count(info.data.sizes) * byte_size(info.dtype));
     const uint64_t stored = plan_.constants[static_cast<size_t>(p.index)].bytes;
     return stored > 0 && stored < bytes;
   }
