@@ -108,10 +108,11 @@ op("batch_high", lambda a: (*L.lu_factor(a), L.svdvals(a), L.pinv(a), L.matrix_r
 
 
 def odd_matrices(dtype):
-    """Of rank 1, zeros, equal eigenvalues, far apart in size, very large and very small ones, and what is no number beside others."""
-    one = matrix(4, 1, dtype=dtype)
-    kinds = [one @ one.mT, torch.zeros(4, 4), torch.eye(4) * 3, torch.diag(torch.tensor([1e6, 1, 1e-6, 1])), torch.eye(4) * 1e30, torch.ones(4, 4) * 1e-30, torch.diag(torch.tensor([2.0, 2, 5, 5])),
-             torch.eye(4), torch.full((4, 4), 0.5)]
+    """Of rank 1, zeros, equal eigenvalues, far apart in size, very large and very small ones, and what is no number beside others.
+    Powers of two: what elimination leaves of a matrix of rank 1 is then exactly zero, so that pivots are not chosen among rounding errors."""
+    one = torch.tensor([[1.0], [2], [-4], [0.5]], dtype=dtype)
+    kinds = [one @ one.mT, torch.zeros(4, 4), torch.eye(4) * 3, torch.diag(torch.tensor([1e6, 1, 1e-6, 1])), torch.eye(4) * 1e30, torch.ones(4, 4) * 2.0**-100, torch.diag(torch.tensor([2.0, 2, 5, 5])),
+             torch.eye(4), torch.full((4, 4), 0.25)]
     return torch.stack([k.to(dtype) for k in kinds])
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import emulated_cuda
-import test_byte_tiles as tiles  # which puts tests/gpu into the path
+import emulated_tiles as tiles  # which puts tests/gpu into the path
+from test_byte_tiles import Problem
 from test_byte_rows import Args, Form, Joined, Kind, Product, up
 
 SETS = [((24, 200, 67), 1), ((75,), 2)]
@@ -64,7 +65,7 @@ def test_forms(kind, tmp_path):
     what, depths = KINDS[kind]
     forms = [Form(what, k, sets, halves, split=split, warps=warps, resident=1) for k in depths for sets, halves in SETS for split, warps in SHAPES]
     for form, kernel in zip(forms, build(forms, tmp_path / "rows.so"), strict=True):
-        problems = [tiles.Problem(what, 1, n, form.k) for n in form.sets for _ in range(form.halves)]
+        problems = [Problem(what, 1, n, form.k) for n in form.sets for _ in range(form.halves)]
         for p in problems[1:]:
             p.lines = p.lines.copy()
         whole = up(form.tiles, form.warps // form.split)
