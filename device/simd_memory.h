@@ -45,6 +45,11 @@ CD_FN Vec<Raw<M>> to_raw(typename Reg<M>::vector x) {
 // Brings a line nearer that will be loaded, or stored to.
 CD_FN void fetch(const void* p) { __builtin_prefetch(p); }
 CD_FN void fetch_for_store(const void* p) { __builtin_prefetch(p, 1); }
+// So many elements, wherever the address points to.
+template <class M>
+CD_FN void fetch_row(const M* p, i64 count) {
+  for (i64 b = 0; b < count * (i64)sizeof(M); b += 64) __builtin_prefetch((const char*)p + b);
+}
 
 // ---- One element ------------------------------------------------------------------------------------------------------------
 

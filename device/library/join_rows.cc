@@ -25,30 +25,73 @@ T joined(T a, T b) {
   else return static_cast<T>(how == kSum ? static_cast<uint64_t>(a) + static_cast<uint64_t>(b) : static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
 }
 
+// Chosen rows lie anywhere: memory is asked for the one that comes kAhead later.
+template <class T>
+void ask(const T* row, int64_t columns) {
+  const char* next = reinterpret_cast<const char*>(row);
+  for (int64_t b = 0; b < columns * static_cast<int64_t>(sizeof(T)) && b < kAheadBytes; b += 64) __builtin_prefetch(next + b);
+}
+
+// Of several rows one after the other for the same place (a bag's), `width` columns that registers hold from the first row to the last.
+template <class T, int64_t width, int64_t how>
+void join_columns(T* to, const T* values, const int64_t* chosen, int64_t rows, int64_t columns, int64_t known) {
+  T sum[width];
+  memcpy(sum, to, sizeof sum);
+  for (int64_t k = 0; k < rows; ++k) {
+    const T* from = values + chosen[k] * columns;
+    if (k + kAhead < known) ask(values + chosen[k + kAhead] * columns, columns);
+    for (int64_t c = 0; c < width; ++c) sum[c] = joined<T, how>(sum[c], from[c]);
+  }
+  memcpy(to, sum, sizeof sum);
+}
+
+// Chosen rows for one place; the numbers of `known` rows, from the first on, may be read. The first columns ask for whole rows to come.
+template <class T, int64_t how>
+void join_run(T* __restrict to, const T* __restrict values, const int64_t* chosen, int64_t rows, int64_t columns, int64_t known) {
+  constexpr int64_t kWide = 256 / sizeof(T), kMiddle = 128 / sizeof(T), kNarrow = 32 / sizeof(T);
+  int64_t done = 0;
+  for (; done + kWide <= columns; done += kWide, known = 0) join_columns<T, kWide, how>(to + done, values + done, chosen, rows, columns, known);
+  for (; done + kMiddle <= columns; done += kMiddle, known = 0) join_columns<T, kMiddle, how>(to + done, values + done, chosen, rows, columns, known);
+  for (; done + kNarrow <= columns; done += kNarrow, known = 0) join_columns<T, kNarrow, how>(to + done, values + done, chosen, rows, columns, known);
+  if (done == columns) return;
+  for (int64_t k = 0; k < rows; ++k) {
+    if (k + kAhead < known) ask(values + chosen[k + kAhead] * columns, columns);
+    for (int64_t c = done; c < columns; ++c) to[c] = joined<T, how>(to[c], values[chosen[k] * columns + c]);
+  }
+}
+
+// join() of chosen rows: those that follow one another to the same place are taken together.
+template <class T, int64_t how>
+void join_chosen(const CoilLibraryCall& call, T* out, int64_t first, int64_t end, int64_t begin, int64_t stop, int32_t* bad) {
+  const int64_t columns = call.sizes[1];
+  const int64_t *places = static_cast<const int64_t*>(call.in[0]), *chosen = static_cast<const int64_t*>(call.in[3]);
+  const T* values = static_cast<const T*>(call.in[1]);
+  const auto given = static_cast<uint64_t>(call.sizes[3]), height = static_cast<uint64_t>(end - first);
+  for (int64_t k = begin, next; k < stop; k = next) {
+    const auto place = static_cast<uint64_t>(places[k] - first);
+    next = k + 1;
+    if (place >= height) continue;
+    if (static_cast<uint64_t>(chosen[k]) >= given) {
+      __atomic_store_n(bad, 1, __ATOMIC_RELAXED);
+      continue;
+    }
+    while (next < stop && places[next] == places[k] && static_cast<uint64_t>(chosen[next]) < given) ++next;
+    join_run<T, how>(out + static_cast<int64_t>(place) * columns, values, chosen + k, next - k, columns, stop - k);
+  }
+}
+
 // Values joined in some order at rows [first, end) of a table that begins at `out`.
 template <class T, int64_t how, int64_t whose>
-void join(const CoilLibraryCall& call, T* out, int64_t first, int64_t end, int64_t begin, int64_t stop, int32_t* bad) {
+void join(const CoilLibraryCall& call, T* out, int64_t first, int64_t end, int64_t begin, int64_t stop) {
   const int64_t columns = call.sizes[1];
   const int64_t* places = static_cast<const int64_t*>(call.in[0]);
   const T* values = static_cast<const T*>(call.in[1]);
-  const int64_t* chosen = whose == kChosen ? static_cast<const int64_t*>(call.in[3]) : nullptr;
-  const auto given = static_cast<uint64_t>(whose == kChosen ? call.sizes[3] : 0);
-  const auto row = [&](int64_t k) { return whose == kOwn ? k : whose == kShared ? 0 : chosen[k]; };
   const auto height = static_cast<uint64_t>(end - first);
   for (int64_t k = begin; k < stop; ++k) {
     const auto place = static_cast<uint64_t>(places[k] - first);
     if (place >= height) continue;
-    if (whose == kChosen && static_cast<uint64_t>(chosen[k]) >= given) {
-      __atomic_store_n(bad, 1, __ATOMIC_RELAXED);
-      continue;
-    }
     T* __restrict to = out + static_cast<int64_t>(place) * columns;
-    const T* __restrict from = values + row(k) * columns;
-    // Chosen rows lie anywhere: the next ones are asked for.
-    if (whose == kChosen && k + kAhead < stop) {
-      const char* next = reinterpret_cast<const char*>(values + row(k + kAhead) * columns);
-      for (int64_t b = 0; b < columns * static_cast<int64_t>(sizeof(T)) && b < kAheadBytes; b += 64) __builtin_prefetch(next + b);
-    }
+    const T* __restrict from = values + (whose == kOwn ? k : 0) * columns;
     if (columns == 1) *to = joined<T, how>(*to, *from);
     else
       for (int64_t c = 0; c < columns; ++c) to[c] = joined<T, how>(to[c], from[c]);
@@ -58,9 +101,9 @@ void join(const CoilLibraryCall& call, T* out, int64_t first, int64_t end, int64
 template <class T, int64_t how>
 void join_in_order(const CoilLibraryCall& call, T* out, int64_t first, int64_t end, int64_t begin, int64_t stop, int32_t* bad) {
   switch (call.options[2]) {
-    case kOwn: return join<T, how, kOwn>(call, out, first, end, begin, stop, bad);
-    case kShared: return join<T, how, kShared>(call, out, first, end, begin, stop, bad);
-    default: return join<T, how, kChosen>(call, out, first, end, begin, stop, bad);
+    case kOwn: return join<T, how, kOwn>(call, out, first, end, begin, stop);
+    case kShared: return join<T, how, kShared>(call, out, first, end, begin, stop);
+    default: return join_chosen<T, how>(call, out, first, end, begin, stop, bad);
   }
 }
 

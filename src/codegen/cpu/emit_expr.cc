@@ -206,6 +206,7 @@ std::string ExprEmitter::index(Expr e) {
     default: break;
   }
   CHECK(e->kind == ExprKind::op, "not an index expression");
+  if (const auto row = context_.rows.find(e.node()); row != context_.rows.end()) return row->second;
   if (e->op == ScalarOp::checked_index) {
     const std::string counted = lane_mask_.empty() ? "" : ", " + counted_lanes();
     return fmt::format("cd::checked_index({}, {}, a.flag{})", value(e->args[0]).text, index(e->args[1]), counted);

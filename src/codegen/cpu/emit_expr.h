@@ -21,6 +21,7 @@ struct EmitContext {
   std::map<int, std::pair<std::string, bool>> temps;  // temp -> text, is it a vector
   std::map<int, std::string> scratch;                 // worker scratch row -> pointer name
   std::map<const ExprNode*, std::string> known;       // loads that have their vectors from elsewhere
+  std::map<const ExprNode*, std::string> rows;        // checked indices that an item has looked up at its begin: names of C++ int64s
 };
 
 class ExprEmitter {

@@ -75,14 +75,13 @@ std::string LoopWriter::scratch_pointer(size_t r) {
                      scalar_index(part));
 }
 
-std::string LoopWriter::unpack(const std::vector<std::pair<std::string, Expr>>& parts) {
-  const std::string rest = parts.size() > 1 ? "rest" : "item";
-  std::string text = parts.size() > 1 ? "    long rest = item;\n" : "";
+std::string LoopWriter::unpack(const ItemParts& parts, const std::string& item, const std::string& indent) {
+  const std::string rest = parts.size() > 1 ? "rest" : item;
+  std::string text = parts.size() > 1 ? fmt::format("{}long rest = {};\n", indent, item) : "";
   for (const auto& [name, values] : parts) {
-    items_ = items_ * values;
     const std::string n = scalar_index(values);
-    text += &name == &parts.back().first ? fmt::format("    const long {} = {};\n", name, rest)
-                                         : fmt::format("    const long {} = {} % {};\n    {} /= {};\n", name, rest, n, rest, n);
+    text += &name == &parts.back().first ? fmt::format("{}const long {} = {};\n", indent, name, rest)
+                                         : fmt::format("{0}const long {1} = {2} % {3};\n{0}{2} /= {3};\n", indent, name, rest, n);
   }
   return text;
 }
@@ -97,13 +96,15 @@ void LoopWriter::item_loop() {
   const int64_t block = lanes_of_item();
   items_ = pool().index(1);
   out() += "  for (long item = begin; item < end; ++item) {\n";
-  std::vector<std::pair<std::string, Expr>> parts;
+  ItemParts parts;
   if (lane_outer()) parts.emplace_back("block", ceil_div(axis(form_.lanes).size, pool().index(block)));
   if (form_.across >= 0) parts.emplace_back("strip", ceil_div(axis(form_.across).size, pool().index(kTileRows)));
   for (int a = k_.num_outer - 1; a >= 0; --a) {
     if (a != form_.across && !(a == form_.lanes && lane_outer())) parts.emplace_back(axis(a).name, axis(a).size);
   }
-  out() += unpack(parts);
+  for (const auto& part : parts) items_ = items_ * part.second;
+  out() += unpack(parts, "item", "    ");
+  rows_of_item(parts, block);
   if (form_.across >= 0) {
     tiles();
   } else if (form_.columns > 0) {
@@ -113,6 +114,7 @@ void LoopWriter::item_loop() {
   } else {
     phases("    ");
   }
+  context_.rows.clear();
   out() += "  }\n";
 }
 

@@ -38,7 +38,14 @@ class LoopWriter {
   // Lanes along an outer axis: an item is a block of that axis. The other outer axes are unpacked from the item's number.
   void item_loop();
   // The item's number taken apart, the fastest first: names and how many values each has.
-  std::string unpack(const std::vector<std::pair<std::string, Expr>>& parts);
+  using ItemParts = std::vector<std::pair<std::string, Expr>>;
+  std::string unpack(const ItemParts& parts, const std::string& item, const std::string& indent);
+  // At an item's begin: the rows that data names, where an item has one of each, checked once. Compilers leave that in the innermost loop, since it
+  // may raise the flag. Memory is asked for the rows of an item to come (loop_rows.cc).
+  void rows_of_item(const ItemParts& parts, int64_t block);
+  std::vector<Expr> rows_of(Expr offset) const;
+  void look_up_rows(Expr offset);
+  void ask_for_rows(const std::vector<Expr>& loads, const ItemParts& parts, int64_t block);
   void lane_block(int64_t block);
   // One vector after the other, with what is left of the lanes behind; `at` is how far it got.
   void vectors_until_stop(const std::string& at, const std::string& indent);
