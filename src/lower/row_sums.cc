@@ -317,7 +317,10 @@ bool joins_atomically(const Op& op, ReduceOp reduce, DType type, bool any_order)
 
 bool many_rows(const Op& op, Expr rows, Expr columns, Expr count, bool atomically) {
   const std::optional<int64_t> r = const_int(rows), c = const_int(columns), n = const_int(count);
-  if (op.session.options.library || !r || !c || !n) return many_rows(rows, count);
+  if (!r || !c || !n) return many_rows(rows, count);
+  // Looking at all writes for each sum reads every column of every write for each row of the table; the routine reads them once.
+  constexpr int64_t kFewElements = 16;
+  if (op.session.options.library) return many_rows(rows, count) || (*n >= 2 && *r > 1 && *r * *c >= kFewElements && *r * *n * *c >= (1 << 13));
   // Atomic operations take three kernels, of which an H100 needs 6 us, mostly whatever the sizes are.
   constexpr int64_t kFewWrites = 128, kFewAtomics = 1 << 24;
   if (atomically) return *n > kFewWrites || static_cast<double>(*r) * static_cast<double>(*c) * static_cast<double>(*n) > kFewAtomics;
