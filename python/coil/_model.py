@@ -146,7 +146,7 @@ class Model:
         except InputError as error:
             if error.number != 205:
                 raise
-            outputs = run_with_copies(run, flat, self._may_copy)
+            outputs = run_with_copies(run, flat, self._may_copy, self._is_written)
         if self._single:
             return outputs[0]
         if self._tuple:
@@ -162,6 +162,10 @@ class Model:
 
     def _may_copy(self, index: int) -> bool:
         return index >= len(self.inputs) or not (self.inputs[index].mutated or self.inputs[index].exact_strides)
+
+    def _is_written(self, index: int) -> bool:
+        """And read and written by coordinates alone, not by addresses."""
+        return index < len(self.inputs) and self.inputs[index].mutated and not self.inputs[index].exact_strides
 
     def _flatten(self, args: tuple, kwargs: dict) -> list:
         if self._in_spec is None:

@@ -8,10 +8,19 @@ from typing import Any, Callable, Sequence
 from ._errors import InputError
 
 
-def run_with_copies(run: Callable[[Sequence[Any]], list], flat: Sequence[Any], may_copy: Callable[[int], bool]) -> list:
+def run_with_copies(run: Callable[[Sequence[Any]], list], flat: Sequence[Any], may_copy: Callable[[int], bool], is_written: Callable[[int], bool]) -> list:
     """Runs with copies of the inputs that an E205 complains of. Those that `may_copy` forbids, since the program writes to them, are
-    left as they are, and so are those whose places in the program overlap: for them the error is raised."""
-    inputs = [_resolved(x) if may_copy(i) else x for i, x in enumerate(flat)]
+    left as they are, and so are those whose places in the program overlap: for them the error is raised. What `is_written` and has a lazy sign is
+    computed in a copy without one, which is copied back: writing with the sign is PyTorch's."""
+    inputs = [_resolved(x) if may_copy(i) or is_written(i) else x for i, x in enumerate(flat)]
+    outputs = _run_copying(run, inputs, may_copy)
+    for i, (given, used) in enumerate(zip(flat, inputs)):
+        if used is not given and is_written(i):
+            given.detach().copy_(used)
+    return outputs
+
+
+def _run_copying(run: Callable[[Sequence[Any]], list], inputs: list[Any], may_copy: Callable[[int], bool]) -> list:
     copied: set[int] = set()
     while True:
         try:

@@ -147,6 +147,26 @@ def test_lazily_negated_and_conjugated_inputs():
         torch.testing.assert_close(compiled(y), (y * 2).abs())
 
 
+@pytest.mark.parametrize("view", [lambda z: z.conj(), lambda z: z.conj().imag, lambda z: z.mT.conj(), lambda z: z.conj().imag[1:]])
+def test_written_inputs_with_lazy_signs(view, fresh_compiles):
+    """In torch.compile and in packages: what lies in memory has the other sign."""
+    ours, packages, eagers = (torch.arange(12, dtype=torch.float32).view(3, 4).to(torch.complex64).mul(1 + 2j) for _ in range(3))
+    wanted = view(eagers).mul_(3)
+    torch.testing.assert_close(torch.compile(lambda x: x.mul_(3), backend="coil")(view(ours)), wanted)
+    torch.testing.assert_close(ours, eagers)
+    given = view(packages)
+    if not given.is_contiguous():
+        return  # a package wants the strides of its export, which knows no signs
+    model = coil.compile(Written(), args=(torch.zeros(given.shape, dtype=given.dtype),))
+    torch.testing.assert_close(model(given), wanted.resolve_conj().resolve_neg())
+    torch.testing.assert_close(packages, eagers)
+
+
+class Written(torch.nn.Module):
+    def forward(self, x):
+        return x.mul_(3)
+
+
 def test_numbers_read_out_of_tensors():
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
         check(lambda a: a * a.sum().item() + a.max().int().item(), torch.randn(5), fullgraph=True)

@@ -354,7 +354,7 @@ def _short(error: Error) -> str:
 # ---- Calls
 
 def _caller(model: "_runtime.Model", inputs: list[Node]) -> Callable[..., list]:
-    """`inputs`: what the program takes; those that it writes to are never copied."""
+    """`inputs`: what the program takes; those that it writes to are never copied, but for a lazy sign."""
     run = model.run
     written = {i for i, node in enumerate(inputs) if any(writes_input(user) and user.args[0] is node for user in node.users)}
 
@@ -365,6 +365,6 @@ def _caller(model: "_runtime.Model", inputs: list[Node]) -> Callable[..., list]:
             if error.number != 205:
                 raise as_eager_raises(error) from None
         stats.strided_copies += 1
-        return run_with_copies(run, args, lambda index: index not in written)
+        return run_with_copies(run, args, lambda index: index not in written, written.__contains__)
 
     return coil_program

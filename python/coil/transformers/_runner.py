@@ -61,6 +61,6 @@ class CoilRunner(ModelRunner):
         except InputError as error:
             if error.number != 205:
                 raise
-            made = run_with_copies(model.run_flat, flat, model._may_copy)
+            made = run_with_copies(model.run_flat, flat, model._may_copy, model._is_written)
         return self.unflatten([leaves[-1 - r] if r < 0 else made[r] for r in self.results])
 
