@@ -221,7 +221,7 @@ void CallableModel::copy_late(Call& call, TensorKind kind, const nb::object& fir
   }
 }
 
-OwnedState CallableModel::new_state() const { return {model_, value_or_throw(runtime::State::make(*model_))}; }
+OwnedState CallableModel::new_state() const { return {model_, value_or_throw(runtime::State::make(*model_, true))}; }
 
 nb::list CallableModel::run(nb::handle flat, const OwnedState* state) {
   if (!PyList_Check(flat.ptr()) && !PyTuple_Check(flat.ptr())) throw nb::type_error("expected a list or a tuple of inputs");

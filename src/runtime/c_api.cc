@@ -243,7 +243,7 @@ size_t coil_state_bytes(const coil_model* model) { return model ? static_cast<si
 coil_status coil_state_create(const coil_model* model, coil_state** state) {
   if (!model) return fail_null("the model");
   if (!state) return fail_null("the place for the state");
-  return make_state(model->model, [&] { return State::make(*model->model); }, state);
+  return make_state(model->model, [&] { return State::make(*model->model, true); }, state);
 }
 
 coil_status coil_state_fork(coil_state* state, coil_state** copy) {

@@ -213,6 +213,8 @@ int32_t Context::run_call(const CoilTensorView* inputs, int32_t num_inputs, Coil
     failed = enqueue(stream, error);
   } else if (state_) {
     std::lock_guard lock(state_->mutex());
+    const Status entered = state_->enter(true);
+    if (!entered.ok()) return drop_lost(fail(error, entered.error().code, "%s", entered.error().message.c_str()));
     failed = session_ ? enqueue(stream, error) : call_code(nullptr, error);
   } else {
     failed = call_code(nullptr, error);

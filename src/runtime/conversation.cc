@@ -41,7 +41,7 @@ Result<std::unique_ptr<Conversation>> Conversation::make(std::shared_ptr<Generat
   if (made->generator_->all_slots()) {
     TRY(made->slot_, made->generator_->all_slots()->take());
   } else if (made->generator_->has_state()) {
-    TRY(auto state, State::make(made->generator_->model()));
+    TRY(auto state, State::make(made->generator_->model(), true));
     made->state_ = std::move(state);
   }
   return made;

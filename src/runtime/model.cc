@@ -227,7 +227,7 @@ Status Model::check() const {
 
 Status Model::init_state() {
   if (!code().state_bytes) return ok_status();
-  TRY(state_, State::make(*this));
+  TRY(state_, State::make(*this, false));
   return ok_status();
 }
 

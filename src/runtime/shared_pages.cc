@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,7 +11,12 @@
 namespace coil::runtime {
 namespace {
 
-constexpr int kMostFiles = 64;  // of a model; processes have 1024 descriptors by default
+// Of a model: a quarter of the descriptors that the process may have, of which there are 1024 by default.
+int most_files() {
+  constexpr rlim_t kMost = 256;
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) != 0 ? 0 : static_cast<int>(std::min(kMost, limit.rlim_cur / 4));
+}
 
 bool write_all(int file, const uint8_t* from, uint64_t bytes, uint64_t at) {
   while (bytes > 0) {
@@ -36,26 +43,24 @@ std::vector<uint64_t> page_entries(const uint8_t* data, int64_t bytes) {
 
 }  // namespace
 
-std::shared_ptr<const SharedPages> SharedPages::make(const uint8_t* data, int64_t bytes, std::span<const SavedRun> parts,
-                                                     std::shared_ptr<std::atomic<int>> count) {
-  if (count->fetch_add(1) >= kMostFiles) {
-    --*count;
-    return nullptr;
-  }
-  const int file = memfd_create("coil state", MFD_CLOEXEC);
-  std::shared_ptr<SharedPages> pages;
+std::shared_ptr<SharedPages> SharedPages::make(int64_t bytes, std::shared_ptr<std::atomic<int>> count) {
+  const int file = count->fetch_add(1) < most_files() ? memfd_create("coil state", MFD_CLOEXEC) : -1;
   if (file < 0) {
     --*count;
     return nullptr;
   }
-  pages.reset(new SharedPages(file, bytes, {}, std::move(count)));
-  if (ftruncate(file, static_cast<off_t>(bytes)) != 0) return nullptr;
+  std::shared_ptr<SharedPages> pages(new SharedPages(file, bytes, std::move(count)));
+  return ftruncate(file, static_cast<off_t>(bytes)) == 0 ? pages : nullptr;
+}
+
+std::shared_ptr<SharedPages> SharedPages::copy(const uint8_t* data, std::span<const SavedRun> parts, int64_t file_bytes,
+                                               std::shared_ptr<std::atomic<int>> count) {
+  std::shared_ptr<SharedPages> pages = make(file_bytes, std::move(count));
+  if (!pages) return nullptr;
   for (const SavedRun& part : parts) {
     const uint8_t* from = data + part.begin;
-    for (SavedRun run : runs_of_pages(static_cast<int64_t>(part.bytes), [&](int64_t at, int64_t n) { return !is_zero(from + at, n); })) {
-      run.begin += part.begin;
-      if (!write_all(file, data + run.begin, run.bytes, run.begin)) return nullptr;
-      pages->parts_.push_back(run);
+    for (const SavedRun& run : runs_of_pages(static_cast<int64_t>(part.bytes), [&](int64_t at, int64_t n) { return !is_zero(from + at, n); })) {
+      if (!write_all(pages->file_, from + run.begin, run.bytes, part.begin + run.begin)) return nullptr;
     }
   }
   return pages;
@@ -66,9 +71,28 @@ SharedPages::~SharedPages() {
   --*count_;
 }
 
-uint8_t* SharedPages::map(void* where) const {
-  void* data = mmap(where, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | (where ? MAP_FIXED : 0), file_, 0);
-  return data == MAP_FAILED ? nullptr : static_cast<uint8_t*>(data);
+uint8_t* SharedPages::map(void* where, bool common) const {
+  void* data = mmap(where, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE, (common ? MAP_SHARED : MAP_PRIVATE) | (where ? MAP_FIXED : 0), file_, 0);
+  if (data == MAP_FAILED) return nullptr;
+  madvise(data, static_cast<size_t>(bytes_), MADV_NOHUGEPAGE);  // a wish: short conversations take little
+  return static_cast<uint8_t*>(data);
+}
+
+std::vector<SavedRun> SharedPages::parts() const {
+  std::vector<SavedRun> runs;
+  for (off_t at = 0; at < bytes_;) {
+    const off_t begin = lseek(file_, at, SEEK_DATA);
+    if (begin < 0) break;  // none behind it
+    const off_t hole = lseek(file_, begin, SEEK_HOLE), end = hole < 0 ? static_cast<off_t>(bytes_) : hole;
+    runs.push_back({static_cast<uint64_t>(begin), static_cast<uint64_t>(end - begin)});
+    at = end;
+  }
+  return runs;
+}
+
+int64_t SharedPages::bytes_with_memory() const {
+  struct stat about {};
+  return fstat(file_, &about) == 0 ? static_cast<int64_t>(about.st_blocks) * 512 : bytes_;
 }
 
 // Bit 63: in memory, bit 62: swapped out; bit 61: of a file.

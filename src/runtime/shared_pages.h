@@ -1,5 +1,6 @@
-// Memory of a CPU's state whose pages forks have in common: copy on write, by the system's page tables. The common contents lie in a file without a name,
-// of which each state has a private mapping; a page that one writes to is its own from then on.
+// Memory of a CPU's states that forks have in common: copy on write, by the system's page tables. A state's pages lie in a file without a name from the
+// start. Until the first fork the state writes to the file; from then on nobody does: each state has a private mapping of it, and a page that one writes to is
+// its own.
 #pragma once
 
 #include <atomic>
@@ -14,24 +15,26 @@ namespace coil::runtime {
 
 class SharedPages {
  public:
-  // A file of `bytes` bytes with those of `parts` (rising, whole pages but for the end) of `data`, zeros elsewhere. `count`: of such files; there are no more
-  // than the process has descriptors to spare. Null: the system has no such file now, and contents have to be copied.
-  static std::shared_ptr<const SharedPages> make(const uint8_t* data, int64_t bytes, std::span<const SavedRun> parts, std::shared_ptr<std::atomic<int>> count);
+  // A file of `bytes` bytes that are zero. `count`: of such files; there are no more than the process has descriptors to spare. Null: the system has no such
+  // file now.
+  static std::shared_ptr<SharedPages> make(int64_t bytes, std::shared_ptr<std::atomic<int>> count);
+  // The same with what is not zero in `parts` (rising, whole pages but for the end) of `data`.
+  static std::shared_ptr<SharedPages> copy(const uint8_t* data, std::span<const SavedRun> parts, int64_t file_bytes, std::shared_ptr<std::atomic<int>> count);
   ~SharedPages();
   SharedPages(const SharedPages&) = delete;
   SharedPages& operator=(const SharedPages&) = delete;
 
-  // A private mapping of it: at `where`, in place of what is there, or anywhere (null). Null: it failed, and what was there is there.
-  uint8_t* map(void* where) const;
-  // What is not zero.
-  std::span<const SavedRun> parts() const { return parts_; }
+  // A mapping of it, whose writes go to the file (`common`) or stay with the mapping: at `where`, in place of what is there, or anywhere (null). Null: it
+  // failed, and what was there is there.
+  uint8_t* map(void* where, bool common) const;
+  // What may be other than zero: what has memory.
+  std::vector<SavedRun> parts() const;
+  int64_t bytes_with_memory() const;
 
  private:
-  SharedPages(int file, int64_t bytes, std::vector<SavedRun> parts, std::shared_ptr<std::atomic<int>> count)
-      : file_(file), bytes_(bytes), parts_(std::move(parts)), count_(std::move(count)) {}
+  SharedPages(int file, int64_t bytes, std::shared_ptr<std::atomic<int>> count) : file_(file), bytes_(bytes), count_(std::move(count)) {}
   int file_;
   int64_t bytes_;
-  std::vector<SavedRun> parts_;
   std::shared_ptr<std::atomic<int>> count_;
 };
 

@@ -74,7 +74,7 @@ Result<std::unique_ptr<Slot>> Slots::take(const SlotBlock* wish) {
     if (auto slot = free_in(block)) return slot;
   }
   auto block = std::make_shared<SlotBlock>();
-  TRY(block->state, State::make(*model_));
+  TRY(block->state, State::make(*model_, false));
   block->uses.resize(static_cast<size_t>(slots_));
   blocks_.push_back(block);
   return free_in(block);

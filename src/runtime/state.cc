@@ -5,19 +5,33 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
+#include "base/forks.h"
 #include "device/model_call.h"
 #include "runtime/model.h"
 #include "runtime/saved_state.h"
 
 namespace coil::runtime {
+namespace {
+
+// Memory without pages: at `where`, in place of what is there, or anywhere (null). Null: it failed.
+uint8_t* zero_pages(void* where, size_t bytes) {
+  void* data = mmap(where, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (where ? MAP_FIXED : 0), -1, 0);
+  if (data == MAP_FAILED) return nullptr;
+  madvise(data, bytes, MADV_NOHUGEPAGE);  // a wish: short conversations take little
+  return static_cast<uint8_t*>(data);
+}
+
+}  // namespace
+
 State::State(const Model& model) : model_(model), bytes_(static_cast<int64_t>(model.code().state_bytes)) {}
 
 State::~State() {
   if (!data_) return;
   if (!model_.cuda()) {
-    munmap(data_, static_cast<size_t>(bytes_));
+    munmap(data_, mapped_bytes());
     return;
   }
   const cd::CudaScope scope(&model_.cuda()->driver(), model_.cuda()->context());
@@ -30,11 +44,8 @@ Status State::allocate() {
     return Error{ErrorCode::out_of_memory, "no memory for the model's state of " + std::to_string(bytes_) + " bytes" + why, "", ""};
   };
   if (!model_.cuda()) {
-    void* data = mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) return failed("");
-    madvise(data, static_cast<size_t>(bytes_), MADV_NOHUGEPAGE);  // a wish: short conversations take little
-    data_ = static_cast<uint8_t*>(data);
-    return ok_status();
+    data_ = zero_pages(nullptr, mapped_bytes());
+    return data_ ? ok_status() : Status(failed(""));
   }
   CoilError error{};
   data_ = static_cast<uint8_t*>(model_.device().allocate(bytes_, &error));
@@ -47,12 +58,13 @@ Status State::allocate() {
   return ok_status();
 }
 
-Result<std::unique_ptr<State>> State::make(const Model& model) {
+Result<std::unique_ptr<State>> State::make(const Model& model, bool forks) {
   const CoilModel& code = model.code();
   if (!code.state_bytes) return Error{ErrorCode::bad_option, "the program keeps no state from one call to the next", "", ""};
   if (code.state_offset > code.constants_bytes) return Error{ErrorCode::bad_package, "the initial state lies outside of the constants"};
   std::unique_ptr<State> state(new State(model));
   TRY_STATUS(state->allocate());
+  state->forks_ = forks;
   TRY_STATUS(state->reset());
   return state;
 }
@@ -92,47 +104,124 @@ Status State::reset() {
   return fill(model_.constants() + model_.code().state_offset, static_cast<int64_t>(cd::stored_state(model_.code())));
 }
 
+// The state and a page that says how often it was changed.
+size_t State::mapped_bytes() const {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return (static_cast<size_t>(bytes_) + page - 1) / page * page + page;
+}
+uint64_t& State::changes_in_file() const { return *reinterpret_cast<uint64_t*>(data_ + mapped_bytes() - static_cast<size_t>(sysconf(_SC_PAGESIZE))); }
+
+Status State::enter(bool changes) {
+  if (!common_) return ok_status();
+  if (process_ != fork_generation()) return leave_parent();
+  if (changes && frozen_) {
+    if (!pages_->map(data_, false)) return Error{ErrorCode::out_of_memory, "no memory to map the model's state anew, whose pages forks have too", "", ""};
+    common_ = frozen_ = false;
+    return ok_status();
+  }
+  if (changes) std::atomic_ref(changes_in_file()).store(++changes_, std::memory_order_release);
+  return ok_status();
+}
+
+// What the parent process has, as it was when it made this one, at the same address.
+Status State::leave_parent() {
+  const Error changed{ErrorCode::state_mismatch, "the state was made before a fork of the process, and the parent process has changed it since", "",
+                      "make states, and conversations, in the process that uses them"};
+  const auto same = [&] { return std::atomic_ref(changes_in_file()).load(std::memory_order_acquire) == changes_; };
+  if (!same()) return changed;
+  uint8_t* own = zero_pages(nullptr, mapped_bytes());
+  if (!own) return Error{ErrorCode::out_of_memory, "no memory for the model's state of " + std::to_string(bytes_) + " bytes in a forked process", "", ""};
+  for (const SavedRun& part : file_parts()) std::memcpy(own + part.begin, data_ + part.begin, part.bytes);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (!same() || mremap(own, mapped_bytes(), mapped_bytes(), MREMAP_MAYMOVE | MREMAP_FIXED, data_) == MAP_FAILED) {
+    munmap(own, mapped_bytes());
+    return changed;
+  }
+  pages_ = nullptr, common_ = frozen_ = false;
+  return ok_status();
+}
+
+std::vector<SavedRun> State::file_parts() const {
+  std::vector<SavedRun> parts;
+  const auto end = static_cast<uint64_t>(bytes_);
+  for (const SavedRun& part : pages_->parts()) {
+    if (part.begin < end) parts.push_back({part.begin, std::min(part.bytes, end - part.begin)});
+  }
+  return parts;
+}
+
 std::vector<SavedRun> State::written() const {
+  if (common_) return file_parts();
   const std::vector<SavedRun> own = own_pages(data_, bytes_);
-  return shared_ ? either(own, shared_->parts(), bytes_) : own;
+  return pages_ ? either(own, file_parts(), bytes_) : own;
+}
+
+bool State::take_file() {
+  std::shared_ptr<SharedPages> pages = SharedPages::make(static_cast<int64_t>(mapped_bytes()), model_.shared_states());
+  if (!pages || !pages->map(data_, true)) return false;
+  pages_ = std::move(pages), common_ = true, frozen_ = false;
+  process_ = fork_generation(), changes_ = 0;
+  return true;
 }
 
 void State::own_alone() {
-  if (shared_ && mmap(data_, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
+  const bool ours = common_ && !frozen_ && process_ == fork_generation();
+  if (ours && madvise(data_, mapped_bytes(), MADV_REMOVE) == 0) {
+    std::atomic_ref(changes_in_file()).store(++changes_, std::memory_order_release);
+    return;
+  }
+  if (forks_ && take_file()) return;
+  if (!zero_pages(data_, mapped_bytes())) {
     std::memset(data_, 0, static_cast<size_t>(bytes_));
     return;
   }
-  if (shared_) madvise(data_, static_cast<size_t>(bytes_), MADV_NOHUGEPAGE);
-  else madvise(data_, static_cast<size_t>(bytes_), MADV_DONTNEED);
-  shared_ = nullptr;
+  pages_ = nullptr, common_ = frozen_ = false;
 }
 
 void State::copy_parts(State& to, std::span<const SavedRun> parts) const {
   for (const SavedRun& part : parts) {  // what was only read is zero
     const uint8_t* from = data_ + part.begin;
     uint8_t* there = to.data_ + part.begin;
-    const auto matters = [&](int64_t at, int64_t n) { return to.shared_ || !is_zero(from + at, n); };
+    const auto matters = [&](int64_t at, int64_t n) { return to.pages_ || !is_zero(from + at, n); };
     for (const SavedRun& run : runs_of_pages(static_cast<int64_t>(part.bytes), matters)) std::memcpy(there + run.begin, from + run.begin, run.bytes);
   }
 }
 
+// Whether `other` is a mapping of this one's file now, to which nobody writes any more: this one leaves it with its next change, which takes longer than a
+// fork does, as the system takes its pages away one by one.
+bool State::map_in_common(State& other) {
+  if (!pages_->map(other.data_, false)) return false;
+  other.pages_ = pages_;
+  frozen_ = common_;
+  return true;
+}
+
 Status State::fork_pages(State& other) {
   constexpr uint64_t kFew = 1 << 20;  // bytes that are copied in a fraction of a millisecond
+  if (common_) {
+    if (!map_in_common(other)) copy_parts(other, written());
+    return ok_status();
+  }
   std::vector<SavedRun> own = own_pages(data_, bytes_);
   uint64_t count = 0;
   for (const SavedRun& run : own) count += run.bytes;
-  if (count > kFew) {
-    const std::vector<SavedRun> all = shared_ ? either(own, shared_->parts(), bytes_) : own;
-    std::shared_ptr<const SharedPages> pages = SharedPages::make(data_, bytes_, all, model_.shared_states());
-    if (!pages || !pages->map(data_)) {
+  if (count > kFew && (!pages_ || copied_ + count > static_cast<uint64_t>(pages_->bytes_with_memory()))) {
+    const std::vector<SavedRun> all = pages_ ? either(own, file_parts(), bytes_) : own;
+    std::shared_ptr<SharedPages> pages = SharedPages::copy(data_, all, static_cast<int64_t>(mapped_bytes()), model_.shared_states());
+    if (!pages || !pages->map(data_, false)) {
       copy_parts(other, all);
       return ok_status();
     }
-    shared_ = std::move(pages);
+    pages_ = std::move(pages);
+    copied_ = count = 0;
     own.clear();
   }
-  if (shared_ && shared_->map(other.data_)) other.shared_ = shared_;
-  copy_parts(other, shared_ && !other.shared_ ? either(own, shared_->parts(), bytes_) : own);
+  if (pages_ && map_in_common(other)) {
+    other.copied_ = copied_ += count;
+    copy_parts(other, own);
+  } else {
+    copy_parts(other, written());
+  }
   return ok_status();
 }
 
@@ -145,6 +234,8 @@ Result<std::unique_ptr<State>> State::fork() {
     TRY_STATUS(copy(other->data_, data_, bytes_));
     return other;
   }
+  TRY_STATUS(enter(false));
+  other->forks_ = forks_;
   TRY_STATUS(fork_pages(*other));
   return other;
 }
@@ -152,6 +243,7 @@ Result<std::unique_ptr<State>> State::fork() {
 Result<std::vector<uint8_t>> State::save() {
   std::lock_guard lock(mutex_);
   TRY_STATUS(wait());
+  TRY_STATUS(enter(false));
   std::vector<uint8_t> fetched;
   const uint8_t* data = data_;
   if (model_.cuda()) {
@@ -178,6 +270,7 @@ Status State::restore(const uint8_t* bytes, size_t size) {
 Status State::read(int64_t begin, std::span<uint8_t> to) {
   std::lock_guard lock(mutex_);
   TRY_STATUS(wait());
+  TRY_STATUS(enter(false));
   return copy(to.data(), data_ + begin, static_cast<int64_t>(to.size()));
 }
 
@@ -188,6 +281,7 @@ Status State::write(int64_t begin, std::span<const uint8_t> from) {
     TRY_STATUS(copy(data_ + begin, from.data(), static_cast<int64_t>(from.size())));
     return wait();
   }
+  TRY_STATUS(enter(true));
   // Pages that are zero stay without memory.
   for (int64_t at = 0, size = static_cast<int64_t>(from.size()); at < size;) {
     const int64_t n = std::min(size - at, kSavedPage - (begin + at) % kSavedPage);
@@ -214,9 +308,10 @@ Status State::reset(int64_t begin, int64_t bytes) {
     if (known > 0) TRY_STATUS(copy(data_ + begin, from, known));
     return wait();
   }
+  TRY_STATUS(enter(true));
   const int64_t page = sysconf(_SC_PAGESIZE), first = (begin + page - 1) / page * page, end = (begin + bytes) / page * page;
-  if (first < end && !shared_) {  // pages that are given back would show again what forks have in common
-    madvise(data_ + first, static_cast<size_t>(end - first), MADV_DONTNEED);
+  const bool shows_others = pages_ && !common_;  // pages that are given back would show again what forks have in common
+  if (first < end && !shows_others && madvise(data_ + first, static_cast<size_t>(end - first), common_ ? MADV_REMOVE : MADV_DONTNEED) == 0) {
     std::memset(data_ + begin, 0, static_cast<size_t>(first - begin));
     std::memset(data_ + end, 0, static_cast<size_t>(begin + bytes - end));
   } else {

@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "base/cpu_limits.h"
+#include "base/forks.h"
 
 namespace coil::runtime {
 namespace {
@@ -40,25 +41,17 @@ void futex_wake(std::atomic<uint32_t>& word, int count) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
 }
 
-// Counts the forks that lead to this process, from 1. The only way to notice a fork without a system call per loop.
-std::atomic<uint64_t> fork_generation{1};
-uint64_t current_generation() {
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); });
-  (void)registered;
-  return fork_generation.load(std::memory_order_relaxed);
-}
-
 }  // namespace
 
 ThreadPool::ThreadPool(int num_threads) : num_threads_(std::max(1, num_threads)), spins_(num_threads_ > allowed_cpus() ? 0 : kSpins), loop_(0) {
   static_assert(sizeof(std::atomic<uint64_t>) == 8 && sizeof(std::atomic<uint32_t>) == 4);
   static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the halves of loop_ are used as futex words");
-  current_generation();
+  fork_generation();
   threads_.reserve(static_cast<size_t>(num_threads_) - 1);  // later, within a loop, nothing may throw
 }
 
 ThreadPool::~ThreadPool() {
-  if (started_in_ != current_generation()) return;  // never started, or the threads belong to the parent process
+  if (started_in_ != fork_generation()) return;  // never started, or the threads belong to the parent process
   stop_ = true;
   loop_.store(uint64_t{epoch_of(loop_.load()) + 1} << 32);
   futex_wake(epoch_word(), INT_MAX);
@@ -75,7 +68,7 @@ std::shared_ptr<ThreadPool> ThreadPool::shared(int num_threads) {
 }
 
 bool ThreadPool::acquire() {
-  const uint64_t generation = current_generation();
+  const uint64_t generation = fork_generation();
   uint64_t owner = owner_.load(std::memory_order_relaxed);
   if ((owner & 1) && owner >> 1 == generation) return false;
   if (!owner_.compare_exchange_strong(owner, generation << 1 | 1, std::memory_order_acquire)) return false;
@@ -86,7 +79,7 @@ void ThreadPool::release() { owner_.fetch_and(~uint64_t{1}, std::memory_order_re
 
 // Called by the owner only. Fewer threads than wished are fine: the caller alone can finish every loop.
 void ThreadPool::start_workers() {
-  started_in_ = current_generation();
+  started_in_ = fork_generation();
   threads_.clear();
   loop_.store(0);
   sleepers_.store(0);
@@ -124,13 +117,13 @@ void ThreadPool::parallel_for(int64_t count, int64_t grain, CoilChunkFn body, vo
   context_ = context;
   next_.store(0, std::memory_order_relaxed);
   next_worker_.store(1, std::memory_order_relaxed);
-  if (team_.wanted(num_threads_, current_generation())) {
+  if (team_.wanted(num_threads_, fork_generation())) {
     caller_ = pthread_self();
     team_.run([](void* pool) { static_cast<ThreadPool*>(pool)->work_in_team(); }, this);
     release();
     return;
   }
-  if (started_in_ != current_generation()) start_workers();
+  if (started_in_ != fork_generation()) start_workers();
   const uint32_t epoch = epoch_of(loop_.load(std::memory_order_relaxed)) + 1;
   loop_.store(uint64_t{epoch} << 32 | kOpen);  // sequentially consistent, before sleepers_ is read: see worker_main
   if (sleepers_.load() > 0) futex_wake(epoch_word(), static_cast<int>(workers - 1));

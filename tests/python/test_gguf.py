@@ -215,6 +215,48 @@ def test_other_models_are_refused(options, code, text, tmp_path):
         coil.gguf.load_gguf(tmp_path / "m.gguf")
 
 
+@pytest.mark.parametrize("kind,size,width,tied", [("Q4_0", 96, 192, True), ("IQ4_NL", 80, 320, False)])
+def test_odd_heads(kind, size, width, tied, tmp_path, monkeypatch):
+    """Sizes of heads that no vector divides, heads that are together wider than the model, and a type that has no form as groups."""
+    monkeypatch.setattr(sys.modules[__name__], "SIZE", size)
+    monkeypatch.setattr(sys.modules[__name__], "WIDTH", width)
+    if kind == "IQ4_NL":  # gguf writes none: all blocks are some
+        monkeypatch.setattr(sys.modules[__name__], "quantised", lambda values, kind, rng: iq4_nl(values, rng))
+    floats = write(tmp_path / "m.gguf", kind, "llama", tied, numbers=[("attention.key_length", size), ("attention.value_length", size)])
+    coil.gguf.import_gguf(tmp_path / "m.gguf", tmp_path / "m.coil.pt2", options={"opt_level": 1})
+    with torch.no_grad():
+        want = reference(floats, "llama")(IDS).logits
+    torch.testing.assert_close(coil.load(tmp_path / "m.coil.pt2")(IDS, torch.arange(8)), want, rtol=2e-3, atol=2e-3)
+
+
+def iq4_nl(values, rng):
+    blocks = rng.integers(0, 256, (values.shape[0], values.shape[1] // 32, 18), dtype=np.uint8)
+    blocks[..., :2] = (rng.uniform(0.5, 1, blocks.shape[:2]) * 2e-3).astype(np.float16)[..., None].view(np.uint8)
+    return blocks.reshape(values.shape[0], -1)
+
+
+@pytest.mark.parametrize("kind", ["F64", "I8", "Q8_K"])
+def test_types_that_are_not_read(kind, tmp_path, monkeypatch):
+    block, size = gguf.GGML_QUANT_SIZES[Kind[kind]]
+    monkeypatch.setattr(sys.modules[__name__], "quantised", lambda values, kind, rng: np.zeros((values.shape[0], values.shape[1] // block * size), np.uint8))
+    monkeypatch.setattr(gguf.quants, "dequantize", lambda data, kind, known=gguf.quants.dequantize: known(data, kind) if data.size == 0 else np.zeros(1))
+    write(tmp_path / "m.gguf", kind)
+    with pytest.raises(coil.Error, match=f"COIL-E105: .*'token_embd.weight' is of the type {kind}"):
+        coil.gguf.load_gguf(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize("change,text", [
+    (lambda b: b"", "is empty"), (lambda b: b[:3], "ends after 3 bytes"), (lambda b: b[:7], "ends after 7 bytes"), (lambda b: b[:100], "ends too early"), (lambda b: b[:-1], "ends too early"),
+    (lambda b: b"PK" + b[2:], "letters GGUF"), (lambda b: bytes(100), "letters GGUF"), (lambda b: b[:4] + b[4:8][::-1] + b[8:], "big endian"),
+    (lambda b: b[:4] + bytes([1, 0, 0, 0]) + b[8:], "version 1"), (lambda b: b[:4] + bytes([9, 0, 0, 0]) + b[8:], "version 9"),
+])
+def test_what_is_wrong_is_said(change, text, tmp_path):
+    write(tmp_path / "m.gguf", "Q8_0")
+    (tmp_path / "x.gguf").write_bytes(change((tmp_path / "m.gguf").read_bytes()))
+    with pytest.raises(coil.Error, match=f"COIL-E013: .*{text}"):
+        coil.gguf.load_gguf(tmp_path / "x.gguf")
+
+
 def test_damaged_files_are_named(tmp_path):
     """Bytes in front of the weights changed by chance: a model all the same, or an error with a code."""
     write(tmp_path / "m.gguf", "Q8_0")

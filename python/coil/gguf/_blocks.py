@@ -134,6 +134,22 @@ def mapped(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array)
 
 
+def readable(tensor: Any) -> bool:
+    """Whether the tensor is of a type that `unpacked` knows, or the package gguf dequantises."""
+    from gguf import quants
+
+    name = tensor.tensor_type.name
+    if name in _FLOATS or name in _BLOCKS:
+        return True
+    try:
+        quants.dequantize(np.zeros((1, 0), np.uint8), tensor.tensor_type)
+    except NotImplementedError:
+        return False
+    except Exception:  # noqa: BLE001 - it knows the type, and a row of no blocks is too short for it
+        return True
+    return True
+
+
 def unpacked(tensor: Any, store: Store | None = None, order: np.ndarray | None = None, dtype: torch.dtype = torch.float32) -> Rows | torch.Tensor:
     """What a tensor of a GGUF file holds: quantised rows as they are, or floats (also of types that have no such form: those are dequantised), as `dtype`.
     order: of the rows; None: as they are."""

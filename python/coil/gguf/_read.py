@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .._errors import make_error
-from ._blocks import Rows, unpacked
+from ._blocks import Rows, readable, unpacked
 from ._model import Shape
 from ._store import Store
 
@@ -18,8 +18,8 @@ _ARCHITECTURES = ("llama", "qwen2", "qwen3")
 _MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 
 
-def _unsupported(path: str, what: str) -> Exception:
-    return make_error(105, f"COIL-E105: '{path}': {what}\n  hint: import-gguf reads decoders that are built as Llama's: {', '.join(_ARCHITECTURES)}; export others from PyTorch")
+def _unsupported(path: str, what: str, hint: str = f"import-gguf reads decoders that are built as Llama's: {', '.join(_ARCHITECTURES)}; export others from PyTorch") -> Exception:
+    return make_error(105, f"COIL-E105: '{path}': {what}\n  hint: {hint}")
 
 
 def _damaged(path: str, what: str) -> Exception:
@@ -34,10 +34,32 @@ def open_file(path: str | os.PathLike) -> Any:
         raise make_error(402, "COIL-E402: reading GGUF files needs the Python package gguf\n  hint: pip install gguf") from None
     if not os.path.isfile(path):
         raise make_error(1, f"COIL-E001: there is no file '{os.fspath(path)}'")
+    _check_head(os.fspath(path))
     try:
-        return gguf.GGUFReader(path)
-    except Exception as error:  # noqa: BLE001 - the reader ends with whatever its arrays say of a damaged file
-        raise make_error(13, f"COIL-E013: '{os.fspath(path)}' is no GGUF file that can be read: {type(error).__name__}: {error}\n  hint: download it again") from None
+        reader = gguf.GGUFReader(path)
+    except Exception:  # noqa: BLE001 - the reader ends with whatever its arrays say of a damaged file
+        raise _damaged(os.fspath(path), f"it ends too early, or what stands before its weights is wrong (it has {os.path.getsize(path)} bytes)") from None
+    return reader
+
+
+_VERSIONS = (2, 3)  # of the format, that the reader knows
+
+
+def _check_head(path: str) -> None:
+    """Raises COIL-E013 for a file that does not begin as one of a known version does."""
+    with open(path, "rb") as file:
+        head = file.read(8)
+    if not head:
+        raise _damaged(path, "it is empty")
+    if head[:4] != b"GGUF"[: len(head)]:
+        raise make_error(13, f"COIL-E013: '{path}' is no GGUF file: it does not begin with the letters GGUF\n  hint: other files of weights are exported from PyTorch")
+    if len(head) < 8:
+        raise _damaged(path, f"it ends after {len(head)} bytes")
+    version = int.from_bytes(head[4:], "little")
+    if int.from_bytes(head[4:], "big") in _VERSIONS:
+        raise make_error(13, f"COIL-E013: '{path}' has its numbers in the order of another machine (big endian)\n  hint: convert it with gguf-convert-endian")
+    if version not in _VERSIONS:
+        raise make_error(13, f"COIL-E013: '{path}' has version {version} of the format, and {_VERSIONS[0]} and {_VERSIONS[1]} are known\n  hint: make it with a current convert_hf_to_gguf.py")
 
 
 def shape_of(reader: Any, path: str) -> Shape:
@@ -137,6 +159,8 @@ def weights_of(reader: Any, shape: Shape, path: str, store: Store, dtype: torch.
         for part, heads in (("attn_q.", shape.heads), ("attn_k.", shape.key_heads)):
             if shape.architecture == "llama" and part in name:
                 order = _in_halves(int(tensor.shape[-1]), heads)
+        if not readable(tensor):
+            raise _unsupported(path, f"its tensor '{name}' is of the type {tensor.tensor_type.name}, which is not read", "make a file of another type with llama-quantize, for example Q8_0")
         weights[name] = value = unpacked(tensor, store, order, torch.float32 if name == "rope_freqs.weight" else dtype)
         _let_go(tensor)
         if not name.endswith(tuple(f"{m}.weight" for m in (*_MATRICES, "token_embd", "output"))) and isinstance(value, Rows):

@@ -8,7 +8,7 @@ import queue
 import threading
 from typing import Any, Iterator, Sequence
 
-from .._errors import Error
+from .._errors import Error, InputError
 from ._generator import Conversation, Generator, Sampling
 from ._pieces import Pieces
 
@@ -153,6 +153,9 @@ class Batch:
         left = []
         for one, result in zip(self._active, results):
             try:
+                if isinstance(result, InputError) and one.pieces.tokens:  # the caches are full: what there is by then is the answer
+                    self._answer(one, one.pieces.end("length"))
+                    continue
                 if isinstance(result, Error):
                     raise result
                 over = result is not None and self._give(one, result)
@@ -166,14 +169,17 @@ class Batch:
     def _give(self, one: _Active, token: int) -> bool:
         """Whether the request is over."""
         one.chances += one.talk.chances
-        text, reason = one.pieces.add([token]), one.pieces.reason
-        if text or reason:
-            one.request._answers.put(Piece(text, one.chances, reason, one.pieces.tokens))
-            one.chances = []
-        if reason is None:
+        self._answer(one, one.pieces.add([token]))
+        if one.pieces.reason is None:
             return False
         one.talk.watch(None)
         self._kept[tuple(one.talk.tokens)] = one.talk
         while len(self._kept) > (min(KEPT, self._slots // 2) if self._slots else KEPT):
             self._kept.popitem(last=False)
         return True
+
+    @staticmethod
+    def _answer(one: _Active, text: str) -> None:
+        if text or one.pieces.reason:
+            one.request._answers.put(Piece(text, one.chances, one.pieces.reason, one.pieces.tokens))
+            one.chances = []

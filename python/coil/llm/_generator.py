@@ -85,7 +85,11 @@ class Generator:
         return self._generator.takes_source
 
     def _ids(self, text: str | Sequence[int]) -> list[int]:
-        return self.codec.encode(text) if isinstance(text, str) else [int(t) for t in text]
+        ids = self.codec.encode(text) if isinstance(text, str) else [int(t) for t in text]
+        for token in ids:
+            if not -(2**63) <= token < 2**63:
+                raise make_error(210, f"COIL-E210: token {token} is not in the vocabulary of {self.vocabulary}\n  hint: use the tokenizer that the model was trained with")
+        return ids
 
     def conversation(self, prompt: str | Sequence[int] = (), sampling: Sampling | None = None, *, source: str | Sequence[int] | None = None) -> "Conversation":
         """A conversation that begins with the prompt, text or tokens. `source`: what the encoder reads, for models that have one; the prompt is then what

@@ -36,3 +36,10 @@ class Pieces:
         ready = len(text) if self.reason else max(self._given, len(text.rstrip("\ufffd")) - self._held)
         piece, self._given = text[self._given : ready], max(ready, self._given)
         return piece
+
+    def end(self, reason: str) -> str:
+        """The last piece, where no more tokens can come."""
+        self.reason = reason
+        text = self._codec.decode(self._text)
+        piece, self._given = text[self._given :], len(text)
+        return piece

@@ -15,11 +15,20 @@ class TextCodec(Protocol):
     def decode(self, tokens: Iterable[int]) -> str: ...
 
 
+def check_text(text: str) -> str:
+    """Raises COIL-E210 for text that is none: with halves of a surrogate pair, as JSON may have them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise make_error(210, f"COIL-E210: the text has half of a surrogate pair at character {error.start}\n  hint: pass text that can be written in UTF-8") from None
+    return text
+
+
 class Bytes:
     """The tokens are the bytes of the text in UTF-8."""
 
     def encode(self, text: str) -> list[int]:
-        return list(text.encode())
+        return list(check_text(text).encode())
 
     def decode(self, tokens: Iterable[int]) -> str:
         return bytes(t for t in tokens if 0 <= t < 256).decode(errors="replace")
@@ -39,7 +48,7 @@ class Tokenizer:
             raise make_error(15, f"COIL-E015: '{os.fspath(path)}' is no tokenizer: {error}") from None
 
     def encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text).ids
+        return self._tokenizer.encode(check_text(text)).ids
 
     def decode(self, tokens: Iterable[int]) -> str:
         return self._tokenizer.decode(list(tokens))

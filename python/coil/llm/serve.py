@@ -10,6 +10,7 @@ password.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import select
 import socket
@@ -19,11 +20,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Callable, Iterator
 
 from .._errors import Error, InputError, OptionError, make_error
-from ._batch import Batch, Chances, Request
+from ._batch import Batch, Chances, Piece, Request
 from ._generator import Generator, Sampling
 
 MOST_BODY = 16 << 20  # bytes of a request
 MOST_CHANCES = 20     # tokens whose probabilities a client may ask for at each place
+MOST_CHOICES = 128    # continuations of a request
 
 # What changes the answer and is not there: refused unless it says nothing. Others (user, store, metadata, ...) are ignored.
 _ABSENT: dict[str, tuple] = {"presence_penalty": (0,), "frequency_penalty": (0,), "echo": (False,), "suffix": ("",), "tools": ([],), "functions": ([],),
@@ -41,6 +43,61 @@ def _number(body: dict, name: str, default: float, low: float, high: float) -> f
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
         raise BadRequest(f"'{name}' is {value!r}, expected a number from {low} to {high}")
     return value
+
+
+def _whole_number(body: dict, name: str, default: int, low: int, high: int) -> int:
+    value = _number(body, name, default, low, high)
+    if value != int(value):
+        raise BadRequest(f"'{name}' is {value!r}, expected a whole number")
+    return int(value)
+
+
+def _truth(body: dict, name: str) -> bool:
+    value = body.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise BadRequest(f"'{name}' is {value!r}, expected true or false")
+    return bool(value)
+
+
+def _biases(body: dict, vocabulary: int) -> dict[int, float]:
+    bias = body.get("logit_bias") or {}
+    try:
+        biases = {int(k): float(v) for k, v in bias.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise BadRequest("'logit_bias' is an object of tokens and numbers") from None
+    for token in biases:
+        if not 0 <= token < vocabulary:
+            raise BadRequest(f"'logit_bias' names a token that is not in the vocabulary of {vocabulary}")
+    return biases
+
+
+def _stops(body: dict) -> list[str]:
+    stop = body.get("stop") or []
+    stop = [stop] if isinstance(stop, str) else stop
+    if not isinstance(stop, list) or not all(isinstance(s, str) and s for s in stop):
+        raise BadRequest("'stop' is a text, or a list of texts")
+    return stop
+
+
+def _chances_of(body: dict, chat: bool) -> int | None:
+    """How many of the likeliest tokens the answer tells at each place, besides the chosen one; None: nothing."""
+    if chat:
+        wanted = body.get("logprobs") or False
+        if not isinstance(wanted, bool):
+            raise BadRequest("'logprobs' of a chat is true or false; 'top_logprobs' says how many")
+        return _whole_number(body, "top_logprobs", 0, 0, MOST_CHANCES) if wanted else None
+    wanted = body.get("logprobs")
+    return None if wanted is None or wanted is False else _whole_number(body, "logprobs", 0, 0, MOST_CHANCES)
+
+
+def _sampling(body: dict, vocabulary: int) -> Sampling:
+    seed = body.get("seed")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise BadRequest(f"'seed' is {seed!r}, expected a whole number")
+    return Sampling(temperature=_number(body, "temperature", 1.0, 0, 100), top_p=max(_number(body, "top_p", 1.0, 0, 1), 1e-9),
+                    top_k=_whole_number(body, "top_k", 0, 0, 1 << 40), min_p=_number(body, "min_p", 0.0, 0, 0.999),
+                    repetition_penalty=_number(body, "repetition_penalty", 1.0, 1e-3, 1e3), bias=_biases(body, vocabulary),
+                    seed=uuid.uuid4().int & (2**64 - 1) if seed is None else seed)
 
 
 def chat_text(messages: Any) -> str:
@@ -73,106 +130,115 @@ class Service:
     def close(self) -> None:
         self.batch.close()
 
-    def _request(self, body: dict, chat: bool) -> Request:
-        codec = self.generator.codec
-        if chat:
-            text = self.chat_template(body.get("messages"))
-        else:
-            text = body.get("prompt", "")
-            if isinstance(text, list) and len(text) == 1 and isinstance(text[0], (str, list)):
-                text = text[0]
-        if isinstance(text, str):
-            tokens = codec.encode(text)
-        elif isinstance(text, list) and all(isinstance(t, int) and not isinstance(t, bool) for t in text):
-            tokens = text
-        else:
-            raise BadRequest("'prompt' is text, or a list of tokens; one prompt a request")
-        if not tokens:
-            raise BadRequest("the prompt is empty")
-        if _number(body, "n", 1, 1, 1 << 16) != 1 or _number(body, "best_of", 1, 1, 1 << 16) != 1:
-            raise BadRequest("'n' and 'best_of' are 1 here: send several requests")
+    def _prompts(self, body: dict, chat: bool) -> list[list[int]]:
+        """The tokens of each text that is to be continued."""
+        given = self.chat_template(body.get("messages")) if chat else body.get("prompt", "")
+        texts = given if isinstance(given, list) and given and all(isinstance(t, (str, list)) for t in given) else [given]
+        prompts = []
+        for text in texts:
+            if isinstance(text, str):
+                tokens = self.generator.codec.encode(text)
+            elif isinstance(text, list) and all(isinstance(t, int) and not isinstance(t, bool) for t in text):
+                tokens = text
+            else:
+                raise BadRequest("'prompt' is text, or a list of tokens, or a list of such")
+            if not tokens:
+                raise BadRequest("the prompt is empty")
+            prompts.append(tokens)
+        return prompts
+
+    def _requests(self, body: dict, chat: bool) -> list[Request]:
+        """One for each choice of the answer: of each prompt `n`, whose seeds follow each other."""
+        count = _whole_number(body, "n", 1, 1, MOST_CHOICES)
+        if _whole_number(body, "best_of", count, 1, 1 << 16) != count:
+            raise BadRequest("'best_of' is 'n' here: all continuations are returned")
         for name, nothing in _ABSENT.items():
             if body.get(name) is not None and body[name] not in nothing:
                 raise BadRequest(f"'{name}' is not supported here")
-        most = body.get("max_completion_tokens", body.get("max_tokens"))
-        count = int(_number({"max_tokens": most}, "max_tokens", 16 if not chat else 256, 1, 1 << 20))
-        stop = body.get("stop") or []
-        stop = [stop] if isinstance(stop, str) else stop
-        if not isinstance(stop, list) or not all(isinstance(s, str) and s for s in stop):
-            raise BadRequest("'stop' is a text, or a list of texts")
-        bias = body.get("logit_bias") or {}
-        if not isinstance(bias, dict):
-            raise BadRequest("'logit_bias' is an object of tokens and numbers")
-        try:
-            biases = {int(k): float(v) for k, v in bias.items()}
-        except (TypeError, ValueError):
-            raise BadRequest("'logit_bias' is an object of tokens and numbers") from None
-        seed = body.get("seed")
-        sampling = Sampling(temperature=_number(body, "temperature", 1.0, 0, 100), top_p=max(_number(body, "top_p", 1.0, 0, 1), 1e-9),
-                            top_k=int(_number(body, "top_k", 0, 0, 1 << 40)), min_p=_number(body, "min_p", 0.0, 0, 0.999),
-                            repetition_penalty=_number(body, "repetition_penalty", 1.0, 1e-3, 1e3), bias=biases,
-                            seed=int(seed) if isinstance(seed, (int, float)) else uuid.uuid4().int & (2**64 - 1))
-        if chat:
-            wanted = body.get("logprobs") or False
-            if not isinstance(wanted, bool):
-                raise BadRequest("'logprobs' of a chat is true or false; 'top_logprobs' says how many")
-            chances = int(_number(body, "top_logprobs", 0, 0, MOST_CHANCES)) if wanted else None
-        else:
-            chances = None if body.get("logprobs") in (None, False) else int(_number(body, "logprobs", 0, 0, MOST_CHANCES))
-        return Request(tokens, count, sampling, self.stop, stop, chances)
+        most = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
+        tokens = _whole_number(body, most, 16 if not chat else 256, 1, 1 << 20)
+        sampling, stop, chances = _sampling(body, self.generator.vocabulary), _stops(body), _chances_of(body, chat)
+        prompts = self._prompts(body, chat)
+        if count * len(prompts) > MOST_CHOICES:
+            raise BadRequest(f"a request has at most {MOST_CHOICES} choices: prompts times 'n'")
+        return [Request(prompt, tokens, dataclasses.replace(sampling, seed=(sampling.seed + i) & (2**64 - 1)), self.stop, stop, chances)
+                for prompt in prompts for i in range(count)]
 
     def handle(self, body: dict, chat: bool, gone: Callable[[], bool] | None = None) -> tuple[bool, Iterator[dict]]:
         """(whether it streams, the answer's objects). Raises BadRequest; errors of the model come from the iterator, which ends early where `gone()` says
         that the client has left."""
-        request = self._request(body, chat)
-        streams = bool(body.get("stream"))
+        requests, streams = self._requests(body, chat), _truth(body, "stream")
         if body.get("model") not in (None, self.name):
             raise BadRequest(f"there is no model '{body.get('model')}' here, but '{self.name}'")
         head = {"id": ("chatcmpl-" if chat else "cmpl-") + uuid.uuid4().hex, "created": int(time.time()), "model": self.name,
                 "object": ("chat.completion" if chat else "text_completion") + (".chunk" if chat and streams else "")}
-        pieces = self.batch.submit(request).pieces(gone)
-        place = [0]  # of the next token's text in the whole, in characters
+        answer = _Answer(self, requests, chat, streams)
+        for request in requests:
+            self.batch.submit(request)
+        options = body.get("stream_options")
+        with_usage = isinstance(options, dict) and bool(options.get("include_usage"))
+        return streams, answer.events(head, with_usage, gone) if streams else answer.whole(head, gone)
 
-        def usage(count: int) -> dict:
-            return {"prompt_tokens": len(request.prompt), "completion_tokens": count, "total_tokens": len(request.prompt) + count}
 
-        def choice(text: str | None, reason: str | None, chances: list[Chances]) -> dict:
-            row: dict = {"index": 0, "finish_reason": reason, "logprobs": None}
-            if request.chances is not None and (chances or reason is None):
-                row["logprobs"] = self._chances(chances, chat, place)
-            if not chat:
-                row["text"] = text or ""
-            elif streams:
-                row["delta"] = {} if text is None else {"role": "assistant", "content": text}
-            else:
-                row["message"] = {"role": "assistant", "content": text}
-            return row
+class _Answer:
+    """What becomes of the requests of one body, in the protocol's form. They run side by side; in a stream the choices follow each other."""
 
-        def whole() -> Iterator[dict]:
-            parts = list(pieces)
-            if parts and parts[-1].reason:
-                chances = [c for p in parts for c in p.chances]
-                yield {**head, "choices": [choice("".join(p.text for p in parts), parts[-1].reason, chances)], "usage": usage(parts[-1].tokens)}
+    def __init__(self, service: Service, requests: list[Request], chat: bool, streams: bool):
+        self.service, self.requests, self.chat, self.streams = service, requests, chat, streams
 
-        def events() -> Iterator[dict]:
-            for piece in pieces:
-                if piece.text or piece.chances:
-                    yield {**head, "choices": [choice(piece.text, None, piece.chances)]}
-                if piece.reason is None:
-                    continue
-                yield {**head, "choices": [choice(None, piece.reason, [])]}
-                options = body.get("stream_options")
-                if isinstance(options, dict) and options.get("include_usage"):
-                    yield {**head, "choices": [], "usage": usage(piece.tokens)}
+    def _pieces(self, gone: Callable[[], bool] | None) -> Iterator[tuple[int, Piece]]:
+        """With the number of the choice. What is not wanted any more, be it for an error of one of them, is given up."""
+        try:
+            for i, request in enumerate(self.requests):
+                for piece in request.pieces(gone):
+                    yield i, piece
+        finally:
+            for request in self.requests:
+                request.cancel()
 
-        return streams, events() if streams else whole()
+    def _usage(self, count: int) -> dict:
+        prompts = sum(len(p) for p in {id(r.prompt): r.prompt for r in self.requests}.values())
+        return {"prompt_tokens": prompts, "completion_tokens": count, "total_tokens": prompts + count}
 
-    def _chances(self, chances: list[Chances], chat: bool, place: list[int]) -> dict:
+    def _choice(self, index: int, text: str | None, reason: str | None, chances: list[Chances], place: list[int]) -> dict:
+        row: dict = {"index": index, "finish_reason": reason, "logprobs": None}
+        if self.requests[index].chances is not None and (chances or reason is None):
+            row["logprobs"] = self._chances(chances, place)
+        if not self.chat:
+            row["text"] = text or ""
+        elif self.streams:
+            row["delta"] = {} if text is None else {"role": "assistant", "content": text}
+        else:
+            row["message"] = {"role": "assistant", "content": text}
+        return row
+
+    def whole(self, head: dict, gone: Callable[[], bool] | None) -> Iterator[dict]:
+        parts: list[list[Piece]] = [[] for _ in self.requests]
+        for i, piece in self._pieces(gone):
+            parts[i].append(piece)
+        if not all(p and p[-1].reason for p in parts):
+            return
+        choices = [self._choice(i, "".join(p.text for p in of), of[-1].reason, [c for p in of for c in p.chances], [0]) for i, of in enumerate(parts)]
+        yield {**head, "choices": choices, "usage": self._usage(sum(of[-1].tokens for of in parts))}
+
+    def events(self, head: dict, with_usage: bool, gone: Callable[[], bool] | None) -> Iterator[dict]:
+        places, count, ended = [[0] for _ in self.requests], 0, 0
+        for i, piece in self._pieces(gone):
+            if piece.text or piece.chances:
+                yield {**head, "choices": [self._choice(i, piece.text, None, piece.chances, places[i])]}
+            if piece.reason is None:
+                continue
+            yield {**head, "choices": [self._choice(i, None, piece.reason, [], places[i])]}
+            count, ended = count + piece.tokens, ended + 1
+        if with_usage and ended == len(self.requests):
+            yield {**head, "choices": [], "usage": self._usage(count)}
+
+    def _chances(self, chances: list[Chances], place: list[int]) -> dict:
         """How likely tokens were, in the form of chats or of completions. Tokens are told by their text: of those with the same one the likeliest."""
         def text(token: int) -> str:
-            return self.generator.codec.decode([token])
+            return self.service.generator.codec.decode([token])
 
-        if chat:
+        if self.chat:
             def row(token: int, chance: float) -> dict:
                 return {"token": text(token), "logprob": chance, "bytes": list(text(token).encode())}
 
@@ -247,6 +313,10 @@ class _Handler(BaseHTTPRequestHandler):
             return self._fail(400, str(error), code=error.code)
         except Error as error:
             return self._fail(500, str(error), "server_error", error.code)
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of ours, or of a chat template: the client hears of it
+            return self._fail(500, f"{type(error).__name__}: {error}", "server_error")
         if not streams:
             return self._send(200, first)
         self.send_response(200)
