@@ -103,6 +103,11 @@ extern "C" void COIL_KERNEL(coil_conv2d)(const CoilConv2d* args, const CoilHost*
   using namespace COIL_KERNELS_NAMESPACE;
   if (args->n * args->oh * args->ow * args->oc <= 0) return;
   if (args->dtype == COIL_UINT8 || args->dtype == COIL_INT8) return args->depthwise ? depthwise_conv2d(*args, host) : integer_conv2d(*args, host);
+  if (args->ic <= 0) {  // sums of nothing: the gradient of a weight by no images
+    CoilConv2d empty = *args;
+    empty.x_c = 1;
+    return with_dtype(empty.dtype, [&](auto* type) { conv2d<__remove_cvref(decltype(*type))>(empty, host); });
+  }
   CoilConv2d conv = args->w_plain ? (args->winograd ? transform_plain_weight(*args, host) : pack_plain_weight(*args, host)) : *args;
   if (conv.depthwise) return depthwise_conv2d(conv, host);
   if (conv.few_outputs) return few_outputs_conv2d(conv, host);

@@ -25,7 +25,7 @@ struct WeightPacker {
     taps = c.kh * c.kw;
     panels = ceil_div(group_oc, kPanel);
     whole_rows = sizeof(T) == sizeof(Real) && c.w_w == 1 && c.w_h == c.kw && (group_ic == 1 || c.w_i == taps);
-    parts = whole_rows ? ceil_div(group_ic, kPartChannels) : c.kh;
+    parts = max64(whole_rows ? ceil_div(group_ic, kPartChannels) : c.kh, 1);  // without channels there is nothing to pack
   }
 
   static void run(void* context, int64_t begin, int64_t end, int32_t) {
