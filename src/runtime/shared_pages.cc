@@ -91,7 +91,7 @@ std::vector<SavedRun> SharedPages::parts() const {
 }
 
 int64_t SharedPages::bytes_with_memory() const {
-  struct stat about {};
+  struct stat about{};
   return fstat(file_, &about) == 0 ? static_cast<int64_t>(about.st_blocks) * 512 : bytes_;
 }
 

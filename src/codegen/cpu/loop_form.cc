@@ -79,7 +79,8 @@ std::optional<int> lane_score(const LoopKernel& k, int a) {
   });
   // Lanes that lie apart do not make a running sum quicker, but one of exponentials; what is kept of a compaction has its place by the elements before it.
   const bool short_steps = std::none_of(k.stmts.begin(), k.stmts.end(), [](const Stmt& s) { return s.kind == Stmt::Kind::scan && s.op == ReduceOp::log_sum; });
-  if (k.sequential && ((short_steps && score <= 0) || std::any_of(k.stmts.begin(), k.stmts.end(), [](const Stmt& s) { return static_cast<bool>(s.condition); })))
+  if (k.sequential &&
+      ((short_steps && score <= 0) || std::any_of(k.stmts.begin(), k.stmts.end(), [](const Stmt& s) { return static_cast<bool>(s.condition); })))
     return std::nullopt;
   return size->is_constant() && size->as_int() < kMaxLanes ? score / 2 - 1 : score;
 }
