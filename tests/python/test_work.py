@@ -141,6 +141,11 @@ def points(loops):
     return total
 
 
+def of_parts(loops):
+    """A small table that is summed up in parts (src/lower/row_sums.cc, on CUDA) is written and read once for each part of 64 writes or more."""
+    return sum(2 * int(rows) * int(columns) for rows, columns in re.findall(r"^\S+\.parts: \w+\[(\d+), (\d+)\] = library join_rows", loops, re.MULTILINE))
+
+
 def loops_of(program, folder, device):
     """The dump of the loops, and the emulated package or the CPU's."""
     dump = folder / f"dump_{device}"
@@ -176,7 +181,8 @@ def test_time_of_what_goes_in_and_out(name, tmp_path):
     for device in ("cpu", "cuda"):
         loops, package = loops_of(program, tmp_path, device)
         visited = points(loops)
-        assert visited <= 8 * elements, f"{device}: {visited} points for {elements} elements\n{loops}"
+        assert of_parts(loops) <= 2 * (math.ceil(PLACES.numel() / 64)) * ROWS * 8
+        assert visited <= 8 * elements + of_parts(loops), f"{device}: {visited} points for {elements} elements\n{loops}"
         if device == "cuda":
             done, outputs = package.run(arrays)
             assert done.returncode == 0, done.stderr
