@@ -41,7 +41,7 @@ class Bags {
         closed_(op.flag("include_last_offset")) {
     find_padding();
     check_offsets();
-    if (op.session.options.library && many_rows(bags_, n_)) row_ = rows();
+    if (op.session.options.library && many_rows(op, bags_, op.out().sizes.at(1), n_)) row_ = rows();
   }
 
   Expr rows_of(Coordinates k, Expr table_rows) const { return p_.checked_index(as(op_.rec.at(indices_, k), DType::i64), table_rows); }

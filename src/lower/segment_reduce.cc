@@ -82,7 +82,7 @@ View joined_segments(const Segments& s, ReduceOp reduce, DType type, Expr none) 
   const auto split = x.sizes.begin() + static_cast<long>(s.axis);
   const Sizes lead(x.sizes.begin(), split), rest(split + 1, x.sizes.end());
   const Expr rows = count(p, lead) * s.groups();
-  if (op.session.options.library && many_rows(rows, x.sizes[s.axis])) {
+  if (op.session.options.library && many_rows(op, rows, count(p, rest), x.sizes[s.axis])) {
     RowSums sums{"segment_reduce.join", type, rows, count(p, rest), lead, {}, {}, reduce, none};
     sums.domain.push_back(x.sizes[s.axis]);
     sums.row = [&](Coordinates k) { return segment_row(s, lead, rows, k); };
