@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any, Callable, Collection
 
+import sympy
 import torch
 from torch.fx import Node
 
@@ -14,7 +15,7 @@ from ._effects import is_check
 from ._layout import convolutions_in_tf32
 from ._results import attention_kernel, read_nodes, read_results
 from ._serialize import TAKEN
-from ._split import STRIDED, base_of, is_number, is_view, tensors_of, can_write_input
+from ._split import STRIDED, base_of, can_write_input, is_number, is_view, size_sources, tensors_of
 
 # Operators that coil was found to have no code for, whatever their arguments.
 unknown_operators: dict[str, str] = {}
@@ -47,12 +48,13 @@ def torch_nodes(graph: torch.fx.Graph, device: torch.device, has_kernel: Callabl
     "namespace::operator", which may have been unknown before. `of_pytorch`: whose kernels are taken from PyTorch on CUDA, "attention" (where it keeps what its gradient
     needs) and "convolutions" (whose weights come with the call)."""
     reasons: dict[Node, str] = {}
+    told = size_sources(graph)
     for node in graph.nodes:
         if node.op != "call_function" or is_number(node) or node.target is operator.getitem:
             continue
-        reason = _reason(node, device)
+        reason = _reason(node, device, told)
         if reason is not None and reason == unknown_operators.get(operator_name(node.target)) and has_kernel(node.target._schema.name):  # type: ignore[union-attr]
-            reason = _values_reason(node, device)
+            reason = _values_reason(node, device, told)
         if not reason and device.type == "cuda":
             reason = _kept_in_pytorch(node, of_pytorch)
         if reason and not is_view(node):
@@ -91,11 +93,12 @@ def is_dense(tensor: torch.Tensor) -> bool:
     return torch._prims_common.is_non_overlapping_and_dense_or_false(tensor)
 
 
-def _reason(node: Node, device: torch.device) -> str | None:
+def _reason(node: Node, device: torch.device, told: Collection[sympy.Symbol]) -> str | None:
+    """`told`: the sizes that the graph's inputs tell."""
     if device.type not in ("cpu", "cuda"):
         return f"device {device.type}"
     if is_control(node):
-        return control_reason(node, lambda inner: None if is_number(inner) else _reason(inner, device)) or _values_reason(node, device)
+        return control_reason(node, lambda inner: None if is_number(inner) else _reason(inner, device, told)) or _values_reason(node, device, told)
     if not isinstance(node.target, torch._ops.OpOverload):
         return "not an operator"
     if draws(node):
@@ -119,7 +122,7 @@ def _reason(node: Node, device: torch.device) -> str | None:
         return "a result that is no tensor is read"
     if not is_view(node) and any(not is_dense(t) for t in tensors_of(value)):
         return "a result with gaps"
-    return _values_reason(node, device)
+    return _values_reason(node, device, told)
 
 
 def _strides_elsewhere(node: Node) -> bool:
@@ -141,21 +144,21 @@ def _is_whole_storage(node: Node) -> bool:
     return is_dense(written) and written.storage_offset() == 0
 
 
-def _values_reason(node: Node, device: torch.device) -> str | None:
+def _values_reason(node: Node, device: torch.device, told: Collection[sympy.Symbol]) -> str | None:
     value, read = node.meta.get("val"), read_results(node)
     results = [value] if read is None else [item for i, item in enumerate(value) if i in read]
     for value in [*results, *(n.meta.get("val") for n in read_nodes(node))]:
-        reason = _value_reason(value, device)
+        reason = _value_reason(value, device, told)
         if reason:
             return reason
     return None
 
 
-def _value_reason(value: Any, device: torch.device) -> str | None:
+def _value_reason(value: Any, device: torch.device, told: Collection[sympy.Symbol]) -> str | None:
     if isinstance(value, (torch.SymFloat, torch.SymBool)) and not value.node.is_constant():
         return "a number that is known at run time only"
     if isinstance(value, torch.SymInt):
-        return _unbacked(value)
+        return _unbacked(value, told)
     for tensor in tensors_of(value):
         if tensor.layout != torch.strided:
             return f"layout {tensor.layout}"
@@ -166,16 +169,17 @@ def _value_reason(value: Any, device: torch.device) -> str | None:
         if type(tensor).__name__ != "FakeTensor":
             return f"a {type(tensor).__name__}"
         for size in (*tensor.shape, *tensor.stride()):
-            reason = _unbacked(size)
+            reason = _unbacked(size, told)
             if reason:
                 return reason
     return None
 
 
-def _unbacked(size: Any) -> str | None:
+def _unbacked(size: Any, told: Collection[sympy.Symbol]) -> str | None:
+    """Sizes of inputs that torch._dynamo.decorators.mark_unbacked names are called as those of data are, but each call tells them."""
     if not isinstance(size, torch.SymInt) or not size.node.expr.free_symbols:
         return None
-    if any(not s.name.startswith("s") for s in size.node.expr.free_symbols):
+    if any(not s.name.startswith("s") and s not in told for s in size.node.expr.free_symbols):
         return "a size that depends on data"
     return None
 
