@@ -32,9 +32,10 @@ struct ConvShape {
 template <int BM, int BN, int BK, int SPLIT>
 CD_FN ConvShape conv_shape(const CudaConv2d& t) {
   ConvShape s;
-  s.ic_g = (int)t.ic / t.groups;
+  const int ic_g = (int)t.ic / t.groups;
+  s.ic_g = ic_g > 0 ? ic_g : 1;  // of no channels there is no k to take apart (the gradient of a weight by no images)
   s.oc_g = (int)t.oc / t.groups;
-  s.k = s.ic_g * t.kh * t.kw;
+  s.k = ic_g * t.kh * t.kw;
   s.slabs = (s.k + BK - 1) / BK;
   s.rows = (int)(t.n * t.oh * t.ow);
   u32 b = blockIdx.x;

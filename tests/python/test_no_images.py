@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from torch.export import Dim, export
 
 import coil
+import emulated_cuda
+import harness
 
 A = torch.ops.aten
 
@@ -63,23 +65,47 @@ class Program(torch.nn.Module):
         return self.function(*inputs)
 
 
+def inputs_of(sizes, count, dtype):
+    return tuple(torch.randn([count if d == "n" else d for d in size]).to(dtype) for size in sizes)
+
+
+def exported(name, dtype, path):
+    """Saves the program at `path`; its function and the sizes of its inputs."""
+    function, sizes = PROGRAMS[name]
+    n = Dim("n", min=0, max=4096)
+    shapes = (tuple({d: n for d, v in enumerate(size) if v == "n"} for size in sizes),)
+    torch.export.save(export(Program(function), inputs_of(sizes, 3, dtype), dynamic_shapes=shapes, strict=False), path)
+    return function, sizes
+
+
 @pytest.mark.parametrize("name,dtype", [(name, torch.float32) for name in PROGRAMS] +
                          [(name, dtype) for name in PROGRAMS if name.startswith("gradients 2d") or name in ("sum of nothing", "convolution", "attention")
                           for dtype in (torch.float64, torch.bfloat16)])
 def test_as_eager(name, dtype, tmp_path):
-    function, sizes = PROGRAMS[name]
-    n = Dim("n", min=0, max=4096)
-
-    def inputs(count):
-        return tuple(torch.randn([count if d == "n" else d for d in size]).to(dtype) for size in sizes)
-
-    shapes = (tuple({d: n for d, v in enumerate(size) if v == "n"} for size in sizes),)
-    torch.export.save(export(Program(function), inputs(3), dynamic_shapes=shapes, strict=False), tmp_path / "p.pt2")
+    function, sizes = exported(name, dtype, tmp_path / "p.pt2")
     package = coil.compile(tmp_path / "p.pt2")
     for count in (0, 3, 1, 0, 17):
-        given = inputs(count)
+        given = inputs_of(sizes, count, dtype)
         expected, got = function(*given), package(*given)
         for e, g in zip(expected if isinstance(expected, tuple) else [expected], got if isinstance(got, (tuple, list)) else [got], strict=True):
             g = torch.as_tensor(np.asarray(g.cpu().float() if isinstance(g, torch.Tensor) and g.dtype == torch.bfloat16 else g))
             assert tuple(g.shape) == tuple(e.shape)
             torch.testing.assert_close(g.double(), e.double(), atol=0.3 if dtype == torch.bfloat16 else 2e-4, rtol=0.05 if dtype == torch.bfloat16 else 1e-3, equal_nan=True)
+
+
+EMULATED = ["convolution", "gradients 2d", "gradients, grouped", "gradients, one channel", "gradients, many channels", "sum of nothing", "attention of no queries"]
+
+
+@pytest.mark.parametrize("name,dtype", [*((name, torch.float32) for name in EMULATED), ("gradients 2d", torch.float16), ("gradients, many channels", torch.float16)])
+def test_on_a_gpu(name, dtype, tmp_path):
+    """Emulated, where a division by 0 is an error; on a GPU it may be a loop without end."""
+    function, sizes = exported(name, dtype, tmp_path / "p.pt2")
+    package = emulated_cuda.Emulated(tmp_path / "p.pt2", tmp_path, 90, level="-O0")
+    assert package.compiled.returncode == 0, package.compiled.stderr
+    for count in (0, 3):
+        given = inputs_of(sizes, count, dtype)
+        expected = function(*given)
+        np.savez(tmp_path / "in.npz", **{f"in_{i}": x.numpy() for i, x in enumerate(given)})
+        done, outputs = package.run(tmp_path / "in.npz")
+        assert done.returncode == 0, done.stderr
+        harness.compare(outputs, [e.numpy() for e in (expected if isinstance(expected, tuple) else (expected,))], 2e-2 if dtype == torch.float16 else 1e-3, name)
