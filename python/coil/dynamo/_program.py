@@ -31,7 +31,7 @@ from ._control import graph_behind
 from ._decompositions import operator_name
 from ._effects import as_eager_raises
 from ._results import read_nodes
-from ._serialize import CannotSerialize, ProgramWriter, name_of_size
+from ._serialize import CannotSerialize, ProgramWriter, named_size
 from ._split import STRIDED, Split, base_of, is_number, is_view, producer, readers, writes_input
 from ._stages import folder_for, program_compiled
 from ._support import is_dense, unknown_operators
@@ -233,9 +233,9 @@ def _write(split: Split, level: int, nodes: list[Node], frozen: dict[Node, torch
         if symbol not in split.sizes:
             reason = f"the size {symbol} is known to no input of the graph"
             raise make_error(105, f"COIL-E105: {reason}", reason)
-        name = name_of_size(symbol)
-        writer.numbers[name] = {"as_expr": {"expr_str": sympy.srepr(symbol if name == symbol.name else sympy.Symbol(name, integer=True)), "hint": None}}
-    names = [(writer.name(n), True) for n in inputs] + [(name_of_size(s), False) for s in symbols]
+        named = named_size(symbol)
+        writer.numbers[named.name] = {"as_expr": {"expr_str": sympy.srepr(named), "hint": None}}
+    names = [(writer.name(n), True) for n in inputs] + [(named_size(s).name, False) for s in symbols]
     ranges = {name: writer.fixed.range_of(symbol, *_range(symbol, nodes, inputs)) for name, symbol in sorted(writer.symbols.items())}
     document = writer.program(names, [writer.name(n) for n in outputs], ranges, list(weights))
     return _Parts(inputs, symbols, outputs, writer, document, weights)

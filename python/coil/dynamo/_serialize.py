@@ -77,9 +77,9 @@ class ProgramWriter:
             return {"as_int": self.integer(value)}
         text = self._text.get(expression)
         if text is None:
-            names = {symbol: name_of_size(symbol) for symbol in expression.free_symbols}
-            self.symbols.update((name, symbol) for symbol, name in names.items())
-            text = self._text[expression] = sympy.srepr(expression.xreplace({s: sympy.Symbol(name, integer=True) for s, name in names.items() if name != s.name}))
+            named = {symbol: named_size(symbol) for symbol in expression.free_symbols}
+            self.symbols.update((as_named.name, symbol) for symbol, as_named in named.items())
+            text = self._text[expression] = sympy.srepr(expression.xreplace(named))
         return {"as_expr": {"expr_str": text, "hint": None}}
 
     def define_tensor(self, name: str, value: torch.Tensor) -> None:
@@ -272,9 +272,9 @@ class ProgramWriter:
         return json.dumps(program)
 
 
-def name_of_size(symbol: sympy.Symbol) -> str:
-    """In a program. A name that PyTorch gives to sizes of data (u0) is an input's size here: what no input tells stays in PyTorch."""
-    return symbol.name if symbol.name.startswith("s") else f"s{symbol.name}"
+def named_size(symbol: sympy.Symbol) -> sympy.Symbol:
+    """As a program has it. One that PyTorch names as a size of data (u0) is an input's size here: what no input tells stays in PyTorch."""
+    return symbol if symbol.name.startswith("s") else sympy.Symbol(f"s{symbol.name}", integer=True)
 
 
 def _origin(node: Node) -> dict:
