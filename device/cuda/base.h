@@ -335,10 +335,21 @@ CD_FN T pow(T x, T y) {
 CD_FN i32 to_i32(f64 x) { return x > -2147483649.0 && x < 2147483648.0 ? (i32)x : (i32)0x80000000; }
 CD_FN i64 to_i64(f64 x) { return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? (i64)x : (i64)0x8000000000000000ll; }
 
+// The lower 32 bits of an integer. Of one of 64 bits by an instruction that LLVM does not look into: where a product with such a number is an index of 32 bits,
+// it makes ((x * c + r) << 32) >> 32 of it for the address, and of that ptxas 13.0 reads the same element for two values of r.
+template <class T>
+CD_FN i32 low_word(T x) {
+  if constexpr (sizeof(T) != 8) return (i32)x;
+  i32 r;
+  asm("cvt.u32.u64 %0, %1;" : "=r"(r) : "l"((i64)x));
+  return r;
+}
+
 template <class To, class T>
 CD_FN reg_t<To> cast(T x) {
   if constexpr (kSame<To, bf16> || kSame<To, f16>) return to_f32(from_f32<To>((f32)x));
   else if constexpr (kSame<To, bool>) return x != (T)0;
+  else if constexpr (!kIsFloat<T> && !kIsFloat<To> && sizeof(T) == 8 && sizeof(To) == 4) return (To)low_word(x);
   else if constexpr (!kIsFloat<T> || kIsFloat<To>) return (To)x;
   else if constexpr (kSame<To, i64>) return to_i64((f64)x);
   else if constexpr (kIsF64<T>) return (To)to_i32(x);

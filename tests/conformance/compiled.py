@@ -34,10 +34,10 @@ class Compiled:
         self.function = torch.compile(program, backend=backend, fullgraph=True, dynamic=False)
 
     def call_tensors(self, tensors):
-        fresh = [t.clone() if t.is_contiguous() and not t._is_view() else torch.empty_strided(t.shape, t.stride(), dtype=t.dtype).copy_(t) for t in tensors]
+        fresh = [t.clone() if t.is_contiguous() and not t._is_view() else samples.same_layout(t) for t in tensors]
         with torch.no_grad():
             results = self.function(*fresh)
-        return [v.detach().resolve_conj().resolve_neg() if isinstance(v, torch.Tensor) else torch.tensor(v) for v in tree_flatten(results)[0] if v is not None]
+        return [v.detach().resolve_conj().resolve_neg().cpu() if isinstance(v, torch.Tensor) else torch.tensor(v) for v in tree_flatten(results)[0] if v is not None]
 
 
 def said(error):
@@ -89,13 +89,25 @@ def tried(name, dtype, case, calls, rows, report):
     return result
 
 
+def on_device(op, dtype, chosen):
+    """A case of samples that eager runs on the device, whether torch.export can take them or not."""
+    rows, failures = [], []
+    for number, sample in enumerate(chosen):
+        try:
+            samples.Call(op, sample).eager()
+            rows.append({"sample": number})
+        except Exception as error:
+            failures.append(samples.short(error))
+    return {"rows": rows, "eager": failures, "export": [], "tolerance": samples.tolerance(op, dtype)}
+
+
 def verdict(name, dtype, report=lambda phase: None):
     """{"status", "reason", "operators", "in_pytorch", "fallbacks"} of a pair."""
     report("exporting")
-    case, _ = samples.load_case(name, dtype)
     op = samples.entries()[name]
     with torch.no_grad():
         chosen = samples.chosen(op, getattr(torch, dtype))
+        case = samples.load_case(name, dtype)[0] if samples.DEVICE == "cpu" else on_device(op, getattr(torch, dtype), chosen)
     rows = case["rows"]
     if not rows:
         return {"status": "export" if case["export"] else "eager", "reason": (case["export"] or case["eager"] or ["no usable sample"])[0]}

@@ -177,7 +177,7 @@ def places(name, dtype, row, actual):
     expected = row["values"][0]
     dims = [a for a in [*sample.args, sample.kwargs.get("dim")] if isinstance(a, int)]
     dim = sample.kwargs.get("dim", dims[1 if name in ("topk", "kthvalue") and len(dims) > 1 else 0] if len(dims) > (name in ("topk", "kthvalue")) else -1)
-    x, keep = sample.input, values.dim() == sample.input.dim()
+    x, keep = sample.input.cpu(), values.dim() == sample.input.dim()
     named = (x if x.dim() else x[None]).gather(dim if x.dim() else 0, positions if keep and x.dim() else positions.unsqueeze(dim if x.dim() else 0))
     named = named if keep and x.dim() else named.squeeze(dim if x.dim() else 0)
     if not samples.same(named, values):

@@ -37,7 +37,7 @@ class Call(samples.Call):
 
     def fresh(self):
         dense = [t.is_contiguous() or any(n > 1 and s == 0 for n, s in zip(t.shape, t.stride())) for t in self.tensors]
-        return [t.clone() if d else torch.empty_strided(t.shape, t.stride(), dtype=t.dtype).copy_(t) for t, d in zip(self.tensors, dense)]
+        return [t.clone() if d else samples.same_layout(t) for t, d in zip(self.tensors, dense)]
 
     def wider(self):
         """The same in double precision."""
@@ -55,16 +55,16 @@ def of_result(value, number, narrow):
     """A gradient for a call's result: the same numbers, of the type `narrow`, in each dtype."""
     numbers = torch.randn(*value.shape, *([2] if value.is_complex() else []), generator=torch.Generator().manual_seed(number), dtype=torch.float32)
     numbers = numbers.to(narrow).to(torch.float32)
-    return (torch.view_as_complex(numbers) if value.is_complex() else numbers).to(value.dtype)
+    return (torch.view_as_complex(numbers) if value.is_complex() else numbers).to(value.device, value.dtype)
 
 
 def gradients(calls, results, arguments):
-    """[[gradient or None of each tensor] of each call]"""
+    """[[gradient or None of each tensor] of each call], on the CPU"""
     outputs = [differentiable(call, result) for call, result in zip(calls, results)]
     leaves = [t for given in arguments for t in given if t.requires_grad]
     given = [of_result(v, i, call.narrow) for call, of_call in zip(calls, outputs) for i, v in enumerate(of_call)]
     found = iter(torch.autograd.grad([v for of_call in outputs for v in of_call], leaves, given, allow_unused=True))
-    return [[next(found) if t.requires_grad else None for t in of_call] for of_call in arguments]
+    return [samples.on_cpu([next(found) if t.requires_grad else None for t in of_call]) for of_call in arguments]
 
 
 def eager(call, wider=False, seed=0):
@@ -117,7 +117,7 @@ def difference(ours, theirs, wide, tolerance, call=None):
         a, e = (torch.zeros_like(e) if a is None else a), (torch.zeros_like(a) if e is None else e)
         a, e = a.resolve_conj().resolve_neg(), e.resolve_conj().resolve_neg()
         if call and call.ties and not a.is_complex():
-            of = call.fresh()[number]
+            of = call.fresh()[number].cpu()
             a, e, w = among_equals(a, of), among_equals(e, of), None
         problem = evaluate.close(a, e, w, tolerance)
         if problem and not (w is not None and a.shape == e.shape and a.dtype == e.dtype and as_exact(a, e, w)):

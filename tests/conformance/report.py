@@ -130,11 +130,17 @@ def compiled_section(results, title, what):
     return lines
 
 
-def text(results, more=(), compiled=(), gradients=()):
-    """The whole file; compiled, gradients: results through torch.compile."""
+ON_CUDA = " on CUDA"
+WHERE = "One NVIDIA H200 with PyTorch 2.11, whose op_db has other entries and samples; eager and coil compute on the GPU. "
+
+
+def text(results, more=(), compiled=(), gradients=(), compiled_cuda=(), gradients_cuda=()):
+    """The whole file; the last four: results through torch.compile."""
     ranks = ranked(results)
     numbers = {reason: i + 1 for i, (reason, _) in enumerate(ranks)}
     lines = [HEAD, wrapped(f"**{summary(results)}.**"), "", *columns(results), "", *more, *(compiled_section(compiled, *COMPILED) if compiled else []), *(compiled_section(gradients, *GRADIENTS) if gradients else [])]
+    for found, (title, what) in ((compiled_cuda, COMPILED), (gradients_cuda, GRADIENTS)):
+        lines += compiled_section(found, title + ON_CUDA, WHERE + what.replace("`)", " --device cuda`)")) if found else []
     lines += ["## Reasons", "", "The numbers that the table of pairs uses, the number of pairs, and the reason.", ""]
     lines += [wrapped(f"- **{numbers[reason]}** ({n}): {reason}") for reason, n in ranks]
     bad = [r for r in results if r["status"] in ("wrong", "crash", "hang", "error")]

@@ -6,7 +6,8 @@ Results are appended to a JSONL file, one line for a pair of entry and dtype; a 
 starts over; --retry: does again what was not right). A pair that takes its worker process down, or more than its time, is recorded as such.
 PATTERN: names of entries as in a shell (`linalg.*`), or name:dtype. Without any: all. The whole takes about half an hour of two cores,
 half of it for exports, which are kept.
---compiled asks torch.compile(backend="coil", fullgraph=True) for the same, --gradients for the gradients of the differentiable entries.
+--compiled asks torch.compile(backend="coil", fullgraph=True) for the same, --gradients for the gradients of the differentiable entries, both with
+--device cuda on a GPU. --budget: begins no pair after so many seconds, of an order in which any number of them is a sample.
 
 tests/conformance/results holds the last result of every pair in each of the three ways, and those of errors.py (`--keep errors=FILE`). --keep puts what these FILEs say in their place; `--report
 docs/coverage.md` writes the report of all that is kept: `run.py --keep standalone=S.jsonl --keep compiled=C.jsonl --report docs/coverage.md`.
@@ -19,6 +20,7 @@ import lzma
 import os
 import pathlib
 import queue
+import random
 import select
 import subprocess
 import sys
@@ -28,7 +30,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 SECONDS = 240  # a pair's time
-WAYS = ("standalone", "compiled", "gradients")
+WAYS = ("standalone", "compiled", "gradients", "compiled_cuda", "gradients_cuda")
 JUDGED = (*WAYS, "errors")  # what is kept: also what errors.py says
 KEPT = HERE / "results"  # WAY.jsonl.xz
 
@@ -36,11 +38,11 @@ KEPT = HERE / "results"  # WAY.jsonl.xz
 class Worker:
     """A worker process, started again when it died."""
 
-    def __init__(self, log, way="evaluate"):
-        self.log, self.way, self.process = log, way, None
+    def __init__(self, log, way="evaluate", device="cpu"):
+        self.log, self.way, self.device, self.process = log, way, device, None
 
     def start(self):
-        self.process = subprocess.Popen([sys.executable, HERE / "worker.py", self.way], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, bufsize=0)
+        self.process = subprocess.Popen([sys.executable, HERE / "worker.py", self.way, self.device], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, bufsize=0)
         self.unread = b""
 
     def stop(self):
@@ -77,7 +79,7 @@ class Worker:
         return {"name": name, "dtype": dtype, "status": "export" if reason.startswith("exporting") else status, "reason": reason}
 
 
-def judge_all(pairs, jobs, results, seconds=float("inf"), way="evaluate"):
+def judge_all(pairs, jobs, results, seconds=float("inf"), way="evaluate", device="cpu"):
     """Judges the pairs on some workers, appending to the file, in any order; begins none after so many seconds."""
     todo, lock, done = queue.SimpleQueue(), threading.Lock(), 0
     for pair in pairs:
@@ -87,7 +89,7 @@ def judge_all(pairs, jobs, results, seconds=float("inf"), way="evaluate"):
     def work(number):
         nonlocal done
         with open(results.with_suffix(f".log{number}"), "a") as log:
-            worker = Worker(log, way)
+            worker = Worker(log, way, device)
             while time.time() < start + seconds:
                 try:
                     name, dtype = todo.get_nowait()
@@ -155,6 +157,8 @@ def main():
     parser.add_argument("--keep", action="append", default=[], metavar="WAY=FILE", help="WAY: " + ", ".join(JUDGED))
     parser.add_argument("--compiled", action="store_true", help="through torch.compile(backend=\"coil\", fullgraph=True) instead")
     parser.add_argument("--gradients", action="store_true", help="gradients of the differentiable entries through torch.compile(backend=\"coil\", fullgraph=True) instead")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--budget", type=float, default=float("inf"))
     parser.add_argument("--show", action="store_true", help="print what is not right")
     parser.add_argument("patterns", nargs="*")
     options = parser.parse_intermixed_args()
@@ -171,12 +175,18 @@ def main():
     import report
     import samples
 
+    samples.DEVICE = options.device
+    if options.device != "cpu" and not (options.compiled or options.gradients):
+        parser.error("--device is for --compiled and --gradients")
     way = "gradients" if options.gradients else "compiled" if options.compiled else "evaluate"
     pairs = matching(samples.gradient_pairs() if options.gradients else samples.pairs(), options.patterns)
     known = read_results(options.results)
     todo = [p for p in pairs if p not in known or (options.retry and known[p]["status"] not in ("right", "eager", "export"))]
-    judge_all(todo, options.jobs, options.results, way=way)
-    results = [r for p in pairs if (r := read_results(options.results).get(p))]
+    if options.budget != float("inf"):
+        random.Random(0).shuffle(todo)
+    judge_all(todo, options.jobs, options.results, options.budget, way, options.device)
+    found = read_results(options.results)
+    results = [found[p] for p in pairs if p in found]
     if options.show:
         for r in results:
             if r["status"] != "right":

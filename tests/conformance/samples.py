@@ -14,6 +14,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 LAYOUT = 1
+DEVICE = "cpu"  # where eager and torch.compile call the operators: a worker's argument. Packages are called on the CPU.
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool, torch.complex64, torch.complex32, torch.uint16, torch.uint32, torch.uint64]
 GRADIENT_DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.complex64]
 MAX_SAMPLES = 6
@@ -45,7 +46,7 @@ def entries():
 
 
 def supported(op):
-    return [d for d in DTYPES if d in op.supported_dtypes("cpu")]
+    return [d for d in DTYPES if d in op.supported_dtypes(DEVICE)]
 
 
 def pairs():
@@ -55,7 +56,7 @@ def pairs():
 def gradient_pairs():
     """Those that eager differentiates."""
     return [(name, dtype_name(d)) for name, op in entries().items() if op.supports_autograd
-            for d in GRADIENT_DTYPES if d in op.supported_dtypes("cpu") and d in op.supported_backward_dtypes("cpu")]
+            for d in GRADIENT_DTYPES if d in op.supported_dtypes(DEVICE) and d in op.supported_backward_dtypes(DEVICE)]
 
 
 def said(value):
@@ -89,7 +90,7 @@ def chosen(op, dtype, requires_grad=False):
     """Up to MAX_SAMPLES samples that differ as much as possible: each time the one with the most that is new."""
     torch.manual_seed(17)
     seen = []
-    for sample in op.sample_inputs("cpu", dtype, requires_grad=requires_grad):
+    for sample in op.sample_inputs(DEVICE, dtype, requires_grad=requires_grad):
         if usable(sample):
             seen.append((features(sample), sample))
         if len(seen) == MAX_SEEN:
@@ -104,6 +105,15 @@ def chosen(op, dtype, requires_grad=False):
         known.update(given)
         picked.append(sample)
     return picked
+
+
+def same_layout(tensor):
+    """A copy with the tensor's strides."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def on_cpu(values):
+    return [v.cpu() if isinstance(v, torch.Tensor) else v for v in values]
 
 
 class Call:
@@ -125,7 +135,7 @@ class Call:
 
     def fresh(self):
         """Copies of the tensors with their strides, for a call that may write to them."""
-        return [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype).copy_(t) if t._is_view() or not t.is_contiguous() else t.clone() for t in self.tensors]
+        return [same_layout(t) if t._is_view() or not t.is_contiguous() else t.clone() for t in self.tensors]
 
     def eager(self, seed=0):
         torch.manual_seed(seed)
@@ -194,7 +204,7 @@ def expectation(op, call):
         row["calls"] = [summary([v for v in tree_flatten(call.eager(i))[0] if v is not None]) for i in range(CALLS)]
     else:
         row["wide"] = wide(call)
-    return row
+    return {**row, "values": on_cpu(values), "wide": row["wide"] and on_cpu(row["wide"])}
 
 
 def tolerance(op, dtype):

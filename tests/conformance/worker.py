@@ -1,6 +1,6 @@
 """A process that judges pairs: reads "name dtype" lines, writes a JSON line for each phase and each result. See run.py.
 
-An argument names the way: evaluate (exported, standalone; the default) compiled (torch.compile) or gradients (through it)."""
+Arguments name the way: evaluate (exported, standalone; the default) compiled (torch.compile) or gradients (through it); and the device of the latter two."""
 
 import json
 import os
@@ -15,6 +15,10 @@ import torch
 torch.set_num_threads(1)
 
 import importlib
+
+import samples
+
+samples.DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cpu"
 
 way = importlib.import_module(sys.argv[1] if len(sys.argv) > 1 else "evaluate")
 

@@ -202,6 +202,7 @@ inline u16 bf16_bits(float x) {
   if (x != x) return 0x7fff;  // the instruction's NaN
   return (u16)((b + 0x7fff + ((b >> 16) & 1)) >> 16);
 }
+inline void cvt_u32_u64(int& to, long long x) { to = (int)x; }
 inline void cvt_f32_f16(float& to, u16 bits) { to = f16_value(bits); }
 inline void cvt_rn_f16_f32(u16& to, float x) { to = f16_bits(x); }
 // To the nearest with 10 bits of mantissa, halfway cases away from zero.

@@ -300,9 +300,9 @@ std::string Emitter::index(Expr e, bool first_lane) {
   }
   CHECK(e->kind == ExprKind::op, "not an index expression");
   if (e->op == ScalarOp::checked_index) {
-    return fmt::format("({})cd::checked_index({}, {}, a.flag, a.kernel)", c_.index_type(), value(e->args[0]).text, index(e->args[1], first_lane));
+    return fmt::format("{}(cd::checked_index({}, {}, a.flag, a.kernel))", c_.index_of_data(), value(e->args[0]).text, index(e->args[1], first_lane));
   }
-  if (e->op == ScalarOp::cast) return fmt::format("({})({})", c_.index_type(), value(e->args[0]).text);
+  if (e->op == ScalarOp::cast) return fmt::format("{}({})", c_.index_of_data(), value(e->args[0]).text);
   std::string text = "(";
   if (e->op == ScalarOp::iadd || e->op == ScalarOp::imul) {
     for (size_t i = 0; i < e->args.size(); ++i) text += (i ? (e->op == ScalarOp::iadd ? " + " : " * ") : "") + index(e->args[i], first_lane);

@@ -31,6 +31,7 @@ struct KernelContext {
 
   explicit KernelContext(const KernelPlan& p) : plan(&p), names(p) {}
   std::string index_type() const { return wide_index ? "cd::i64" : "cd::i32"; }
+  std::string index_of_data() const { return wide_index ? "(cd::i64)" : "cd::low_word"; }
 };
 
 // Whether `e` is a multiple of n: true, false, or a condition on the symbols (a host expression that must be 0, added to `conditions`).
