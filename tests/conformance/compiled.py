@@ -35,6 +35,7 @@ class Compiled:
 
     def call_tensors(self, tensors):
         fresh = [t.clone() if t.is_contiguous() and not t._is_view() else samples.same_layout(t) for t in tensors]
+        samples.spoil_free_memory()
         with torch.no_grad():
             results = self.function(*fresh)
         return [v.detach().resolve_conj().resolve_neg().cpu() if isinstance(v, torch.Tensor) else torch.tensor(v) for v in tree_flatten(results)[0] if v is not None]
@@ -94,7 +95,7 @@ def on_device(op, dtype, chosen):
     rows, failures = [], []
     for number, sample in enumerate(chosen):
         try:
-            samples.Call(op, sample).eager()
+            samples.expectation(op, samples.Call(op, sample))
             rows.append({"sample": number})
         except Exception as error:
             failures.append(samples.short(error))

@@ -62,6 +62,7 @@ def gradients(calls, results, arguments):
     """[[gradient or None of each tensor] of each call], on the CPU"""
     outputs = [differentiable(call, result) for call, result in zip(calls, results)]
     leaves = [t for given in arguments for t in given if t.requires_grad]
+    samples.spoil_free_memory()
     given = [of_result(v, i, call.narrow) for call, of_call in zip(calls, outputs) for i, v in enumerate(of_call)]
     found = iter(torch.autograd.grad([v for of_call in outputs for v in of_call], leaves, given, allow_unused=True))
     return [samples.on_cpu([next(found) if t.requires_grad else None for t in of_call]) for of_call in arguments]
@@ -84,6 +85,7 @@ def through_coil(calls, backend="coil"):
 
     torch._dynamo.reset()
     arguments = [call.arguments() for call in calls]
+    samples.spoil_free_memory()
     results = torch.compile(program, backend=backend, fullgraph=True, dynamic=False)(*[t for given in arguments for t in given])
     return gradients(calls, results, arguments)
 

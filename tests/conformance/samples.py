@@ -22,6 +22,8 @@ MAX_SEEN = 400  # samples of an entry that are looked at
 MAX_ELEMENTS = 400_000  # of one sample's inputs
 CALLS = 48  # of a random operator, whose results are compared as distributions
 UNINITIALISED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
+# Results that say something, of operators behind whose first ones are the seeds of a dropout that they were not asked for: whatever was in memory.
+MEANT = {"torch.ops.aten._flash_attention_forward": 2, "torch.ops.aten._efficient_attention_forward": 2}
 WIDER = {torch.float32: torch.float64, torch.bfloat16: torch.float64, torch.float16: torch.float64, torch.complex64: torch.complex128, torch.complex32: torch.complex128}
 
 
@@ -112,6 +114,14 @@ def same_layout(tensor):
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
+def spoil_free_memory():
+    """What PyTorch's allocator has free on a GPU is NaN (or -1) afterwards: who reads what nobody wrote, or adds to it, is found."""
+    if DEVICE != "cpu":
+        for count, size in ((256, 512), (64, 8 << 10), (64, 100 << 10), (8, 4 << 20), (2, 64 << 20)):
+            spoiled = [torch.empty(size, dtype=torch.int8, device=DEVICE).fill_(-1) for _ in range(count)]
+            del spoiled
+
+
 def on_cpu(values):
     return [v.cpu() if isinstance(v, torch.Tensor) else v for v in values]
 
@@ -199,7 +209,7 @@ def expectation(op, call):
     row = {"values": values, "kind": "exact", "wide": None, "form": form, "leaves": [v is not None for v in leaves], "inputs": len(call.slots)}
     if op.name in UNINITIALISED:
         row["kind"] = "uninitialised"
-    elif not all(same(a, b) for seed in (1, 2, 3, 4) for a, b in zip(values, [v for v in tree_flatten(call.eager(seed))[0] if v is not None])):
+    elif not all(same(a, b) for seed in (1, 2, 3, 4) for a, b in zip(values[: MEANT.get(op.name)], [v for v in tree_flatten(call.eager(seed))[0] if v is not None])):
         row["kind"] = "random"
         row["calls"] = [summary([v for v in tree_flatten(call.eager(i))[0] if v is not None]) for i in range(CALLS)]
     else:

@@ -19,6 +19,7 @@ import importlib
 import samples
 
 samples.DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cpu"
+torch.backends.cudnn.allow_tf32 = False  # where cuDNN rounds and where it does not is its own choice
 
 way = importlib.import_module(sys.argv[1] if len(sys.argv) > 1 else "evaluate")
 
