@@ -117,11 +117,16 @@ class InterpretPlan : public ScheduledProgram {
 
   // The largest difference of two numbers; infinity where the second one is NaN.
   static double most_apart(const TensorData& a, const TensorData& b) {
-    EXPECT_EQ(a.bytes.size(), b.bytes.size());
+    EXPECT_EQ(a.sizes, b.sizes);
     double most = 0;
-    for (size_t at = 0; at + 4 <= std::min(a.bytes.size(), b.bytes.size()); at += 4) {
+    const size_t count = a.bytes.size() / 4;  // it is dense, and row-major
+    for (size_t number = 0; number < count; ++number) {
+      size_t rest = number, place = 0;  // where b has this element: an input that is written to may have gaps
+      for (size_t d = b.sizes.size(); d-- > 0; rest /= static_cast<size_t>(b.sizes[d]))
+        place += rest % static_cast<size_t>(b.sizes[d]) * static_cast<size_t>(b.strides[d]);
+      if (place * 4 + 4 > b.bytes.size()) return INFINITY;
       float x, y;
-      std::memcpy(&x, a.bytes.data() + at, 4), std::memcpy(&y, b.bytes.data() + at, 4);
+      std::memcpy(&x, a.bytes.data() + number * 4, 4), std::memcpy(&y, b.bytes.data() + place * 4, 4);
       most = std::isnan(y) ? INFINITY : std::max(most, std::fabs(static_cast<double>(x) - y));
     }
     return most;
