@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import importlib
 import io
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 
 from ._errors import make_error
+from ._pytree import name_class
 
 # Where the calls are that torch.export leaves in a program of torch.func's transforms (vmap): they change what the operators between them mean.
 _TRANSFORMS = "torch._functorch.predispatch"
@@ -67,9 +69,22 @@ def compile_exported(program: Any, output: str | None, settings: dict) -> tuple[
     return compiler.compile_archive(source, output, settings)
 
 
+def _name_classes(program: Any) -> None:
+    """Those of the user's among arguments and results get a name in files."""
+    signatures = [entry.signature for entry in program.module_call_graph if entry.signature is not None]
+    todo = [spec for signature in signatures for spec in (signature.in_spec, signature.out_spec)]
+    while todo:
+        spec = todo.pop()
+        todo += spec.children() if hasattr(spec, "children") else spec.children_specs  # the latter before PyTorch 2.10
+        made = spec.context if spec.type is collections.namedtuple else spec.type  # type: ignore[comparison-overlap]
+        if isinstance(made, type):
+            name_class(made)
+
+
 def program_json(program: Any) -> str:
     """models/model.json of what torch.export.save would write."""
     serialize = importlib.import_module("torch._export.serde.serialize").serialize
+    _name_classes(program)
     try:
         artifact = serialize(program, serialize_state_dict=False, serialize_constants=False, serialize_example_inputs=False)
     except TypeError:  # before PyTorch 2.12 the three do not exist

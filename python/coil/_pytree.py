@@ -4,6 +4,7 @@ dicts and the like, with PyTorch's registry for types of one's own."""
 from __future__ import annotations
 
 import collections
+import functools
 import importlib
 import json
 from typing import Any, Callable
@@ -31,9 +32,14 @@ class Spec:
         self._by_torch: Any = None
         try:
             self._flatten, self._unflatten = self._compile(self.tree, "")
-        except _Foreign:
+        except _Foreign as foreign:
             pytree = importlib.import_module("torch.utils._pytree")
-            self._by_torch = pytree.treespec_loads(text)
+            _name_known_classes(self.tree)
+            try:
+                self._by_torch = pytree.treespec_loads(text)
+            except (NotImplementedError, ValueError, KeyError):
+                raise _fail(f"the program's arguments or results are of the type '{foreign}', which this process does not know\n"
+                            "  hint: import the module that defines and registers it first") from None
             self.num_leaves = self._by_torch.num_leaves
 
     def flatten(self, value: Any) -> list:
@@ -88,12 +94,50 @@ def _sequence(kind: str, context: str, parts: list, where: str) -> tuple[Flatten
 
 
 def _named_tuple(context: str) -> Callable[[Any], Any]:
-    name = json.loads(context)
-    try:
-        module, _, attribute = name.rpartition(".")
-        return getattr(importlib.import_module(module), attribute)._make
-    except (ImportError, AttributeError, ValueError):
-        raise _Foreign(name) from None
+    name = json.loads(context) if context.startswith('"') else context
+    found = _class_named(name)
+    if not hasattr(found, "_make"):
+        raise _Foreign(name)
+    return found._make
+
+
+def _class_named(name: str) -> Any:
+    """What Python finds under this name; None: nothing."""
+    module, *path = name.split(".")
+    while path:  # a class may stand inside of another one
+        try:
+            return functools.reduce(getattr, path, importlib.import_module(module))
+        except (ImportError, AttributeError, ValueError):
+            module, path = f"{module}.{path[0]}", path[1:]
+    return None
+
+
+def name_class(made: type) -> None:
+    """Gives a class of the user's the name that PyTorch asks for before it is written to a file: where Python finds it. Named tuples need no registration to be
+    arguments and results, and that of other classes (torch.export.register_dataclass) may leave the name out."""
+    pytree = importlib.import_module("torch.utils._pytree")
+    known = pytree.SUPPORTED_SERIALIZED_TYPES.get(made)
+    if known is not None and known.serialized_type_name != pytree.NO_SERIALIZED_TYPE_NAME_FOUND:
+        return
+    name = place = f"{made.__module__}.{made.__qualname__}"
+    number = 1
+    while name in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:  # functions define a class of this name in each call
+        number += 1
+        name = f"{place}#{number}"
+    if known is not None:
+        pytree.SUPPORTED_SERIALIZED_TYPES[made] = known._replace(serialized_type_name=name)
+        pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE[name] = made
+    elif issubclass(made, tuple) and hasattr(made, "_fields"):
+        pytree._register_namedtuple(made, serialized_type_name=name)
+
+
+def _name_known_classes(tree: dict) -> None:
+    """Those that this process has registered without a name, as the one that wrote the package had."""
+    made = _class_named(tree["type"]) if tree["type"] else None
+    if isinstance(made, type):
+        name_class(made)
+    for child in tree["children_spec"]:
+        _name_known_classes(child)
 
 
 def _mapping(kind: str, keys: list, parts: list, where: str) -> tuple[Flatten, Unflatten]:

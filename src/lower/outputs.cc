@@ -7,6 +7,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "loop/dense.h"
 #include "loop/templates/template.h"
 
 namespace coil::lowering {
@@ -22,6 +23,7 @@ class Outputs {
     write.kind = out.kind == GraphOutput::Kind::buffer_mutation ? LoopOutput::Kind::state_write : LoopOutput::Kind::input_write;
     write.name = out.name;
     write.target = target(out);
+    check_places(out, rec_.program().buffer(write.target));
     View v = value(out);
     const TensorFace to = face(rec_.program().buffer(write.target));
     if (v.body->kind == ExprKind::load && v.sizes == to.sizes && v.dtype == to.dtype && rec_.stored(v, "update") == write.target) return;  // unchanged
@@ -38,6 +40,18 @@ class Outputs {
  private:
   [[noreturn]] void refuse(const GraphOutput& out, std::string_view what, const char* hint = "return tensors or numbers") {
     throw LowerError{{ErrorCode::unsupported_feature, fmt::format("output '{}' is {}", out.name, what), {}, hint, out.name}};
+  }
+
+  // Eager refuses this as well: one place would hold several elements.
+  void check_places(const GraphOutput& out, const BufferInfo& to) {
+    for (size_t d = 0; d < to.strides.size(); ++d) {
+      if (!is_const(to.strides[d], 0) || is_const(to.sizes[d], 0) || is_const(to.sizes[d], 1)) continue;
+      throw LowerError{{ErrorCode::unsupported_feature,
+                        fmt::format("input '{}' is written to, and several of its elements are in one place", out.target),
+                        {},
+                        "export the program with a tensor that is not expanded: x.clone()",
+                        out.name}};
+    }
   }
 
   View value(const GraphOutput& out) {
@@ -179,26 +193,6 @@ class Outputs {
     }
     buffer.strides = strides;
     rec_.program().outputs.push_back(std::move(user));
-  }
-
-  // Whether the strides are some order of the dimensions without gaps or overlaps.
-  bool is_dense(const Sizes& sizes, const Sizes& strides) {
-    if (strides.size() != sizes.size()) return false;
-    std::vector<char> done(sizes.size(), 0);
-    Expr step = rec_.pool().index(1);
-    for (size_t placed = 0; placed < sizes.size(); ++placed) {
-      size_t next = sizes.size();
-      for (size_t i = 0; i < sizes.size(); ++i) {
-        if (!done[i] && is_const(sizes[i], 1)) next = i;  // any stride will do
-      }
-      for (size_t i = sizes.size(); next == sizes.size() && i-- > 0;) {
-        if (!done[i] && strides[i] == step) next = i;
-      }
-      if (next == sizes.size()) return false;
-      done[next] = 1;
-      step = step * sizes[next];
-    }
-    return true;
   }
 
   Recorder& rec_;

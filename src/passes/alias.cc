@@ -19,6 +19,7 @@ constexpr std::string_view kPieces[] = {"slice", "select", "narrow", "diagonal",
 constexpr std::string_view kOneWay[] = {"expand",          "expand_as", "broadcast_to", "as_strided", "unfold",    "movedim", "moveaxis",
                                         "tensor_split",    "hsplit",    "vsplit",       "dsplit",     "real",      "imag",    "view_as_real",
                                         "view_as_complex", "conj",      "_conj",        "resize_",    "resize_as_"};
+constexpr std::string_view kSplits[] = {"split", "split_with_sizes", "chunk", "tensor_split", "hsplit", "vsplit", "dsplit"};
 constexpr std::string_view kIdentityDropouts[] = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"};
 
 bool same_layout(const TensorType& a, const TensorType& b) {
@@ -69,10 +70,20 @@ std::vector<int64_t> permutation(const Node& node, int64_t rank) {
   return p;
 }
 
+// The dimension that a split is along.
+std::optional<int64_t> split_dim(const Node& split, const TensorType& whole) {
+  const std::string_view name = aten_name(split);
+  if (name == "vsplit") return 0;
+  if (name == "hsplit") return whole.sizes.size() == 1 ? 0 : 1;
+  if (name == "dsplit") return 2;
+  return int_arg(split, "dim");
+}
+
 // Where a piece of a split begins. Pieces of equal length, as all splits but those by a list of lengths have them, need no sum over all before them.
 Expr start_of(const Graph& graph, const Node& split, size_t piece, size_t dim) {
   const auto size = [&](size_t i) { return graph.value(split.outputs[i]).tensor().sizes[dim]; };
-  if (aten_name(split) != "split_with_sizes" && overload_name(split) != "sizes") return size(0) * static_cast<int64_t>(piece);
+  const std::string_view name = aten_name(split);
+  if (name == "chunk" || (name == "split" && overload_name(split) != "sizes")) return size(0) * static_cast<int64_t>(piece);
   Expr start = graph.pool->index(0);
   for (size_t i = 0; i < piece; ++i) start = start + size(i);
   return start;
@@ -88,8 +99,17 @@ class Writer {
     if (contains(kSameStorage, name) || contains(kIdentityDropouts, name) || name == "contiguous" || name == "to" || name == "type_as") return written_;
     bool reshapes = contains(kAliasReshapes, name) || contains(kMaybeReshapes, name);
     if (reshapes && overload_name(view_) != "dtype") return add("aten.reshape.default", {{"self", written_}, {"shape", type_.sizes}});
-    const bool conjugates = is_complex(type_.dtype) && (name == "mH" || name == "adjoint" || name == "matrix_H");
-    if (contains(kAliasTransposes, name) && !conjugates) return transposed();
+    if (contains(kAliasTransposes, name)) {
+      const bool conjugates = is_complex(type_.dtype) && (name == "mH" || name == "adjoint" || name == "matrix_H");
+      if (conjugates) written_ = conjugated();
+      return transposed();
+    }
+    if (name == "movedim" || name == "moveaxis") return moved_back();
+    if (name == "conj" || name == "_conj") return is_complex(type_.dtype) ? conjugated() : written_;
+    if (name == "real" || name == "imag") return part_of_pairs(name == "real");
+    // Bits seen as another type of as many.
+    if (name == "view" && byte_size(type_.dtype) == byte_size(graph_.value(view_.outputs[output_]).tensor().dtype))
+      return add("aten.view.dtype", {{"self", written_}, {"dtype", type_.dtype}});
     if (name == "view_as_real") return add("aten.view_as_complex.default", {{"self", written_}});
     if (name == "view_as_complex") return add("aten.view_as_real.default", {{"self", written_}});
     Expr one = pool().index(1);
@@ -113,8 +133,12 @@ class Writer {
       const auto* l = length ? std::get_if<Expr>(length) : nullptr;
       if (s && l && provably_nonnegative(*s)) return slice(arg("dim"), *s, *s + *l, one);
     }
-    if (name == "split" || name == "split_with_sizes" || name == "chunk") return split();
+    if (contains(kSplits, name)) return split();
     if (name == "unfold") return unfolded();
+    if (name == "as_strided") {
+      return add("aten.as_strided_scatter.default",
+                 {{"self", base_}, {"src", written_}, {"size", arg("size")}, {"stride", arg("stride")}, {"storage_offset", arg("storage_offset")}});
+    }
     return unsupported();
   }
 
@@ -138,6 +162,28 @@ class Writer {
     return add("aten.slice_scatter.default", {{"self", base_}, {"src", written_}, {"dim", std::move(dim)}, {"start", start}, {"end", end}, {"step", step}});
   }
 
+  // New nodes of this type.
+  ValueId conjugated() {
+    const TensorType& type = builder_.value(written_).tensor();
+    return builder_.add("aten.conj_physical.default", builder_.value(base_).name, {{"self", written_}}, type, view_.origins);
+  }
+
+  // Real or imaginary parts that were written, beside the others as they were.
+  Result<ValueId> part_of_pairs(bool real) {
+    if (!is_complex(type_.dtype)) return written_;
+    const TensorType& part = graph_.value(view_.outputs[output_]).tensor();
+    const ValueId other = builder_.add(real ? "aten.imag.default" : "aten.real.default", builder_.value(base_).name, {{"self", base_}}, part, view_.origins);
+    return add("aten.complex.default", {{"real", real ? written_ : other}, {"imag", real ? other : written_}});
+  }
+
+  Result<ValueId> moved_back() {
+    const auto* source = view_.find("source");
+    const auto* destination = view_.find("destination");
+    if (!source || !destination) return unsupported();
+    return add(overload_name(view_) == "int" ? "aten.movedim.int" : "aten.movedim.intlist",
+               {{"self", written_}, {"source", *destination}, {"destination", *source}});
+  }
+
   Result<ValueId> transposed() {
     std::vector<int64_t> p = permutation(view_, static_cast<int64_t>(type_.sizes.size()));
     if (p.size() != type_.sizes.size()) return unsupported();
@@ -148,7 +194,7 @@ class Writer {
 
   // Result i starts where the ones before it end.
   Result<ValueId> split() {
-    std::optional<int64_t> dim = int_arg(view_, "dim");
+    std::optional<int64_t> dim = split_dim(view_, type_);
     int64_t rank = static_cast<int64_t>(type_.sizes.size());
     if (!dim || *dim < -rank || *dim >= rank) return unsupported();
     size_t d = static_cast<size_t>(*dim < 0 ? *dim + rank : *dim);

@@ -18,7 +18,7 @@ enum class Aliasing : uint8_t {
 Aliasing aliasing(const Graph& graph, const Node& node);
 
 // The new value of the node's first argument (now `base`, of type `base_type`) after result number `output` was overwritten
-// with `written`. Adds nodes. Errors: unsupported_feature where the view has no inverse (expand, as_strided, ...).
+// with `written`. Adds nodes. Errors: unsupported_feature where the view has no inverse (expand, ...).
 Result<ValueId> write_through(GraphBuilder& builder, const Graph& graph, const Node& view, size_t output, ValueId base, ValueId written);
 
 // A view with several results, unbind or a split, as one that gives a single one of them; nothing: it has no such form.

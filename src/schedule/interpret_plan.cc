@@ -174,8 +174,31 @@ Status PlanInterpreter::run_kernel(size_t n) {
   return std::move(done).error().with_context(fmt::format("kernel {} '{}'", n, k.name));
 }
 
+void PlanInterpreter::copy_elements(const CopyKernel& k, const PlanMemory::Piece& from, const PlanMemory::Piece& to) {
+  const BufferInfo &source = plan_.buffer(k.from).info, &target = plan_.buffer(k.to).info;
+  const auto bytes = static_cast<size_t>(byte_size(target.dtype));
+  const size_t rank = target.sizes.size();
+  int64_t count = 1;
+  for (Expr size : target.sizes) count *= memory_->value(size);
+  for (int64_t number = 0; number < count; ++number) {
+    int64_t rest = number, read = 0, write = 0;
+    for (size_t d = rank; d-- > 0;) {
+      const int64_t size = memory_->value(target.sizes[d]), at = rest % size;
+      rest /= size;
+      read += at * memory_->value(source.strides[d]), write += at * memory_->value(target.strides[d]);
+    }
+    const auto begin = static_cast<int64_t>(bytes);
+    CHECK((read + 1) * begin <= from.bytes && (write + 1) * begin <= to.bytes, "an element outside of its buffer");
+    std::memcpy(to.data + write * begin, from.data + read * begin, bytes);
+  }
+}
+
 Status PlanInterpreter::run_copy(const CopyKernel& k) {
   const PlanMemory::Piece from = memory_->piece(k.from), to = memory_->piece(k.to);
+  if (copies_elements(plan_, k)) {
+    copy_elements(k, from, to);
+    return ok_status();
+  }
   const int64_t begin = k.to_element ? memory_->value(k.to_element) * byte_size(plan_.buffer(k.to).info.dtype) : 0;
   CHECK(begin >= 0 && begin + from.bytes <= to.bytes, "a copy of more than there is room for");
   if (from.bytes > 0) std::memmove(to.data + begin, from.data, static_cast<size_t>(from.bytes));

@@ -43,6 +43,7 @@ class PlanInterpreter {
   Status run_kernel(size_t n);
   void spoil_results(const KernelBuffers& used);
   Status run_copy(const CopyKernel& k);
+  void copy_elements(const CopyKernel& k, const PlanMemory::Piece& from, const PlanMemory::Piece& to);
   Status run_read(const ReadKernel& k);
   Status check_sizes();
   bool is_true(BufferId predicate);

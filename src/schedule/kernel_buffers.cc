@@ -1,5 +1,7 @@
 #include "schedule/kernel_buffers.h"
 
+#include "loop/dense.h"
+
 namespace coil {
 namespace {
 
@@ -96,6 +98,11 @@ int64_t spanned_elements(const BufferInfo& buffer, FunctionRef<int64_t(Expr)> va
     if (!buffer.strides.empty()) last += (size - 1) * value(buffer.strides[d]);
   }
   return buffer.strides.empty() ? count : last + 1;
+}
+
+bool copies_elements(const KernelPlan& plan, const CopyKernel& copy) {
+  const BufferInfo& to = plan.buffer(copy.to).info;
+  return !copy.to_element && to.kind == BufferInfo::Kind::input && !is_dense(to.sizes, to.strides);
 }
 
 BufferId whole_buffer(const KernelPlan& plan, BufferId id) {

@@ -19,6 +19,9 @@ KernelBuffers buffers_of(const Kernel& kernel);
 // From a buffer's first to its last element in memory, at sizes and strides that have these values; without strides: all of them.
 int64_t spanned_elements(const BufferInfo& buffer, FunctionRef<int64_t(Expr)> value);
 
+// Whether a copy is to an input with gaps, which belong to others: its elements go one by one, to where its strides say. Others copy memory as it lies.
+bool copies_elements(const KernelPlan& plan, const CopyKernel& copy);
+
 // Calls f with each expression of a statement, of those that it has.
 void for_expressions(const Stmt& s, FunctionRef<void(Expr)> f);
 

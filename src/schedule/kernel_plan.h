@@ -121,7 +121,7 @@ struct UserCallKernel {
   std::vector<BufferId> results;
 };
 
-// Plain copy of a whole dense buffer: writes to state and inputs at the end of a call, what loops carry, and their rows.
+// Copy of a whole buffer, dense or to one with gaps (copies_elements): writes to state and inputs after a call, what loops carry, and their rows.
 struct CopyKernel {
   BufferId from, to;
   Expr to_element;  // where in `to` it begins; null: 0

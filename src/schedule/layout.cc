@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "loop/dense.h"
 #include "loop/templates/template.h"
 #include "schedule/channels_last.h"
 #include "schedule/few_last.h"
@@ -19,8 +20,11 @@ class LayoutChooser {
   LayoutChooser(LoopProgram program, const TargetTraits& target) : program_(std::move(program)), target_(target) {}
 
   LoopProgram run() {
+    const std::set<BufferId> by_points = made_by_points();
     for (const LoopOutput& o : program_.outputs) {
       if (!o.target.valid() || !open(o.source)) continue;
+      const BufferInfo& to = program_.buffer(o.target);
+      if (!is_dense(to.sizes, to.strides) && !by_points.contains(o.source)) continue;  // it would take the gaps' memory as well
       program_.buffer(o.source).strides = program_.buffer(o.target).strides;
       say_why(o.source, "it is written to " + program_.buffer(o.target).name + ", which lies so");
     }
@@ -54,6 +58,15 @@ class LayoutChooser {
   bool open(BufferId id) const {
     const BufferInfo& b = program_.buffer(id);
     return b.kind == BufferInfo::Kind::computed && b.strides.empty();
+  }
+
+  // What is computed point by point can be stored in the memory of what it is written to.
+  std::set<BufferId> made_by_points() const {
+    std::set<BufferId> found;
+    for (const Loop& l : program_.loops) {
+      if (std::holds_alternative<Pointwise>(l.def)) found.insert(l.outputs.begin(), l.outputs.end());
+    }
+    return found;
   }
 
   void assign(const Loop& loop) {

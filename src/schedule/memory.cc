@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "expr/written_size.h"
+#include "loop/dense.h"
 #include "schedule/memory_blocks.h"
 #include "schedule/read_order.h"
 #include "schedule/schedule.h"
@@ -103,6 +104,15 @@ class MemoryPlanner {
     }
   }
 
+  // No fewer elements than lie between the first and the last one: the gaps are those of an input that the program writes to.
+  Expr most_spanned(const BufferInfo& b) {
+    Expr sum = pool().index(0);
+    for (size_t d = 0; d < b.sizes.size(); ++d) {
+      if (!(b.sizes[d] == pool().index(1))) sum = sum + b.sizes[d] * b.strides[d];
+    }
+    return index_max(sum, product(pool(), b.sizes));
+  }
+
   Expr bytes_of(const BufferInfo& b) {
     std::vector<Expr> sizes = b.sizes;
     const size_t rank = sizes.size();
@@ -110,7 +120,9 @@ class MemoryPlanner {
       sizes[rank - 1] = b.strides[rank - 2];
       if (contiguous_strides(pool(), sizes) != b.strides) sizes[rank - 1] = b.sizes[rank - 1];
     }
-    const Expr bytes = product(pool(), sizes) * byte_size(b.dtype);
+    Expr elements = product(pool(), sizes);
+    if (sizes == b.sizes && !b.strides.empty() && !is_dense(b.sizes, b.strides)) elements = most_spanned(b);
+    const Expr bytes = elements * byte_size(b.dtype);
     return ceil_div(bytes, pool().index(kAlignment)) * kAlignment;
   }
 

@@ -226,17 +226,26 @@ class StatefulProgram:
 
     def __call__(self, *tensors):
         calls, results = pathlib.Path(self.folder.name, "calls.npz"), pathlib.Path(self.folder.name, "results.npz")
-        np.savez(calls, **{f"in_{i}": t.detach().numpy() for i, t in enumerate(tensors)})
+        arrays = [self.memory_of(t) for t in tensors]
+        places = {f"places_{i}": np.array([t.shape, t.stride()]) for i, t in enumerate(tensors) if arrays[i] is not t}
+        np.savez(calls, **{f"in_{i}": t.detach().numpy() for i, t in enumerate(arrays)}, **places)
         self.process.stdin.write(f"{calls} {results}\n")
         self.process.stdin.flush()
         if self.process.stdout.readline() != "done\n":
             raise AssertionError(f"COIL-E901: the process of an emulated device ended, exit code {self.process.wait()}")
         with np.load(results) as file:
-            for i, t in enumerate(tensors):
+            for i, t in enumerate(arrays):
                 t.copy_(self.torch.from_numpy(file[f"after_{i}"]).reshape(t.shape))
             if "error" in file:
                 raise RuntimeError(str(file["error"]))
             return [self.torch.from_numpy(file[f"out_{i}"]) for i in range(sum(name.startswith("out_") for name in file))]
+
+    def memory_of(self, tensor):
+        """The tensor, or of one with gaps the memory from its first to its last element."""
+        if self.torch._prims_common.is_non_overlapping_and_dense_or_false(tensor):
+            return tensor
+        extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
+        return tensor.as_strided((extent,), (1,))
 
     def __del__(self):
         if self.process:

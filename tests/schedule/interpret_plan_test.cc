@@ -67,6 +67,22 @@ class InterpretPlan : public ScheduledProgram {
     }
   }
 
+  // Writes the negative numbers of an input with gaps to it, the last row first if so.
+  void write_columns(bool reversed) {
+    const View x = rec.input("x", DType::f32, sizes({6, 4}), sizes({20, 3}));
+    const View y = rec.pointwise("y", DType::f32, x.sizes, [&](Coordinates i) {
+      const std::vector<Expr> at = {reversed ? pool.index(5) - i[0] : i[0], i[1]};
+      return pool.op(ScalarOp::neg, {rec.at(x, at)});
+    });
+    LoopOutput write;
+    write.kind = LoopOutput::Kind::input_write, write.name = "x";
+    write.source = BufferId(y.body->id), write.target = BufferId(x.body->id);
+    rec.program().outputs.push_back(write);
+    TargetTraits traits = apart();
+    traits.writes_in_place = true;
+    take(traits);
+  }
+
   // How far the plan's results are from the loop program's; infinity for NaN.
   double difference(int64_t workers = 3) {
     const auto expected = interpret(loops_, inputs_);
@@ -101,11 +117,16 @@ class InterpretPlan : public ScheduledProgram {
 
   // The largest difference of two numbers; infinity where the second one is NaN.
   static double most_apart(const TensorData& a, const TensorData& b) {
-    EXPECT_EQ(a.bytes.size(), b.bytes.size());
+    EXPECT_EQ(a.sizes, b.sizes);
     double most = 0;
-    for (size_t at = 0; at + 4 <= std::min(a.bytes.size(), b.bytes.size()); at += 4) {
+    const size_t count = a.bytes.size() / 4;  // it is dense, and row-major
+    for (size_t number = 0; number < count; ++number) {
+      size_t rest = number, place = 0;  // where b has this element: an input that is written to may have gaps
+      for (size_t d = b.sizes.size(); d-- > 0; rest /= static_cast<size_t>(b.sizes[d]))
+        place += rest % static_cast<size_t>(b.sizes[d]) * static_cast<size_t>(b.strides[d]);
+      if (place * 4 + 4 > b.bytes.size()) return INFINITY;
       float x, y;
-      std::memcpy(&x, a.bytes.data() + at, 4), std::memcpy(&y, b.bytes.data() + at, 4);
+      std::memcpy(&x, a.bytes.data() + number * 4, 4), std::memcpy(&y, b.bytes.data() + place * 4, 4);
       most = std::isnan(y) ? INFINITY : std::max(most, std::fabs(static_cast<double>(x) - y));
     }
     return most;
@@ -190,6 +211,20 @@ TEST_F(InterpretPlan, PointsThatReadWhatOthersHaveWritten) {
   EXPECT_LE(difference(), 1e-5) << "each element to where it is";
   loop(1).stmts[0].value = pool.load(old, DType::f32, {index_min(pool.var(0) + 100, pool.index(1023))});
   EXPECT_GT(moved_and_in_place(old), 1e-3);
+}
+
+// Of columns of a wider matrix, which the program writes to: where they lie if each element's new value needs that element alone, else from memory of its own.
+TEST_F(InterpretPlan, InputsWithGapsAreWrittenInPlace) {
+  write_columns(false);
+  EXPECT_TRUE(std::holds_alternative<LoopKernel>(plan_.kernels.back().def)) << to_string(plan_);
+  expect_same();
+}
+
+TEST_F(InterpretPlan, InputsWithGapsAreWrittenElementByElement) {
+  write_columns(true);
+  const auto* copy = std::get_if<CopyKernel>(&plan_.kernels.back().def);
+  EXPECT_TRUE(copy && copies_elements(plan_, *copy)) << to_string(plan_);
+  expect_same();
 }
 
 TEST_F(InterpretPlan, StoresOutsideOfTheirBuffers) {

@@ -62,7 +62,22 @@ def can_write_input(node: Node) -> bool:
         return False
     old, new = target.meta["val"], source.meta["val"]  # type: ignore[union-attr]
     return old.dtype == new.dtype and old.device == new.device and len(old.shape) == len(new.shape) and \
-        all(statically_known_true(a == b) for a, b in zip(old.shape, new.shape)) and torch._prims_common.is_non_overlapping_and_dense_or_false(old)
+        all(statically_known_true(a == b) for a, b in zip(old.shape, new.shape)) and not may_overlap(old)
+
+
+def may_overlap(tensor: torch.Tensor) -> bool:
+    """Whether several elements may be in one place. Those with gaps, as of some columns of a matrix, are known not to where sizes and strides are numbers."""
+    if torch._prims_common.is_non_overlapping_and_dense_or_false(tensor):
+        return False
+    dims = [(stride, size) for size, stride in zip(tensor.shape, tensor.stride()) if not statically_known_true(size == 1)]
+    if not all(isinstance(n, int) for dim in dims for n in dim):
+        return True
+    last = 0  # the furthest element of the dimensions of smaller strides
+    for stride, size in sorted(dims):
+        if stride <= last:
+            return size > 0
+        last += (size - 1) * stride
+    return False
 
 
 def is_number(node: Node) -> bool:

@@ -15,7 +15,7 @@ from ._effects import is_check
 from ._layout import convolutions_in_tf32
 from ._results import attention_kernel, read_nodes, read_results
 from ._serialize import TAKEN
-from ._split import STRIDED, base_of, can_write_input, is_number, is_view, size_sources, tensors_of
+from ._split import STRIDED, base_of, can_write_input, is_number, is_view, size_sources, tensors_of, writes_input
 
 # Operators that coil was found to have no code for, whatever their arguments.
 unknown_operators: dict[str, str] = {}
@@ -120,7 +120,7 @@ def _reason(node: Node, device: torch.device, told: Collection[sympy.Symbol]) ->
         return "lists among its results"
     if any(user.target is operator.getitem and not any(True for _ in tensors_of(user.meta.get("val"))) for user in node.users):
         return "a result that is no tensor is read"
-    if not is_view(node) and any(not is_dense(t) for t in tensors_of(value)):
+    if not is_view(node) and not writes_input(node) and any(not is_dense(t) for t in tensors_of(value)):
         return "a result with gaps"
     return _values_reason(node, device, told)
 

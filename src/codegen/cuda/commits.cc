@@ -32,4 +32,26 @@ KernelText commit_text(const KernelPlan& plan, std::span<const CopyKernel* const
   return t;
 }
 
+KernelText element_commit_text(const KernelPlan& plan, const CopyKernel& copy) {
+  KernelContext c(plan);
+  const BufferInfo &from = plan.buffer(copy.from).info, &to = plan.buffer(copy.to).info;
+  const std::string out = c.names.pointer(copy.to), in = c.names.pointer(copy.from);
+  const Expr elements = product(*plan.pool, to.sizes);
+  std::string text = fmt::format(
+      "  if (cd::has_fault(a.flag)) return;\n  for (cd::i64 next = (cd::i64)blockIdx.x * {0} + threadIdx.x; next < {1}; next += (cd::i64)gridDim.x * {0}) {{\n"
+      "    cd::i64 rest = next, read = 0, write = 0;\n",
+      int{cd::kCommitThreads}, index_text(c, elements));
+  for (size_t d = to.sizes.size(); d-- > 0;) {
+    const std::string at = d == 0 ? "rest" : fmt::format("(rest % ({}))", index_text(c, to.sizes[d]));
+    text += fmt::format("    read += {0} * ({1}), write += {0} * ({2});\n", at, index_text(c, from.strides[d]), index_text(c, to.strides[d]));
+    if (d > 0) text += fmt::format("    rest /= {};\n", index_text(c, to.sizes[d]));
+  }
+  KernelText t = finish(c, kernel_frame(c, {copy.to}, fmt::format("__launch_bounds__({})", int{cd::kCommitThreads})) + text +
+                               fmt::format("    {}[write] = {}[read];\n  }}\n}}\n", out, in));
+  t.headers = {"cuda/commit.h"};
+  t.threads = cd::kCommitThreads;
+  t.grid_x = fmt::format("least(cdiv({}, {}), {})", host_index(elements), int{cd::kCommitThreads}, int{cd::kCommitBlocks});
+  return t;
+}
+
 }  // namespace coil::cuda

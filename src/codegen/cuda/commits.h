@@ -12,4 +12,7 @@ namespace coil::cuda {
 // a network's norms make two hundred.
 KernelText commit_text(const KernelPlan& plan, std::span<const CopyKernel* const> copies);
 
+// The copy of one tensor to an input with gaps: threads take elements in turn.
+KernelText element_commit_text(const KernelPlan& plan, const CopyKernel& copy);
+
 }  // namespace coil::cuda

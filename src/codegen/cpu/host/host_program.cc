@@ -20,6 +20,7 @@
 #include "codegen/interface/interface_text.h"
 #include "codegen/interface/limits.h"
 #include "codegen/interface/watch_text.h"
+#include "schedule/kernel_buffers.h"
 #include "schedule/schedule.h"
 
 namespace coil {
@@ -146,6 +147,8 @@ class HostWriter {
       }
       const auto* mark = std::get_if<ControlMark>(&plan_.kernels[k].def);
       if (!mark) {
+        const auto* copy = std::get_if<CopyKernel>(&plan_.kernels[k].def);
+        if (copy && copies_elements(plan_, *copy)) open.back().definitions += copy_function(*copy, k);
         calls_.add(open.back(), kernel_call(k) + (watches(open) ? watch_call(plan_, k) : ""), calls_.offsets(k, k + 1));
       } else if (mark->kind == ControlMark::Kind::images) {
         const size_t first = k + 1;
@@ -180,6 +183,21 @@ class HostWriter {
     calls_.add(level, run.call, calls_.offsets(begin, end));
   }
 
+  // To an input with gaps, element by element.
+  std::string copy_function(const CopyKernel& copy, size_t k) const {
+    const BufferInfo &from = plan_.buffer(copy.from).info, &to = plan_.buffer(copy.to).info;
+    const std::string type = fmt::format("uint{}_t", 8 * byte_size(to.dtype));
+    std::string loops, read = "0", write = "0";
+    for (size_t d = 0; d < to.sizes.size(); ++d) {
+      loops += fmt::format("  for (long i{0} = 0; i{0} < {1}; ++i{0})\n", d, host_index(to.sizes[d]));
+      read += fmt::format(" + i{} * ({})", d, host_index(from.strides[d]));
+      write += fmt::format(" + i{} * ({})", d, host_index(to.strides[d]));
+    }
+    return fmt::format(
+        "static void copy_{0}(void* to, const void* from, const long* s) {{\n  (void)s;\n{1}    (({2}*)to)[{3}] = ((const {2}*)from)[{4}];\n}}\n\n", k, loops,
+        type, write, read);
+  }
+
   int new_flag(size_t k) {
     flags_.push_back(static_cast<int>(k));
     return static_cast<int>(flags_.size()) - 1;
@@ -201,7 +219,9 @@ class HostWriter {
     const Kernel& kernel = plan_.kernels[k];
     if (const auto* mark = std::get_if<ControlMark>(&kernel.def)) return control(*mark);
     std::string text = call_comment(kernel);
-    if (const auto* copy = std::get_if<CopyKernel>(&kernel.def)) {
+    if (const auto* copy = std::get_if<CopyKernel>(&kernel.def); copy && copies_elements(plan_, *copy)) {
+      return text + begin_trace(k) + fmt::format("    copy_{}({}, {}, s);\n", k, address(copy->to), address(copy->from)) + end_trace(k) + "  }\n";
+    } else if (copy) {
       const BufferInfo& b = plan_.buffer(copy->from).info;
       std::string to = address(copy->to);
       if (copy->to_element) to = fmt::format("(char*)({}) + {}", to, host_index(copy->to_element * byte_size(b.dtype)));

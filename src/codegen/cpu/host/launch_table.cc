@@ -8,6 +8,7 @@
 #include "codegen/cpu/host/prologue_text.h"
 #include "codegen/foreign_text.h"
 #include "loop/templates/template.h"
+#include "schedule/kernel_buffers.h"
 
 namespace coil {
 namespace {
@@ -45,7 +46,8 @@ bool LaunchTable::plain(size_t kernel) const {
   const cpu::CpuLaunch& launch = program_.launches[kernel];
   if (!k.choices.rows.empty()) return false;
   if (const auto* copy = std::get_if<CopyKernel>(&k.def)) {
-    return !copy->to_element && copied_bytes(plan_, *copy)->is_constant() && fixed_place(plan_, copy->from) && fixed_place(plan_, copy->to);
+    return !copy->to_element && !copies_elements(plan_, *copy) && copied_bytes(plan_, *copy)->is_constant() && fixed_place(plan_, copy->from) &&
+           fixed_place(plan_, copy->to);
   }
   if (!plain_launch(launch)) return false;
   if (const auto* t = std::get_if<TemplateKernel>(&k.def)) return plain_template(plan_, *t);
