@@ -94,10 +94,19 @@ COIL_INLINE Chars weights(const uint8_t* b, int h) {
                                  31, 63);
 }
 
-// What both halves' rows of k give a column.
-COIL_INLINE VecI32 both_halves(Shorts v) {
-  return __builtin_convertvector(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7), VecI32) +
-         __builtin_convertvector(__builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15), VecI32);
+// Sums of digits, of the lower two rows of k in eight columns and then of the upper two, as whole numbers: digits 0 and 1 by one product of pairs, digit 2
+// by its place.
+COIL_INLINE VecI32 whole_numbers(const Shorts& zeroth, const Shorts& first, const Shorts& second) {
+  const VecI32 factors = VecI32(256 << 16 | 1);
+  const Shorts none = {};
+  const auto left = [](const Shorts& a, const Shorts& b) __attribute__((always_inline)) {  // of columns 0 to 3
+    return __builtin_bit_cast(VecI32, __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 8, 24, 9, 25, 10, 26, 11, 27));
+  };
+  const auto right = [](const Shorts& a, const Shorts& b) __attribute__((always_inline)) {
+    return __builtin_bit_cast(VecI32, __builtin_shufflevector(a, b, 4, 20, 5, 21, 6, 22, 7, 23, 12, 28, 13, 29, 14, 30, 15, 31));
+  };
+  const VecI32 a = pair_sums(left(zeroth, first), factors) + left(none, second), b = pair_sums(right(zeroth, first), factors) + right(none, second);
+  return __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11) + __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
 }
 
 // The same address, of which the compiler does not know that: numbers that two instructions read from memory cost less than a load into a register before.
@@ -113,7 +122,7 @@ COIL_INLINE void block_sums(const Spread* x, const uint8_t* b, int64_t steps, in
   const Spread* const same = again(x);
   const auto step = [&](int64_t s) {
     const VecI32 pairs = __builtin_bit_cast(VecI32, weights(b + s * kStepBytes, h)), low = pairs & 0x0f0f0f0f, high = (pairs >> 4) & 0x0f0f0f0f;
-    if (h == 0) fetch_stream<kStepBytes>(b + s * kStepBytes);
+    if (h == 0) fetch_stream<kStepBytes>(b + s * kStepBytes);  // one stream: arithmetic is the bound, and sets of panels were slower
 #pragma unroll
     for (int d = 0; d < kDigits; d++) {
       sum[d][0] += byte_pairs(low, __builtin_bit_cast(VecI32, x[s][d]));
@@ -129,8 +138,7 @@ COIL_INLINE void block_sums(const Spread* x, const uint8_t* b, int64_t steps, in
   }
 #pragma unroll
   for (int j = 0; j < 2; j++) {
-    const VecI32 all = (both_halves(sum[2][j]) << 16) + (both_halves(sum[1][j]) << 8) + both_halves(sum[0][j]) - row_sum * 8;
-    out[j] = __builtin_convertvector(all, Vec);
+    out[j] = __builtin_convertvector(whole_numbers(sum[0][j], sum[1][j], sum[2][j]) - row_sum * 8, Vec);
   }
 }
 
@@ -149,42 +157,52 @@ struct DigitRunner {
   const Product& p;
   DigitRow row;
 
+  // What a block of the row is, for all panels.
+  struct Block {
+    int64_t number, group, rows;
+    float scale;
+    int32_t sum;
+  };
+
   // Adds what part h of a block gives to the sums of its columns.
   template <int h>
-  COIL_INLINE_MEMBER void add_block(int64_t block, const Spread* x, const uint8_t* b, const PanelTable& scales, const PanelTable& zeros, float* acc) const {
-    const int64_t group = block * kBlock / g.b_group, rows = min64(kBlock, g.k - block * kBlock);
+  COIL_INLINE_MEMBER void add_block(const Block& block, const Spread* x, const uint8_t* b, const PanelTable& scales, const PanelTable& zeros,
+                                    float* acc) const {
     Vec zero[2] = {}, value[2];
     if (zeros.data) {
-      for (int j = 0; j < 2; j++) zero[j] = zeros.at(group, HalfBytes::column(h, j));
+      for (int j = 0; j < 2; j++) zero[j] = zeros.at(block.group, HalfBytes::column(h, j));
     }
-    const float scale = row.scale[block];
-    if (scale == 0) {
-      float_block(row.values + block * kBlock, b, rows, h, zero, value);
+    if (block.scale == 0) {
+      float_block(row.values + block.number * kBlock, b, block.rows, h, zero, value);
     } else {
-      block_sums<h>(x, b, rows / kStepRows, row.sum[block], value);
-      for (int j = 0; j < 2; j++) value[j] = (value[j] - zero[j] * static_cast<float>(row.sum[block])) * scale;
+      block_sums<h>(x, b, block.rows / kStepRows, block.sum, value);
+      for (int j = 0; j < 2; j++) {
+        if (zeros.data) value[j] -= zero[j] * static_cast<float>(block.sum);
+        value[j] *= block.scale;
+      }
     }
 #pragma unroll
     for (int j = 0; j < 2; j++) {
       float* to = acc + HalfBytes::column(h, j);
-      store(to, load(to) + value[j] * scales.at(group, HalfBytes::column(h, j)));
+      store(to, load(to) + value[j] * scales.at(block.group, HalfBytes::column(h, j)));
     }
   }
 
   void run_task(int64_t task, int32_t) const {
     alignas(64) Spread x[kChunkBlocks * kBlock / kStepRows];
     alignas(64) float acc[kBlockPanels * kPanel] = {};
+    Block of_chunk[kChunkBlocks];
     const int64_t panel0 = task * p.block_panels, panels = min64(p.block_panels, ceil_div(p.n, kPanel) - panel0), blocks = ceil_div(g.k, kBlock);
     for (int64_t first = 0; first < blocks; first += kChunkBlocks) {
-      const int64_t end = min64(blocks, first + kChunkBlocks);
-      for (int64_t k0 = first * kBlock; k0 < end * kBlock; k0 += kStepRows) spread_digits(row, k0, x[(k0 - first * kBlock) / kStepRows]);
+      const int64_t count = min64(blocks - first, kChunkBlocks);
+      for (int64_t k0 = 0; k0 < count * kBlock; k0 += kStepRows) spread_digits(row, first * kBlock + k0, x[k0 / kStepRows]);
+      for (int64_t i = 0, n = first; i < count; i++, n++) of_chunk[i] = {n, n * kBlock / g.b_group, min64(kBlock, g.k - n * kBlock), row.scale[n], row.sum[n]};
       for (int64_t j = 0; j < panels; j++) {
         const PanelTable scales = panel_scales(g, panel0 + j), zeros = panel_zeros(g, panel0 + j);
         const uint8_t* b = static_cast<const uint8_t*>(g.b) + ((panel0 + j) * g.k + first * kBlock) * HalfBytes::kRow;
-        for (int64_t block = first; block < end; block++, b += kBlock * HalfBytes::kRow) {
-          const Spread* of_block = x + (block - first) * kBlock / kStepRows;
-          add_block<0>(block, of_block, b, scales, zeros, acc + j * kPanel);
-          add_block<1>(block, of_block, b, scales, zeros, acc + j * kPanel);
+        for (int64_t i = 0; i < count; i++, b += kBlock * HalfBytes::kRow) {
+          add_block<0>(of_chunk[i], x + i * kBlock / kStepRows, b, scales, zeros, acc + j * kPanel);
+          add_block<1>(of_chunk[i], x + i * kBlock / kStepRows, b, scales, zeros, acc + j * kPanel);
         }
       }
     }

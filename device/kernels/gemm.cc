@@ -8,6 +8,7 @@
 #include "gemv.h"
 #include "pairs.h"
 #include "quantised_rows.h"
+#include "row_streams.h"
 
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
@@ -94,6 +95,7 @@ void gemm(const CoilGemm& g, const CoilHost* host) {
   if (is_gemv(g)) return gemv(g, p.epilogue, p.epilogue_context, host);
   if (fits_few_columns(g)) return few_columns_gemm(g, p.epilogue, p.epilogue_context, host);
   if (suits_digits(g)) return digit_row_gemm(g, p.epilogue, p.epilogue_context, host);
+  if (suits_row_streams(g)) return row_streams_gemm(g, p.epilogue, p.epilogue_context, host);
   if (copies_b(g)) return gemm<T>(copy_b(g, host), host);
   const MixedGemmSource<T> source(g, p.bfloat16_dot);
   if (__is_same(T, BFloat16) && rows_fit_dot && !g.b_bits && suits_amx(p)) {

@@ -16,6 +16,8 @@
 namespace coil::runtime {
 namespace {
 
+constexpr uint64_t kFew = 1 << 20;  // bytes that are copied in a fraction of a millisecond
+
 // Memory without pages: at `where`, in place of what is there, or anywhere (null). Null: it failed.
 uint8_t* zero_pages(void* where, size_t bytes) {
   void* data = mmap(where, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (where ? MAP_FIXED : 0), -1, 0);
@@ -31,7 +33,11 @@ State::State(const Model& model) : model_(model), bytes_(static_cast<int64_t>(mo
 State::~State() {
   if (!data_) return;
   if (!model_.cuda()) {
-    munmap(data_, mapped_bytes());
+    if (given_.use_count() > 1) {  // a fork that has not been used needs it yet
+      given_->adopt(mapped_bytes());
+    } else {
+      munmap(data_, mapped_bytes());
+    }
     return;
   }
   const cd::CudaScope scope(&model_.cuda()->driver(), model_.cuda()->context());
@@ -82,6 +88,8 @@ Status State::copy(void* to, const void* from, int64_t bytes) {
 
 Status State::fill(const uint8_t* from, int64_t bytes) {
   if (!model_.cuda()) {
+    TRY_STATUS(give_late());
+    lacked_ = nullptr;
     own_alone();
     for (const SavedRun& run : runs_of_pages(bytes, [&](int64_t at, int64_t n) { return !is_zero(from + at, n); }))
       std::memcpy(data_ + run.begin, from + run.begin, run.bytes);
@@ -112,6 +120,8 @@ size_t State::mapped_bytes() const {
 uint64_t& State::changes_in_file() const { return *reinterpret_cast<uint64_t*>(data_ + mapped_bytes() - static_cast<size_t>(sysconf(_SC_PAGESIZE))); }
 
 Status State::enter(bool changes) {
+  if (lacked_) TRY_STATUS(take_late());
+  if (changes && given_) TRY_STATUS(give_late());
   if (!common_) return ok_status();
   if (process_ != fork_generation()) return leave_parent();
   if (changes && frozen_) {
@@ -196,32 +206,54 @@ bool State::map_in_common(State& other) {
   return true;
 }
 
+Status State::give_late() {
+  if (given_.use_count() > 1) {  // a fork that has not been used has it, too
+    const std::vector<SavedRun> own = own_pages(data_, bytes_);
+    uint64_t count = 0;
+    for (const SavedRun& run : own) count += run.bytes;
+    std::shared_ptr<SharedPages> pages;
+    if (count > kFew && copied_ + count > static_cast<uint64_t>(pages_->bytes_with_memory()))
+      pages = SharedPages::copy(data_, either(own, file_parts(), bytes_), static_cast<int64_t>(mapped_bytes()), model_.shared_states());
+    if (pages && pages->map(data_, false)) {
+      given_->leave_in(pages);
+      pages_ = std::move(pages), copied_ = 0;
+    } else {
+      given_->copy(own, copied_ + count);
+      copied_ += count;
+    }
+  }
+  given_ = nullptr;
+  return ok_status();
+}
+
+Status State::take_late() {
+  TRY(std::shared_ptr<SharedPages> pages, lacked_->bring(data_, &copied_));
+  if (pages) pages_ = std::move(pages);
+  lacked_ = nullptr;
+  return ok_status();
+}
+
 Status State::fork_pages(State& other) {
-  constexpr uint64_t kFew = 1 << 20;  // bytes that are copied in a fraction of a millisecond
   if (common_) {
     if (!map_in_common(other)) copy_parts(other, written());
     return ok_status();
   }
-  std::vector<SavedRun> own = own_pages(data_, bytes_);
-  uint64_t count = 0;
-  for (const SavedRun& run : own) count += run.bytes;
-  if (count > kFew && (!pages_ || copied_ + count > static_cast<uint64_t>(pages_->bytes_with_memory()))) {
-    const std::vector<SavedRun> all = pages_ ? either(own, file_parts(), bytes_) : own;
-    std::shared_ptr<SharedPages> pages = SharedPages::copy(data_, all, static_cast<int64_t>(mapped_bytes()), model_.shared_states());
-    if (!pages || !pages->map(data_, false)) {
-      copy_parts(other, all);
-      return ok_status();
-    }
-    pages_ = std::move(pages);
-    copied_ = count = 0;
-    own.clear();
-  }
   if (pages_ && map_in_common(other)) {
-    other.copied_ = copied_ += count;
-    copy_parts(other, own);
-  } else {
-    copy_parts(other, written());
+    if (!lacked_ && !given_) given_ = std::make_shared<LatePages>(data_, bytes_, copied_);
+    other.lacked_ = lacked_ ? lacked_ : given_;
+    return ok_status();
   }
+  if (lacked_) TRY_STATUS(take_late());
+  const std::vector<SavedRun> all = written();
+  uint64_t count = 0;
+  for (const SavedRun& run : all) count += run.bytes;
+  std::shared_ptr<SharedPages> pages;
+  if (!pages_ && count > kFew) pages = SharedPages::copy(data_, all, static_cast<int64_t>(mapped_bytes()), model_.shared_states());
+  if (pages && pages->map(data_, false)) {
+    pages_ = std::move(pages);
+    if (map_in_common(other)) return ok_status();
+  }
+  copy_parts(other, written());
   return ok_status();
 }
 
@@ -234,7 +266,7 @@ Result<std::unique_ptr<State>> State::fork() {
     TRY_STATUS(copy(other->data_, data_, bytes_));
     return other;
   }
-  TRY_STATUS(enter(false));
+  if (!lacked_) TRY_STATUS(enter(false));  // (else nothing has used it since it was forked itself)
   other->forks_ = forks_;
   TRY_STATUS(fork_pages(*other));
   return other;

@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "runtime/device.h"
+#include "runtime/late_pages.h"
 #include "runtime/shared_pages.h"
 
 namespace coil::runtime {
@@ -28,9 +29,9 @@ class State {
   // The functions below wait for calls under way and take the mutex.
   // Back to what the program begins with.
   Status reset();
-  // A state of its own with the same contents. On the CPU both have their pages in common until one writes to them. The first fork of a state that `forks`
-  // copies nothing, later ones what was written since then, or, where forks have copied as much before, all that was ever written to, once for this fork and
-  // those that follow. (CUDA: the whole, on the device.)
+  // A state of its own with the same contents. On the CPU both have their pages in common until one writes to them, and a fork of a state that `forks` copies
+  // nothing: what was written since an earlier fork is copied when one of the two is used next, or, where forks have copied as much before, all that was ever
+  // written to, once for all that have it. (CUDA: the whole, on the device.)
   Result<std::unique_ptr<State>> fork();
   // The contents as bytes, without what is zero, for restore() in any process that has opened the same package on the same kind of device.
   Result<std::vector<uint8_t>> save();
@@ -66,6 +67,8 @@ class State {
   Status leave_parent();
   Status fork_pages(State& other);
   bool map_in_common(State& other);
+  Status give_late();  // before this one changes: forks that were not used yet get what they lack
+  Status take_late();
   void copy_parts(State& to, std::span<const SavedRun> parts) const;
   size_t mapped_bytes() const;
   uint64_t& changes_in_file() const;
@@ -78,6 +81,8 @@ class State {
   std::shared_ptr<SharedPages> pages_;  // what data_ is a mapping of; null: pages of its own
   bool common_ = false;                 // a mapping whose writes go to the file, which no other state has
   bool frozen_ = false;                 // forks have the file, too: the next change makes the mapping a private one
+  std::shared_ptr<LatePages> given_;    // what forks of this one lack, which has not changed since
+  std::shared_ptr<LatePages> lacked_;   // what this fork lacks, which has not been used yet
   uint64_t copied_ = 0;                 // bytes that this fork, and those that it comes from, have copied since the file was made
   // Another process may write to the file, too, if it was forked from this one. Each change is counted here and in the file.
   uint64_t process_ = 0, changes_ = 0;

@@ -211,6 +211,16 @@ TEST(Gemm, SizesAroundTheBlocking) {
   }
 }
 
+// A token's row: panels in sets that are full or not, visits and chunks of k that are whole or not, rows that lie apart.
+TEST(Gemm, OneRowTimesPanels) {
+  for (int dtype : kProductDtypes) {
+    for (int64_t n : {1, 33, 65, 128, 130, 290, 1030}) {
+      for (int64_t k : {260, 300, 511, 576, 1057}) check({1, 1, n, k, dtype, true, false, false, false, 0});
+    }
+    check({1, 1, 200, 300, dtype, true, true, false, false, 5});
+  }
+}
+
 // Many rows, few packed columns: lanes along k, whole vectors and parts, tiles of rows that end anywhere, columns that do not fit the stack.
 TEST(Gemm, FewColumns) {
   for (int dtype : kProductDtypes) {

@@ -235,6 +235,18 @@ TEST(Quantised, Weights) {
   }
 }
 
+// A token's row by bytes: groups that end within a visit of 16 rows, behind it, or nowhere.
+TEST(Quantised, OneRowByBytes) {
+  for (int64_t n : {1, 33, 130, 300}) {
+    for (int64_t group : {8, 12, 16, 40, 480}) {
+      for (bool shifted : {false, true}) check_weight(1, n, 480, 8, group, true, shifted, COIL_FLOAT32);
+    }
+    check_weight(1, n, 480, 8, 480, false, false, COIL_FLOAT32);
+    check_weight(1, n, 480, 8, 480, false, true, COIL_FLOAT16);
+    check_weight(1, n, 480, 8, 32, true, true, COIL_BFLOAT16);
+  }
+}
+
 // One row by 4-bit weights, the row's numbers being of very different sizes: `spread` powers of two within a block of 32, and every third block without. Each
 // column is compared with what float32 allows, and columns with a single weight number by number.
 void check_row(int64_t n, int64_t k, int64_t group, bool shifted, int dtype, int spread, int64_t apart = 1) {

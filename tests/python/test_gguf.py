@@ -206,8 +206,11 @@ def test_tokenizer_comes_along(tmp_path):
     (dict(leave_out=("blk.1.ffn_up.weight",)), 13, "no tensor 'blk.1.ffn_up.weight'"),
     (dict(extra=("blk.0.ffn_gate_inp.weight",)), 105, "'blk.0.ffn_gate_inp.weight'"),
     (dict(numbers=(("expert_count", 8),)), 105, "mixture of experts"),
-    (dict(numbers=(("rope.scaling.type", "yarn"),)), 105, "'yarn'"),
-    (dict(numbers=(("rope.dimension_count", 32),)), 105, "part of each head"),
+    (dict(numbers=(("rope.scaling.type", "dynamic"),)), 105, "'dynamic'"),
+    (dict(numbers=(("attention.value_length", 32),)), 105, "values have another size"),
+    (dict(numbers=(("rope.dimension_count", 66),)), 13, "66 are turned"),
+    (dict(arch="gemma2"), 13, "no tensor 'blk.0.post_attention_norm.weight'"),
+    (dict(arch="starcoder2", leave_out=[f"blk.{i}.ffn_gate.weight" for i in range(2)]), 13, "starcoder2.attention.layer_norm_epsilon"),
 ])
 def test_other_models_are_refused(options, code, text, tmp_path):
     write(tmp_path / "m.gguf", "F32", **options)
@@ -297,7 +300,8 @@ def mutated(content, rng):
 
 def test_mutated_files(tmp_path):
     """Each is read as it stands or named as damaged; COIL_FUZZ_FILES says how many."""
-    from coil.gguf._read import open_file, shape_of, weights_of
+    from coil.gguf._forms import shape_of
+    from coil.gguf._read import open_file, weights_of
 
     write(str(tmp_path / "good.gguf"), "Q4_K", tokenizer=True)
     good, rng, path = (tmp_path / "good.gguf").read_bytes(), random.Random(int(os.environ.get("COIL_FUZZ_SEED", 1))), tmp_path / "x.gguf"

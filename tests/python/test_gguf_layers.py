@@ -11,7 +11,8 @@ from coil._program import TextProgram, program_json
 from coil.gguf import _layers
 from coil.gguf._blocks import Rows
 from coil.gguf._import import programs
-from coil.gguf._model import Decoder, Shape
+from coil.gguf._forms import FORMS, Scaling, Shape
+from coil.gguf._model import Decoder
 
 WIDTH, INNER, VOCABULARY, CONTEXT = 64, 96, 100, 32
 
@@ -40,7 +41,7 @@ def decoder(kinds, floats=False):
                 weights[f"{block}{name}.bias"] = vector(n)
         for name in ("attn_norm", "ffn_norm"):
             weights[f"{block}{name}.weight"] = vector(WIDTH)
-    return Decoder(Shape("llama", len(kinds), WIDTH, 4, 2, 16, 1e-5, 1e4, 1.0, CONTEXT), weights, CONTEXT).eval()
+    return Decoder(Shape("llama", FORMS["llama"], len(kinds), WIDTH, 4, 2, 16, 1e-5, 1e4, Scaling(), CONTEXT, turned_size=16), weights, CONTEXT).eval()
 
 
 def in_order(text):

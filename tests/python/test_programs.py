@@ -96,6 +96,11 @@ def test_generation_uses_both(package, folder):
     assert result["tokens"] == want
     alone = json.loads(harness.coil_ok("generate", package, "--program", "decode", "--ids", listed, "--tokens", "14", "--json").stdout)
     assert alone["tokens"] == want
+    for wrong in ("1,,2", ",1", "1,2,", "1-2", "1.5", "1;2", "1 , , 2", ","):
+        refused = harness.coil("generate", package, "--ids", wrong)
+        assert refused.returncode != 0 and "is no list of numbers" in refused.stderr, wrong
+    spaced = json.loads(harness.coil_ok("generate", package, "--ids", listed.replace(",", " , "), "--tokens", "14", "--json").stdout)
+    assert spaced["tokens"] == result["tokens"]
     failed = harness.coil("generate", package, "--program", "prefill", "--ids", listed)
     assert failed.returncode != 0 and "at least 2 tokens" in failed.stderr
 

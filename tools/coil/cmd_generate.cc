@@ -26,19 +26,24 @@ struct GenerateArguments {
 };
 
 Result<std::vector<int64_t>> numbers(const char* option, const std::string& text) {
+  const Error no_list{ErrorCode::bad_option, fmt::format("{}: '{}' is no list of numbers", option, text), "", fmt::format("{} 1,15043,29892", option)};
+  const auto is_space = [](char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; };
   std::vector<int64_t> list;
   const char *at = text.data(), *end = at + text.size();
-  while (at < end) {
-    if (*at == ',' || *at == ' ' || *at == '\n' || *at == '\t') {
-      ++at;
-      continue;
+  // Between two numbers there is space, or one comma, with space or without.
+  for (bool separated = true;;) {
+    while (at < end && is_space(*at)) ++at, separated = true;
+    if (at == end) break;
+    if (*at == ',') {
+      if (list.empty()) return no_list;
+      while (++at < end && is_space(*at)) {}
+      separated = true;
     }
     int64_t n = 0;
     const auto [rest, error] = std::from_chars(at, end, n);
-    if (error != std::errc())
-      return Error{ErrorCode::bad_option, fmt::format("{}: '{}' is no list of numbers", option, text), "", fmt::format("{} 1,15043,29892", option)};
+    if (error != std::errc() || !separated) return no_list;
     list.push_back(n);
-    at = rest;
+    at = rest, separated = false;
   }
   return list;
 }

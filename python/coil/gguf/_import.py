@@ -10,9 +10,10 @@ import torch
 
 from .._compile import compile as compile_programs
 from .._errors import make_error
+from ._forms import shape_of
 from ._layers import programs_by_layer
 from ._model import Decoder
-from ._read import open_file, shape_of, weights_of
+from ._read import open_file, weights_of
 from ._store import Store
 
 _CONTEXT = 4096  # rows of the caches where nobody says; memory is used as rows are written

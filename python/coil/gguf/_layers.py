@@ -18,11 +18,11 @@ _LAYER = re.compile(r"(?<![a-zA-Z0-9])blk[._](\d+)(?!\d)")  # in names of weight
 
 
 def kinds_of(model: Decoder) -> list[int]:
-    """For each layer the first one that is traced in the same way: with weights of the same forms."""
+    """For each layer the first one that is traced in the same way: of its kind, with weights of the same forms."""
     def form(module: nn.Module) -> Any:
         tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         groups = [w.group for w in module.modules() if isinstance(w, Weight)]
-        return groups, sorted((name, t.dtype, tuple(t.shape)) for name, t in tensors.items())
+        return getattr(module, "kind", None), groups, sorted((name, t.dtype, tuple(t.shape)) for name, t in tensors.items())
 
     forms = [repr(form(layer)) for layer in model.blk]
     return [forms.index(f) for f in forms]
@@ -32,7 +32,9 @@ def programs_by_layer(model: Decoder, export: Callable[[Decoder], dict[str, Any]
     """What `export` gives for the model, by a trace of the layers that differ. Where there are not many of a kind, what it gives."""
     kinds = kinds_of(model)
     traced = sorted(set(kinds))
-    if len(traced) == 1 and len(kinds) > 1:
+    if len({layer.kind for layer in model.blk}) > 1:
+        traced = sorted(i for kind in traced for i in [i for i, k in enumerate(kinds) if k == kind][:2])  # what only some layers read is told by two
+    elif len(traced) == 1 and len(kinds) > 1:
         traced = [0, 1]  # what goes from layer to layer is told by two
     if len(traced) < 2 or len(traced) >= len(kinds):
         return export(model)
@@ -98,7 +100,7 @@ class _Parts:
         self.layers = [[n for n, number in zip(nodes, numbers) if number == k] for k in range(layers)]
         self.made = [_names([n["outputs"] for n in layer]) for layer in self.layers]
         used = [_names([n["inputs"] for n in part]) for part in (*self.layers, self.after)]
-        first = (used[0] & _names([n["outputs"] for n in self.before])) - used[1]
+        first = (used[0] & _names([n["outputs"] for n in self.before])) - set().union(*used[1:])
         between = [first, *(used[k + 1] & self.made[k] for k in range(layers))]
         if any(len(b) != 1 for b in between):
             raise ValueError("layers that give more than one tensor to the next")

@@ -1,30 +1,16 @@
-"""A decoder as Llama and its relatives have it, over a GGUF file's weights, which stay quantised in the program."""
+"""A decoder as Llama and its relatives (_forms.py) have it, over a GGUF file's weights, which stay quantised in the program."""
 
 from __future__ import annotations
 
-import dataclasses
+import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from ._blocks import Rows, mapped
-
-
-@dataclasses.dataclass
-class Shape:
-    """What the file says about the model."""
-
-    architecture: str
-    layers: int
-    width: int
-    heads: int
-    key_heads: int
-    head_size: int
-    epsilon: float
-    frequency_base: float
-    frequency_scale: float
-    context: int
+from ._forms import Scaling, Shape
 
 
 class Weight(nn.Module):
@@ -60,18 +46,39 @@ class Weight(nn.Module):
 
 
 def _turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    a, b = x.chunk(2, -1)
-    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1).to(x.dtype)
+    """The first part of each head by its place, as wide as the tables say."""
+    part = 2 * cos.shape[-1]
+    a, b = x[..., :part].chunk(2, -1)
+    rest = () if part == x.shape[-1] else (x[..., part:],)
+    return torch.cat([(a * cos - b * sin).to(x.dtype), (a * sin + b * cos).to(x.dtype), *rest], -1)
+
+
+def _bent(x: torch.Tensor, cap: float) -> torch.Tensor:
+    return x if cap == 0 else torch.tanh(x / cap) * cap
+
+
+_ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "relu2": lambda x: F.relu(x).square()}
+
+
+class Places(NamedTuple):
+    """Of a call's tokens: where they are, how a layer turns queries and keys (None: not at all), and which keys it sees."""
+
+    places: torch.Tensor
+    cos: torch.Tensor | None
+    sin: torch.Tensor | None
+    mask: torch.Tensor
 
 
 class Layer(nn.Module):
-    """One layer. `weights`: by the names that follow "blk.N." in the file."""
+    """One layer. `weights`: by the names that follow "blk.N." in the file. Programs of layers whose weights and `kind` are alike differ in nothing else."""
 
-    def __init__(self, shape: Shape, weights: dict[str, Rows | torch.Tensor], context: int, dtype: torch.dtype):
+    def __init__(self, shape: Shape, number: int, weights: dict[str, Rows | torch.Tensor], context: int, dtype: torch.dtype):
         super().__init__()
-        self.shape = shape
-        for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
+        self.shape, self.kind = shape, (shape.has_window(number), shape.is_turned(number))
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_down", *(("ffn_gate",) if shape.form.gated else ())):
             setattr(self, name, Weight(weights[f"{name}.weight"], dtype))
+        # (StableLM's files have no second norm where both read the same x.)
+        self.parallel = shape.parallel or not (shape.form.weightless or shape.form.post or "ffn_norm.weight" in weights)
         vectors = {n: w for n, w in weights.items() if isinstance(w, torch.Tensor) and w.ndim == 1}
         self.vectors = nn.ParameterDict({n.replace(".", "_"): nn.Parameter(w) for n, w in vectors.items()})
         self.register_buffer("keys", torch.zeros(1, shape.key_heads, context, shape.head_size, dtype=dtype), persistent=False)
@@ -83,20 +90,81 @@ class Layer(nn.Module):
 
     def norm(self, x: torch.Tensor, name: str) -> torch.Tensor:
         weight = self.vector(f"{name}.weight")
-        return x if weight is None else F.rms_norm(x, x.shape[-1:], weight, self.shape.epsilon)
+        weightless = self.shape.form.weightless and name in ("attn_norm", "ffn_norm")
+        return x if weight is None and not weightless else normed(x, weight, self.vector(f"{name}.bias"), self.shape)
 
-    def attend(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, places: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        q, k, v = (getattr(self, f"attn_{c}")(x, self.vector(f"attn_{c}.bias")).unflatten(-1, (-1, self.shape.head_size)).transpose(1, 2) for c in "qkv")
-        q, k = _turned(self.norm(q, "attn_q_norm"), cos, sin), _turned(self.norm(k, "attn_k_norm"), cos, sin)
-        self.keys.index_copy_(2, places, k)
-        self.values.index_copy_(2, places, v)
-        y = F.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=mask, enable_gqa=self.shape.heads != self.shape.key_heads)
-        return self.attn_output(y.transpose(1, 2).flatten(2), self.vector("attn_output.bias"))
+    def product(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        return getattr(self, name)(x, self.vector(f"{name}.bias"))
 
-    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, places: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        x = x + self.attend(self.norm(x, "attn_norm"), cos, sin, places, mask)
-        y = self.norm(x, "ffn_norm")
-        return x + self.ffn_down(F.silu(self.ffn_gate(y)) * self.ffn_up(y))
+    def heads(self, x: torch.Tensor, part: str, at: Places) -> torch.Tensor:
+        """Queries, keys or values: [1, heads, n, size]."""
+        y, norm = self.product(x, f"attn_{part}"), f"attn_{part}_norm"
+        if self.shape.clamp:
+            y = y.clamp(-self.shape.clamp, self.shape.clamp)
+        weight = self.vector(f"{norm}.weight")
+        whole = weight is not None and weight.numel() != self.shape.head_size  # of all heads together
+        if whole:
+            y = self.norm(y, norm)
+        y = y.unflatten(-1, (-1, self.shape.head_size)).transpose(1, 2)
+        if weight is not None and not whole:
+            y = self.norm(y, norm)
+        return y if part == "v" or at.cos is None else _turned(y, at.cos, at.sin)
+
+    def attend(self, x: torch.Tensor, at: Places) -> torch.Tensor:
+        q, k, v = (self.heads(x, part, at) for part in "qkv")
+        self.keys.index_copy_(2, at.places, k)
+        self.values.index_copy_(2, at.places, v)
+        y = self.mixed(q, at.mask) if self.shape.attention_cap else F.scaled_dot_product_attention(
+            q, self.keys, self.values, attn_mask=at.mask, scale=self.shape.attention_scale, enable_gqa=self.shape.heads != self.shape.key_heads)
+        return self.product(y.transpose(1, 2).flatten(2), "attn_output")
+
+    def mixed(self, q: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Attention whose scores are bent."""
+        shape = self.shape
+        scale = shape.attention_scale or shape.head_size ** -0.5
+        scores = torch.matmul(q.unflatten(1, (shape.key_heads, -1)) * scale, self.keys.unsqueeze(2).transpose(-1, -2))
+        weights = _bent(scores.float(), shape.attention_cap).masked_fill(~mask, -math.inf).softmax(-1).to(q.dtype)
+        return torch.matmul(weights, self.values.unsqueeze(2)).flatten(1, 2)
+
+    def perceptron(self, x: torch.Tensor) -> torch.Tensor:
+        activation = _ACTIVATIONS[self.shape.form.activation]
+        up = self.product(x, "ffn_up")
+        return self.product(activation(self.product(x, "ffn_gate")) * up if self.shape.form.gated else activation(up), "ffn_down")
+
+    def forward(self, x: torch.Tensor, at: Places) -> torch.Tensor:
+        before, scale = self.norm(x, "attn_norm"), self.shape.residual_scale
+        y = self.norm(self.attend(before, at), "post_attention_norm")
+        if self.parallel:
+            own = self.vector("ffn_norm.weight") is not None
+            return x + (y + self.perceptron(self.norm(x, "ffn_norm") if own else before)) * scale
+        x = x + (y if scale == 1 else y * scale)
+        y = self.norm(self.perceptron(self.norm(x, "ffn_norm")), "post_ffw_norm")
+        return x + (y if scale == 1 else y * scale)
+
+
+def normed(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, shape: Shape) -> torch.Tensor:
+    size = x.shape[-1:]
+    return F.rms_norm(x, size, weight, shape.epsilon) if shape.form.norm == "rms" else F.layer_norm(x, size, weight, bias, shape.epsilon)
+
+
+def frequencies_of(shape: Shape, weights: dict[str, Rows | torch.Tensor], context: int) -> tuple[torch.Tensor, float]:
+    """Of the turned part of a head by its pairs, and what cosines and sines are multiplied by."""
+    scaling: Scaling = shape.scaling
+    steps = torch.arange(0, shape.turned_size, 2, dtype=torch.float64) / shape.turned_size
+    frequencies, attention = shape.frequency_base ** -steps, scaling.attention
+    if scaling.kind == "yarn":  # low ones are stretched, high ones stay, in between a ramp
+        low, high = (shape.turned_size * math.log(scaling.trained / (turns * 2 * math.pi)) / (2 * math.log(shape.frequency_base)) for turns in (scaling.fast, scaling.slow))
+        low, high = max(math.floor(low), 0), min(math.ceil(high), shape.turned_size - 1)
+        ramp = ((torch.arange(len(steps), dtype=torch.float64) - low) / max(high - low, 1e-3)).clamp(0, 1)
+        frequencies = frequencies / scaling.factor * ramp + frequencies * (1 - ramp)
+        attention *= 1 + 0.1 * math.log(max(scaling.factor, 1.0))
+    elif scaling.kind == "linear":
+        frequencies = frequencies / scaling.factor
+    for name, wanted in (("rope_freqs", True), ("rope_factors_long", context > scaling.trained), ("rope_factors_short", context <= scaling.trained)):
+        factors = weights.get(f"{name}.weight")
+        if wanted and isinstance(factors, torch.Tensor):  # Llama 3.1's and Phi 3's, by frequency
+            frequencies = frequencies / factors.double()
+    return frequencies, attention
 
 
 class Decoder(nn.Module):
@@ -114,23 +182,40 @@ class Decoder(nn.Module):
             if name.startswith("blk."):
                 _, number, rest = name.split(".", 2)
                 blocks[int(number)][rest] = value
-        self.blk = nn.ModuleList(Layer(shape, block, context, dtype) for block in blocks)
-        self.output_norm = nn.Parameter(weights["output_norm.weight"])
-        self.epsilon, self.context = shape.epsilon, context
-        steps = torch.arange(0, shape.head_size, 2, dtype=torch.float64) / shape.head_size
-        frequencies = shape.frequency_base ** -steps / shape.frequency_scale
-        if "rope_freqs.weight" in weights:  # Llama 3.1's, by frequency
-            frequencies = frequencies / weights["rope_freqs.weight"].double()
-        angles = torch.outer(torch.arange(context, dtype=torch.float64), frequencies)
-        self.register_buffer("cos", angles.cos().float(), persistent=False)
-        self.register_buffer("sin", angles.sin().float(), persistent=False)
+        self.blk = nn.ModuleList(Layer(shape, i, block, context, dtype) for i, block in enumerate(blocks))
+        for name in ("output_norm.weight", "output_norm.bias", "output.bias", "position_embd.weight"):
+            self.register_parameter(name.replace(".", "_"), nn.Parameter(weights[name]) if name in weights else None)
+        self.shape, self.context = shape, context
+        self._add_tables("", *frequencies_of(shape, weights, context))
+        if shape.form.local_base:
+            self._add_tables("local_", shape.form.local_base ** (-torch.arange(0, shape.turned_size, 2, dtype=torch.float64) / shape.turned_size), 1.0)
+
+    def _add_tables(self, prefix: str, frequencies: torch.Tensor, attention: float) -> None:
+        angles = torch.outer(torch.arange(self.context, dtype=torch.float64), frequencies)
+        self.register_buffer(f"{prefix}cos", (angles.cos() * attention).float(), persistent=False)
+        self.register_buffer(f"{prefix}sin", (angles.sin() * attention).float(), persistent=False)
+
+    def _places(self, places: torch.Tensor) -> dict[tuple[bool, bool], Places]:
+        """For each kind of layer."""
+        rows, found = torch.arange(self.context), {}
+        seen = rows <= places[:, None]
+        for window, turned in sorted({layer.kind for layer in self.blk}):
+            prefix = "local_" if window and self.shape.form.local_base else ""
+            tables = [getattr(self, f"{prefix}{t}")[places] if turned else None for t in ("cos", "sin")]
+            # A cache that is no longer than the window needs no second mask.
+            mask = seen & (rows > places[:, None] - self.shape.window) if window and self.shape.window < self.context else seen
+            found[window, turned] = Places(places, *tables, mask)
+        return found
 
     def forward(self, tokens: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-        x = self.token_embd.rows(tokens)
-        cos, sin = self.cos[places], self.sin[places]
-        mask = torch.arange(self.context) <= places[:, None]
+        x, of_kind = self.token_embd.rows(tokens), self._places(places)
+        if self.position_embd_weight is not None:
+            x = x + self.position_embd_weight[places]
+        if self.shape.embedding_scale != 1:
+            x = x * torch.tensor(self.shape.embedding_scale, dtype=x.dtype)  # rounded to it, as the models do
         for layer in self.blk:
-            x = layer(x, cos, sin, places, mask)
+            x = layer(x, of_kind[layer.kind])
         if self.last_only:
             x = x[:, -1:]
-        return self.output(F.rms_norm(x, x.shape[-1:], self.output_norm, self.epsilon))
+        logits = self.output(normed(x, self.output_norm_weight, self.output_norm_bias, self.shape), self.output_bias)
+        return _bent(logits if self.shape.logit_scale == 1 else logits * self.shape.logit_scale, self.shape.logit_cap)

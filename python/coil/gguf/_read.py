@@ -11,19 +11,8 @@ import torch
 
 from .._errors import make_error
 from ._blocks import Rows, readable, unpacked
-from ._model import Shape
+from ._forms import Shape, damaged, unsupported
 from ._store import Store
-
-_ARCHITECTURES = ("llama", "qwen2", "qwen3")
-_MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
-
-
-def _unsupported(path: str, what: str, hint: str = f"import-gguf reads decoders that are built as Llama's: {', '.join(_ARCHITECTURES)}; export others from PyTorch") -> Exception:
-    return make_error(105, f"COIL-E105: '{path}': {what}\n  hint: {hint}")
-
-
-def _damaged(path: str, what: str) -> Exception:
-    return make_error(13, f"COIL-E013: '{path}' is damaged: {what}\n  hint: download it again")
 
 
 def open_file(path: str | os.PathLike) -> Any:
@@ -38,7 +27,7 @@ def open_file(path: str | os.PathLike) -> Any:
     try:
         reader = gguf.GGUFReader(path)
     except Exception:  # noqa: BLE001 - the reader ends with whatever its arrays say of a damaged file
-        raise _damaged(os.fspath(path), f"it ends too early, or what stands before its weights is wrong (it has {os.path.getsize(path)} bytes)") from None
+        raise damaged(os.fspath(path), f"it ends too early, or what stands before its weights is wrong (it has {os.path.getsize(path)} bytes)") from None
     return reader
 
 
@@ -50,11 +39,11 @@ def _check_head(path: str) -> None:
     with open(path, "rb") as file:
         head = file.read(8)
     if not head:
-        raise _damaged(path, "it is empty")
+        raise damaged(path, "it is empty")
     if head[:4] != b"GGUF"[: len(head)]:
         raise make_error(13, f"COIL-E013: '{path}' is no GGUF file: it does not begin with the letters GGUF\n  hint: other files of weights are exported from PyTorch")
     if len(head) < 8:
-        raise _damaged(path, f"it ends after {len(head)} bytes")
+        raise damaged(path, f"it ends after {len(head)} bytes")
     version = int.from_bytes(head[4:], "little")
     if int.from_bytes(head[4:], "big") in _VERSIONS:
         raise make_error(13, f"COIL-E013: '{path}' has its numbers in the order of another machine (big endian)\n  hint: convert it with gguf-convert-endian")
@@ -62,66 +51,104 @@ def _check_head(path: str) -> None:
         raise make_error(13, f"COIL-E013: '{path}' has version {version} of the format, and {_VERSIONS[0]} and {_VERSIONS[1]} are known\n  hint: make it with a current convert_hf_to_gguf.py")
 
 
-def shape_of(reader: Any, path: str) -> Shape:
-    def field(name: str, default: Any = None) -> Any:
-        found = reader.fields.get(name)
-        try:
-            value = default if found is None else found.contents()
-        except (ValueError, IndexError):  # no text, no such element
-            value = None
-        if value is None:
-            raise make_error(13, f"COIL-E013: '{path}' does not say its {name}\n  hint: make it with a current convert_hf_to_gguf.py")
-        return value
-
-    def number(name: str, default: Any = None) -> int:
-        value = field(name, default)
-        if not (isinstance(value, int) and 0 < value < 1 << 31):
-            raise _damaged(path, f"its {name} is {value!r}")
-        return value
-
-    arch = field("general.architecture")
-    if arch not in _ARCHITECTURES:
-        raise _unsupported(path, f"its architecture is '{arch}'")
-    if field(f"{arch}.expert_count", 0):
-        raise _unsupported(path, "it is a mixture of experts")
-    if any(isinstance(field(f"{arch}.attention.{n}", 1), list) for n in ("head_count", "head_count_kv")):
-        raise _unsupported(path, "its layers have different numbers of heads")
-    width, heads = number(f"{arch}.embedding_length"), number(f"{arch}.attention.head_count")
-    key_heads = number(f"{arch}.attention.head_count_kv", heads)
-    size = number(f"{arch}.attention.key_length", max(width // heads, 1))
-    if heads % key_heads or size % 2:
-        raise _damaged(path, f"it has {heads} heads of {size} on {key_heads} of keys")
-    if number(f"{arch}.rope.dimension_count", size) != size or number(f"{arch}.attention.value_length", size) != size:
-        raise _unsupported(path, "only a part of each head is turned by its place, or values have another size than keys")
-    scaling = field(f"{arch}.rope.scaling.type", "none")
-    if scaling not in ("none", "linear"):
-        raise _unsupported(path, f"its rotary embedding is scaled by '{scaling}'")
-    scale = float(field(f"{arch}.rope.scaling.factor", 1.0)) if scaling == "linear" else 1.0
-    layers = number(f"{arch}.block_count")
-    if layers > len(reader.tensors):
-        raise _damaged(path, f"it says that it has {layers} layers, and has {len(reader.tensors)} tensors")
-    return Shape(arch, layers, width, heads, key_heads, size, float(field(f"{arch}.attention.layer_norm_rms_epsilon")),
-                 float(field(f"{arch}.rope.freq_base", 10000.0)), scale, number(f"{arch}.context_length", 4096))
+_FACTORS = ("rope_freqs", "rope_factors_long", "rope_factors_short")  # of frequencies
 
 
-def _check_sizes(tensors: dict[str, Any], shape: Shape, path: str) -> None:
-    """Raises COIL-E013 for the first tensor that does not have the size that the file's numbers say."""
-    rows, keys = shape.heads * shape.head_size, shape.key_heads * shape.head_size
-    vocabulary, inner = (int(tensors[n].shape[-1]) for n in ("token_embd.weight", "blk.0.ffn_up.weight"))
-    sizes = {"token_embd": (vocabulary, shape.width), "output": (vocabulary, shape.width), "output_norm": (shape.width,), "rope_freqs": (shape.head_size // 2,),
-             "attn_norm": (shape.width,), "ffn_norm": (shape.width,), "attn_q_norm": (shape.head_size,), "attn_k_norm": (shape.head_size,),
-             "attn_q": (rows, shape.width), "attn_k": (keys, shape.width), "attn_v": (keys, shape.width), "attn_output": (shape.width, rows),
-             "ffn_gate": (inner, shape.width), "ffn_up": (inner, shape.width), "ffn_down": (shape.width, inner)}
+def _layer_parts(shape: Shape, inner: int, fused: bool, doubled: bool) -> tuple[dict[str, tuple[int, ...]], set[str]]:
+    """The sizes of what a layer may have, without "blk.N.", and which of it has to be there. fused: q, k and v are one matrix; doubled: gate and up."""
+    rows, keys, width, form = shape.heads * shape.head_size, shape.key_heads * shape.head_size, shape.width, shape.form
+    sizes: dict[str, tuple[int, ...]] = {"attn_output.weight": (width, rows), "ffn_up.weight": (2 * inner if doubled else inner, width), "ffn_down.weight": (width, inner)}
+    sizes.update({"attn_qkv.weight": (rows + 2 * keys, width)} if fused else {f"attn_{c}.weight": (n, width) for c, n in (("q", rows), ("k", keys), ("v", keys))})
+    if form.gated and not doubled:
+        sizes["ffn_gate.weight"] = (inner, width)
+    needed = set(sizes)
+    sizes.update({name.replace("weight", "bias"): size[:1] for name, size in sizes.items()})
+    if not form.weightless:
+        norms = {"attn_norm", "ffn_norm"} | ({"post_attention_norm", "post_ffw_norm"} if form.post else set())
+        sizes.update({f"{n}.{kind}": (width,) for n in norms for kind in (("weight", "bias") if form.norm == "layer" else ("weight",))})
+        if form.post:
+            needed |= {"post_attention_norm.weight", "post_ffw_norm.weight"}
+        else:
+            needed |= {"attn_norm.weight"} | (set() if shape.parallel or shape.architecture == "stablelm" else {"ffn_norm.weight"})
+    return sizes, needed
+
+
+def _check_tensors(tensors: dict[str, Any], shape: Shape, path: str) -> None:
+    """Raises COIL-E105 for the first tensor that such a model has no place for, COIL-E013 for one that is missing or has another size than the file's numbers
+    say."""
+    def missing(name: str) -> Exception:
+        return make_error(13, f"COIL-E013: '{path}' has no tensor '{name}'\n  hint: files of a model in several parts have to be joined first (llama-gguf-split --merge)")
+
+    for name in ("token_embd.weight", "blk.0.ffn_down.weight"):
+        if name not in tensors:
+            raise missing(name)
+    vocabulary, inner = int(tensors["token_embd.weight"].shape[-1]), int(tensors["blk.0.ffn_down.weight"].shape[0])
+    sizes: dict[str, tuple[int, ...]] = {"token_embd.weight": (vocabulary, shape.width), "output.weight": (vocabulary, shape.width), "output.bias": (vocabulary,)}
+    sizes.update({f"{name}.weight": (shape.turned_size // 2,) for name in _FACTORS})
+    needed = {"token_embd.weight"}
+    if not shape.form.weightless:
+        sizes.update({"output_norm.weight": (shape.width,), "output_norm.bias": (shape.width,)})
+        needed.add("output_norm.weight")
+    if shape.form.turned == "none":
+        sizes["position_embd.weight"] = (shape.context, shape.width)
+        needed.add("position_embd.weight")
+    for layer in range(shape.layers):
+        block = f"blk.{layer}."
+        doubled = shape.form.gated and f"{block}ffn_gate.weight" not in tensors and f"{block}ffn_up.weight" in tensors and int(tensors[f"{block}ffn_up.weight"].shape[-1]) == 2 * inner
+        own, must = _layer_parts(shape, inner, f"{block}attn_qkv.weight" in tensors, doubled)
+        for part, heads in (("q", shape.heads), ("k", shape.key_heads)):  # of each head, or of all together
+            name = f"attn_{part}_norm.weight"
+            own[name] = (shape.head_size,) if f"{block}{name}" in tensors and int(tensors[f"{block}{name}"].shape[0]) == shape.head_size else (heads * shape.head_size,)
+        sizes.update({block + name: size for name, size in own.items()})
+        needed |= {block + name for name in must}
+    for name in sorted(tensors.keys() - sizes.keys()):
+        raise unsupported(path, f"it has a tensor '{name}', which such a model has no place for")
+    for name in sorted(needed - tensors.keys()):
+        raise missing(name)
     for name, tensor in tensors.items():
-        part, kind = name.rsplit(".", 2)[-2:]
-        want, have = sizes[part] if kind == "weight" else sizes[part][:1], tuple(int(n) for n in reversed(tensor.shape))
-        if have != want or 0 in have:
-            raise _damaged(path, f"its tensor '{name}' has the sizes {list(have)}, where {list(want)} are needed")
+        have = tuple(int(n) for n in reversed(tensor.shape))
+        if have != sizes[name] or 0 in have:
+            raise damaged(path, f"its tensor '{name}' has the sizes {list(have)}, where {list(sizes[name])} are needed")
 
 
-def _in_halves(n: int, heads: int) -> np.ndarray:
-    """The order of the n rows of a Llama file's q and k, whose heads have the two parts of a complex number side by side, that puts them into a head's halves."""
-    return np.arange(n).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
+def _in_halves(n: int, heads: int, turned: int) -> np.ndarray:
+    """The order of the n rows of q or k whose heads have the two parts of a turned pair side by side, that puts them into the halves of a head's turned part."""
+    rows = np.arange(n).reshape(heads, -1)
+    pairs = rows[:, :turned].reshape(heads, -1, 2).swapaxes(1, 2).reshape(heads, -1)
+    return np.concatenate([pairs, rows[:, turned:]], 1).reshape(-1)
+
+
+def _order_of(name: str, shape: Shape, n: int) -> np.ndarray | None:
+    """The order in which a tensor's rows are read; None: as they are."""
+    if not shape.form.pairs:
+        return None
+    for part, heads in ((".attn_q.", shape.heads), (".attn_k.", shape.key_heads)):
+        if part in name:
+            return _in_halves(n, heads, shape.turned_size)
+    if ".attn_qkv." in name:
+        rows, keys = shape.heads * shape.head_size, shape.key_heads * shape.head_size
+        return np.concatenate([_in_halves(rows, shape.heads, shape.turned_size), rows + _in_halves(keys, shape.key_heads, shape.turned_size), np.arange(rows + keys, n)])
+    return None
+
+
+def _cut(name: str, value: Rows | torch.Tensor, shape: Shape) -> dict[str, Rows | torch.Tensor]:
+    """Matrices and vectors that the file has as one, by rows."""
+    rows, keys = shape.heads * shape.head_size, shape.key_heads * shape.head_size
+    ends: tuple[tuple[str, int], ...] = ((name, 0),)
+    count = len(value.numbers) if isinstance(value, Rows) else len(value)
+    if ".attn_qkv." in name:
+        ends = tuple((name.replace("attn_qkv", f"attn_{c}"), end) for c, end in (("q", rows), ("k", rows + keys), ("v", rows + 2 * keys)))
+    elif ".ffn_up." in name and shape.form.gated:
+        ends = ((name.replace("ffn_up", "ffn_gate"), count // 2), (name, count))
+    made: dict[str, Rows | torch.Tensor] = {}
+    begin = 0
+    for part, end in ends:
+        if isinstance(value, Rows):
+            made[part] = Rows(value.numbers[begin:end], value.scale[begin:end], None if value.zero is None else value.zero[begin:end])
+        else:
+            made[part] = value[begin:end]
+        begin = end
+    return made
 
 
 def _let_go(tensor: Any) -> None:
@@ -140,29 +167,17 @@ def _let_go(tensor: Any) -> None:
 
 def weights_of(reader: Any, shape: Shape, path: str, store: Store, dtype: torch.dtype) -> dict[str, Rows | torch.Tensor]:
     """The weights by their names, floats as `dtype`. Raises COIL-E105 for those that such a model has no place for, COIL-E013 for ones that are missing."""
-    known = {"token_embd.weight", "output.weight", "output_norm.weight", "rope_freqs.weight"}
-    needed = {"token_embd.weight", "output_norm.weight"}
-    for layer in range(shape.layers):
-        block = f"blk.{layer}."
-        needed |= {f"{block}{m}.weight" for m in (*_MATRICES, "attn_norm", "ffn_norm")}
-        known |= {f"{block}attn_{c}.bias" for c in ("q", "k", "v", "output")} | {f"{block}attn_{c}_norm.weight" for c in "qk"}
     tensors = {t.name: t for t in reader.tensors}
-    unknown, missing = sorted(tensors.keys() - known - needed), sorted(needed - tensors.keys())
-    if unknown:
-        raise _unsupported(path, f"it has a tensor '{unknown[0]}', which such a model has no place for")
-    if missing:
-        raise make_error(13, f"COIL-E013: '{path}' has no tensor '{missing[0]}'\n  hint: files of a model in several parts have to be joined first (llama-gguf-split --merge)")
-    _check_sizes(tensors, shape, path)
+    _check_tensors(tensors, shape, path)
     weights: dict[str, Rows | torch.Tensor] = {}
     for name, tensor in tensors.items():
-        order = None
-        for part, heads in (("attn_q.", shape.heads), ("attn_k.", shape.key_heads)):
-            if shape.architecture == "llama" and part in name:
-                order = _in_halves(int(tensor.shape[-1]), heads)
         if not readable(tensor):
-            raise _unsupported(path, f"its tensor '{name}' is of the type {tensor.tensor_type.name}, which is not read", "make a file of another type with llama-quantize, for example Q8_0")
-        weights[name] = value = unpacked(tensor, store, order, torch.float32 if name == "rope_freqs.weight" else dtype)
+            raise unsupported(path, f"its tensor '{name}' is of the type {tensor.tensor_type.name}, which is not read", "make a file of another type with llama-quantize, for example Q8_0")
+        factors = name.removesuffix(".weight") in _FACTORS
+        value = unpacked(tensor, store, _order_of(name, shape, int(tensor.shape[-1])), torch.float32 if factors else dtype)
         _let_go(tensor)
-        if not name.endswith(tuple(f"{m}.weight" for m in (*_MATRICES, "token_embd", "output"))) and isinstance(value, Rows):
-            raise _unsupported(path, f"its vector '{name}' is quantised")
+        if isinstance(value, Rows) and (len(tensor.shape) == 1 or name == "position_embd.weight"):
+            raise unsupported(path, f"its vector '{name}' is quantised")
+        doubled = ".ffn_up." in name and name.replace("ffn_up", "ffn_gate") not in tensors
+        weights.update(_cut(name, value, shape) if ".attn_qkv." in name or (doubled and shape.form.gated) else {name: value})
     return weights

@@ -1,0 +1,253 @@
+// One row by a packed B of floats or bytes: reading B is all that there is to do, so its panels are read in several streams (row_streams.h), some rows of one
+// panel after those of the next. Sums rest in memory meanwhile: to load and store them costs nothing that anybody waits for.
+#include "row_streams.h"
+
+#include "quantised_rows.h"
+#include "transpose.h"
+
+namespace COIL_KERNELS_NAMESPACE {
+
+void plan_row(Product& p, int32_t workers) {
+  plan(p, workers);
+  const int64_t panels = ceil_div(p.n, kPanel);
+  if (workers <= 1) {
+    p.block_panels = kBlockPanels;
+  } else if (panels >= 2 * kStreams * workers) {
+    p.block_panels = min64(ceil_div(p.block_panels, kStreams) * kStreams, kBlockPanels);
+  }
+  p.panel_blocks = ceil_div(panels, p.block_panels);
+  p.tasks = p.n > 0 ? p.panel_blocks : 0;
+}
+
+#ifndef __AVX512F__
+namespace {
+
+constexpr int kRowVectors = kPanel / kLanes;
+
+// Forms of B. kBytes: of a row of a panel; add(): adds what rows [k0, k0 + rows) of a panel, which begin at b, give the 32 sums. They are at most kRows, which
+// take kStreamVisit bytes; order(): brings sums into the order of columns.
+template <class T>
+struct FloatRows {
+  static constexpr int64_t kBytes = COIL_PANEL * static_cast<int64_t>(sizeof(T)), kRows = kStreamVisit / kBytes;
+  FloatRows(const CoilGemm&, int64_t) {}
+
+  COIL_INLINE_MEMBER void add(const float* x, const char* b, int64_t, int64_t rows, float* sums) const {
+    Vec sum[kRowVectors];
+#pragma unroll
+    for (int j = 0; j < kRowVectors; j++) sum[j] = load(sums + j * kLanes);
+    const auto step = [&](int64_t i) {
+      const Vec value = Vec(x[i]);
+#pragma unroll
+      for (int j = 0; j < kRowVectors; j++) sum[j] += value * load(reinterpret_cast<const T*>(b + i * kBytes) + j * kLanes);
+    };
+    if (rows == kRows) {
+#pragma unroll
+      for (int64_t i = 0; i < kRows; i++) step(i);
+    } else {
+      for (int64_t i = 0; i < rows; i++) step(i);
+    }
+#pragma unroll
+    for (int j = 0; j < kRowVectors; j++) store(sums + j * kLanes, sum[j]);
+  }
+  static void order(float*) {}
+};
+
+// bfloat16: two columns that stand side by side are widened in two operations, to the sums of the even columns of a vector's sixteen and of the odd ones.
+template <>
+struct FloatRows<BFloat16> {
+  static constexpr int64_t kBytes = COIL_PANEL * 2, kRows = kStreamVisit / kBytes;
+  FloatRows(const CoilGemm&, int64_t) {}
+
+  COIL_INLINE_MEMBER void add(const float* x, const char* b, int64_t, int64_t rows, float* sums) const {
+    Vec sum[kRowVectors];
+#pragma unroll
+    for (int j = 0; j < kRowVectors; j++) sum[j] = load(sums + j * kLanes);
+    const auto step = [&](int64_t i) {
+      const Vec value = Vec(x[i]);
+#pragma unroll
+      for (int j = 0; j < kRowVectors; j += 2) {
+        const VecU32 two = load_raw<VecU32>(b + i * kBytes + j / 2 * kVectorBytes);
+        sum[j] += value * __builtin_bit_cast(Vec, two << 16);
+        sum[j + 1] += value * __builtin_bit_cast(Vec, two & 0xffff0000u);
+      }
+    };
+    if (rows == kRows) {
+#pragma unroll
+      for (int64_t i = 0; i < kRows; i++) step(i);
+    } else {
+      for (int64_t i = 0; i < rows; i++) step(i);
+    }
+#pragma unroll
+    for (int j = 0; j < kRowVectors; j++) store(sums + j * kLanes, sum[j]);
+  }
+  static void order(float* sums) {
+    for (int64_t j = 0; j < kPanel; j += 2 * kLanes) {
+      float apart[2 * kLanes];
+      memcpy(apart, sums + j, sizeof(apart));
+      for (int64_t i = 0; i < 2 * kLanes; i++) sums[j + i] = apart[i / 2 + i % 2 * kLanes];
+    }
+  }
+};
+
+// bfloat16 in pairs of k: the even one in the lower half of 32 bits. The row has a zero behind an odd k.
+struct PairRows {
+  static constexpr int64_t kBytes = COIL_PANEL * 2, kRows = kStreamVisit / kBytes;
+  PairRows(const CoilGemm&, int64_t) {}
+
+  COIL_INLINE_MEMBER void add(const float* x, const char* b, int64_t, int64_t rows, float* sums) const {
+    Vec sum[kRowVectors];
+#pragma unroll
+    for (int j = 0; j < kRowVectors; j++) sum[j] = load(sums + j * kLanes);
+    const auto step = [&](int64_t i) {
+      const Vec even = Vec(x[i]), odd = Vec(x[i + 1]);
+#pragma unroll
+      for (int j = 0; j < kRowVectors; j++) {
+        const VecU32 pair = load_raw<VecU32>(b + i * kBytes + j * kVectorBytes);
+        sum[j] += even * __builtin_bit_cast(Vec, pair << 16);
+        sum[j] += odd * __builtin_bit_cast(Vec, pair & 0xffff0000u);
+      }
+    };
+    if (rows == kRows) {
+#pragma unroll
+      for (int64_t i = 0; i < kRows; i += 2) step(i);
+    } else {
+      for (int64_t i = 0; i < rows; i += 2) step(i);
+    }
+#pragma unroll
+    for (int j = 0; j < kRowVectors; j++) store(sums + j * kLanes, sum[j]);
+  }
+  static void order(float*) {}
+};
+
+// int8: a group's numbers are multiplied as they are, their sums by the scales. Widening them leaves memory idle for moments: what the next visit reads is
+// asked for (0.83 instead of 0.70 of what a loop of loads reads; floats, which are read as fast as they come, were slower with it).
+template <bool scaled, bool shifted>
+struct ByteRows {
+  static constexpr int64_t kBytes = COIL_PANEL, kRows = kStreamVisit / kBytes;
+  PanelTable scales, zeros;
+  int64_t group;
+  ByteRows(const CoilGemm& g, int64_t panel) : scales(panel_scales(g, panel)), zeros(panel_zeros(g, panel)), group(g.b_group) {}
+
+  // Rows of one group.
+  COIL_INLINE_MEMBER void add_part(const float* x, const char* b, int64_t number, int64_t rows, float* sums) const {
+    constexpr int kApart = 2;  // so that the multiply-adds do not wait for each other
+    Vec sum[kApart][kRowVectors] = {}, zero[kRowVectors];
+#pragma unroll
+    for (int j = 0; shifted && j < kRowVectors; j++) zero[j] = zeros.at(number, j * kLanes);
+    const auto step = [&](int64_t i, Vec(&to)[kRowVectors]) {
+      const Vec value = Vec(x[i]);
+      if (i % (64 / kBytes) == 0) __builtin_prefetch(b + i * kBytes + kStreamVisit);
+#pragma unroll
+      for (int j = 0; j < kRowVectors; j++) {
+        const Vec column = load(reinterpret_cast<const int8_t*>(b + i * kBytes) + j * kLanes);
+        to[j] += value * (shifted ? column - zero[j] : column);
+      }
+    };
+    if (rows == kRows) {
+#pragma unroll
+      for (int64_t i = 0; i < kRows; i++) step(i, sum[i % kApart]);
+    } else {
+      for (int64_t i = 0; i < rows; i++) step(i, sum[0]);
+    }
+#pragma unroll
+    for (int j = 0; j < kRowVectors; j++) {
+      const Vec all = sum[0][j] + sum[1][j];
+      store(sums + j * kLanes, load(sums + j * kLanes) + (scaled ? all * scales.at(number, j * kLanes) : all));
+    }
+  }
+
+  COIL_INLINE_MEMBER void add(const float* x, const char* b, int64_t k0, int64_t rows, float* sums) const {
+    if (!scaled && !shifted) return add_part(x, b, 0, rows, sums);
+    for (int64_t i = 0; i < rows;) {
+      const int64_t number = (k0 + i) / group, count = min64(rows - i, (number + 1) * group - (k0 + i));
+      add_part(x + i, b + i * kBytes, number, count, sums);
+      i += count;
+    }
+  }
+  static void order(float*) {}
+};
+
+template <class Rows>
+struct StreamRunner {
+  const CoilGemm& g;
+  const Product& p;
+  const float* x;
+  bool scale_last;  // the whole column's scale, by which its sum is multiplied
+
+  int64_t panel_bytes() const { return (g.b_pairs ? COIL_PAIRED_DEPTH(g.k) : g.k) * Rows::kBytes; }
+
+  // Sums of chunks of k are added up, as those of many rows are.
+  __attribute__((noinline)) void sum_panels(int64_t panel, int64_t count, float (&total)[kStreams * kPanel]) const {
+    alignas(64) float sums[kStreams * kPanel];
+    const auto* b = static_cast<const char*>(g.b) + panel * panel_bytes();
+    const Rows rows[kStreams] = {{g, panel}, {g, panel + min64(1, count - 1)}, {g, panel + min64(2, count - 1)}, {g, panel + min64(3, count - 1)}};
+    for (int64_t k0 = 0; k0 < g.k; k0 += kChunk) {
+      const int64_t end = min64(k0 + kChunk, g.k);
+      memset(sums, 0, sizeof(sums));
+      for (int64_t at = k0; at < end; at += Rows::kRows) {
+        const int64_t n = min64(Rows::kRows, end - at);
+        for (int64_t s = 0; s < count; s++) rows[s].add(x + at, b + s * panel_bytes() + at * Rows::kBytes, at, n, sums + s * kPanel);
+      }
+      for (int64_t j = 0; j < count * kPanel; j += kLanes) store(total + j, k0 == 0 ? load(sums + j) : load(total + j) + load(sums + j));
+    }
+  }
+
+  void run_task(int64_t task, int32_t) const {
+    alignas(64) float total[kStreams * kPanel];
+    const int64_t panel0 = task * p.block_panels;
+    for_streams(min64(p.block_panels, ceil_div(p.n, kPanel) - panel0), [&](int64_t first, int64_t count) {
+      sum_panels(panel0 + first, count, total);
+      for (int64_t s = 0; s < count; s++) {
+        const int64_t panel = panel0 + first + s, column = panel * kPanel;
+        float* sums = total + s * kPanel;
+        const PanelTable scales = panel_scales(g, panel);
+        Rows::order(sums);
+        for (int64_t j = 0; scale_last && j < kPanel; j += kLanes) store(sums + j, load(sums + j) * scales.at(0, static_cast<int>(j)));
+        p.epilogue(p.epilogue_context, 0, 0, column, 1, min64(kPanel, p.n - column), sums, kPanel);
+      }
+    });
+  }
+};
+
+constexpr int64_t kLeastGroup = 8;  // with fewer rows of k the sums' own arithmetic is more than that of the numbers
+
+}  // namespace
+
+bool suits_row_streams(const CoilGemm& g) {
+  const bool form = g.b_bits == 0 || (g.b_bits == 8 && ((!g.b_scale && !g.b_zero) || g.b_group >= kLeastGroup));
+  return g.m == 1 && g.batch == 1 && g.b_packed && form && g.scratch && g.k > COIL_GEMM_UNBLOCKED_K(4) &&
+         (g.k + 1) * static_cast<int64_t>(sizeof(float)) <= COIL_GEMM_WORKER_BYTES;
+}
+
+void row_streams_gemm(const CoilGemm& g, CoilEpilogue epilogue, const void* epilogue_context, const CoilHost* host) {
+  Product p = {};
+  p.batch = 1, p.m = 1, p.n = g.n, p.k = g.k;
+  p.epilogue = epilogue, p.epilogue_context = epilogue_context;
+  plan_row(p, host->num_workers);
+  const auto* x = static_cast<const float*>(g.a);
+  if (g.dtype != COIL_FLOAT32 || g.a_col != 1) {
+    auto* row = static_cast<float*>(g.scratch);
+    with_dtype(g.dtype, [&](auto* type) {
+      const auto* a = static_cast<decltype(type)>(g.a);
+      for (int64_t i = 0; i < g.k; i++) row[i] = load_one(a + i * g.a_col);
+    });
+    row[g.k] = 0;
+    x = row;
+  }
+  if (g.b_pairs) return run_tasks(StreamRunner<PairRows>{g, p, x, false}, p, host);
+  if (g.b_bits == 8) {
+    const bool last = g.b_scale && !g.b_zero && g.b_group >= g.k, scaled = g.b_scale && !last;
+    if (scaled && g.b_zero) return run_tasks(StreamRunner<ByteRows<true, true>>{g, p, x, last}, p, host);
+    if (scaled) return run_tasks(StreamRunner<ByteRows<true, false>>{g, p, x, last}, p, host);
+    if (g.b_zero) return run_tasks(StreamRunner<ByteRows<false, true>>{g, p, x, last}, p, host);
+    return run_tasks(StreamRunner<ByteRows<false, false>>{g, p, x, last}, p, host);
+  }
+  with_dtype(g.dtype, [&](auto* type) { run_tasks(StreamRunner<FloatRows<__remove_cvref(decltype(*type))>>{g, p, x, false}, p, host); });
+}
+
+#else
+bool suits_row_streams(const CoilGemm&) { return false; }
+void row_streams_gemm(const CoilGemm&, CoilEpilogue, const void*, const CoilHost*) { __builtin_unreachable(); }
+#endif
+
+}  // namespace COIL_KERNELS_NAMESPACE
