@@ -35,7 +35,7 @@ venv: deps
 test: venv
 	@tools/configure.sh $(BUILD)
 	@[ -d $(BUILD)/python ] || cmake $(BUILD) > $(BUILD)/configure.log
-	@ninja -C $(BUILD) -j$(JOBS)
+	@ninja -C $(BUILD) -j$(JOBS) all all_tests
 	@$(PYTHON) tools/run_tests.py --build $(BUILD) --fuzz 60 --started $(STARTED)
 
 # All tests, however long it takes: `make test` ends where its time does, and has one form of most programs only.
@@ -96,6 +96,7 @@ sanitize-threads: deps
 	@for tests in cache tune runtime; do build-sanitize-threads/$${tests}_tests --gtest_filter=-*Fork* || exit 1; done
 
 golden-update: build
+	@ninja -C $(BUILD) -j$(JOBS) all_tests
 	@COIL_GOLDEN_UPDATE=1 ctest --test-dir $(BUILD) || true
 	@git status --short tests
 
@@ -115,7 +116,7 @@ tidy:
 dev: venv
 	@tools/configure.sh $(BUILD)
 	@cmake -DCOIL_UNITY=OFF $(BUILD) > $(BUILD)/configure.log
-	@ninja -C $(BUILD) -j$(JOBS)
+	@ninja -C $(BUILD) -j$(JOBS) all all_tests
 	@ln -sf $(BUILD)/compile_commands.json compile_commands.json
 	@echo "ready: make test, make golden-update, make fuzz, make bench, make fmt, make docs"
 

@@ -46,6 +46,9 @@ foreach(line IN LISTS COIL_LAYER_LINES)
   endforeach()
 endforeach()
 
+# An object of its own, so that the runtime's archive has nlohmann's code only for those who ask for it.
+set_source_files_properties(src/base/json.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+
 # fmt: Debian ships no static libfmt. base/fmt_impl.cc compiles it once; header-only use would cost every file 2 s.
 target_link_libraries(coil_base PUBLIC ${COIL_ZLIB_STATIC} Threads::Threads)
 if(TARGET coil_cache)

@@ -11,7 +11,7 @@ endif()
 set(inspection_sources ${CMAKE_SOURCE_DIR}/tools/coil/inspect_package.cc ${CMAKE_SOURCE_DIR}/tools/coil/inspect_source.cc
   ${CMAKE_SOURCE_DIR}/tools/coil/decisions.cc
   ${CMAKE_SOURCE_DIR}/tools/coil/archive_kind.cc ${CMAKE_SOURCE_DIR}/tools/coil/shapes.cc ${CMAKE_SOURCE_DIR}/tools/coil/sizes.cc
-  ${CMAKE_SOURCE_DIR}/tools/coil/terminal.cc)
+  ${CMAKE_SOURCE_DIR}/tools/coil/terminal.cc ${CMAKE_SOURCE_DIR}/tools/coil/pattern.cc)
 if(tool_sources)
   list(REMOVE_ITEM tool_sources ${inspection_sources})
   add_library(coil_inspection OBJECT ${inspection_sources})

@@ -2,6 +2,7 @@
 # library and templates; any other folder links the compiler and the runtime. tests/<folder>/links.txt (one layer a line) adds
 # layers. tests/device is special: clang, per ISA.
 # tests/common/*.{h,cc}: helpers for every test (include as "tests/common/x.h").
+# None of them is part of `all`, which is what users get: `all_tests` is.
 find_package(GTest REQUIRED)
 file(GLOB common_sources CONFIGURE_DEPENDS tests/common/*.cc)
 file(GLOB test_folders RELATIVE ${CMAKE_SOURCE_DIR}/tests CONFIGURE_DEPENDS tests/*)
@@ -18,7 +19,7 @@ foreach(folder IN LISTS test_folders)
     continue()
   endif()
   set(target ${folder}_tests)
-  add_executable(${target} ${sources} ${common_sources})
+  add_executable(${target} EXCLUDE_FROM_ALL ${sources} ${common_sources})
   if(folder IN_LIST COIL_LAYERS)
     coil_layer_target(layer ${folder})
     target_link_libraries(${target} PRIVATE ${layer})
@@ -83,7 +84,7 @@ if(device_tests)
         DEPENDS ${source} DEPFILE ${object}.d COMMENT "Device test ${stem} for ${isa}" VERBATIM)
       list(APPEND objects ${object})
     endforeach()
-    add_executable(device_tests_${isa} ${objects})
+    add_executable(device_tests_${isa} EXCLUDE_FROM_ALL ${objects})
     set_target_properties(device_tests_${isa} PROPERTIES LINKER_LANGUAGE CXX)
     target_link_libraries(device_tests_${isa} PRIVATE GTest::gtest GTest::gtest_main Threads::Threads quadmath coil_options)
     # A machine without the instruction set skips: exit code 77 from the wrapper.

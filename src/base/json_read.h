@@ -1,5 +1,5 @@
 // Reads JSON from anyone: bounded depth and size, exact 64-bit integers, accessors that return errors with the path of the value
-// at fault ("models/model.json: graph.nodes[3].target: expected a string, found a number"). Writing: nlohmann::ordered_json.
+// at fault ("models/model.json: graph.nodes[3].target: expected a string, found a number"). Writing: json.h.
 //
 // The parser is RapidJSON, not the design's simdjson: Debian has no static libsimdjson, and it must not show up in ldd.
 #pragma once

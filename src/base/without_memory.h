@@ -11,7 +11,7 @@ namespace coil {
 inline Error no_memory() { return {ErrorCode::out_of_memory, "no memory", "", ""}; }
 
 // While one lives, a `new` that fails has another try with what was kept apart; and where that is not enough, some more is let go before the exception is
-// thrown, for destructors that need memory (those of nlohmann's JSON do) and would end the process.
+// thrown, for destructors that need memory and would end the process.
 class MemoryReserve {
  public:
   MemoryReserve();

@@ -6,15 +6,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "base/env.h"
 #include "base/zip_writer.h"
 
 namespace coil::cache {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // magic, u64 size of the head, head (JSON of the key), payload, u64 XXH3-64 of all before. Of the second kind: behind it the code of a secret.
 constexpr char kMagic[7] = {'C', 'O', 'I', 'L', 'E', 'N', 'T'};
@@ -25,7 +23,7 @@ constexpr size_t kMostCompared = 64;
 std::string key_text(const Key& key) {
   Json fields = Json::array();
   for (const Field& f : key.fields) fields.push_back({f.name, f.value});
-  return Json({{"kind", key.kind}, {"subject", key.subject}, {"fields", fields}}).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return Json({{"kind", key.kind}, {"subject", key.subject}, {"fields", fields}}).dump();
 }
 
 Bytes encode(const Key& key, std::span<const uint8_t> payload, const std::optional<Secret>& secret) {
@@ -72,12 +70,12 @@ std::optional<Decoded> decode(std::span<const uint8_t> bytes, const std::optiona
   std::memcpy(&hash, bytes.data() + bytes.size() - 8, 8);
   if (size > bytes.size() - 24 || hash64(bytes.first(bytes.size() - 8)) != hash) return std::nullopt;
   Decoded d;
-  const Json head = Json::parse(bytes.begin() + 16, bytes.begin() + 16 + static_cast<ptrdiff_t>(size), nullptr, false);
   try {
+    const Json head = Json::parse({reinterpret_cast<const char*>(bytes.data()) + 16, size});
     d.key.kind = head.at("kind").get<std::string>();
     d.key.subject = head.at("subject").get<std::string>();
     for (const Json& f : head.at("fields")) d.key.fields.push_back({f.at(0).get<std::string>(), f.at(1).get<std::string>()});
-  } catch (const Json::exception&) {
+  } catch (const Json::Exception&) {
     return std::nullopt;
   }
   if (!is_kind(d.key.kind)) return std::nullopt;

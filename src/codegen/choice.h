@@ -21,15 +21,15 @@ Choice choice_of(const T& named) {
   return {std::bit_cast<decltype(Choice::values)>(named)};
 }
 
-// "way[1]": a member in the table, as the host program reads it.
+// "block_tiles": what a member is called, in records and in generated code.
 template <class T>
-std::string in_table(int32_t T::* member) {
+const char* name_of(int32_t T::* member) {
   T probe = as<T>(Choice{});
   probe.*member = 1;
   const auto values = choice_of(probe).values;
   size_t place = 0;
   while (values[place] == 0) ++place;
-  return "way[" + std::to_string(place) + "]";
+  return T::kNames[place];
 }
 // "way[0] == 2 && way[1] == 64": whether the table's first members are the choice's.
 inline std::string is_in_table(const Choice& choice, size_t members) {

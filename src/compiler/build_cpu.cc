@@ -5,7 +5,7 @@
 #include <set>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "base/cpu_limits.h"
 #include "base/parallel.h"
@@ -284,13 +284,13 @@ std::vector<FixedArgument> fixed_arguments(const Graph& graph) {
   std::vector<FixedArgument> out;
   for (const GraphInput& in : graph.inputs) {
     if (in.kind != GraphInput::Kind::fixed) continue;
-    nlohmann::json value;
+    Json value;
     std::visit(
         [&](const auto& v) {
           if constexpr (!std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) value = v;
         },
         in.fixed_value);
-    out.push_back({in.position, in.name, value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
+    out.push_back({in.position, in.name, value.dump()});
   }
   return out;
 }

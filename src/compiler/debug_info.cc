@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "base/files.h"
 #include "base/hash.h"
@@ -57,14 +57,14 @@ void DebugInfo::add_to(toolchain::CompileRequest& request) const {
 }
 
 std::string code_map_text(const toolchain::CodeMap& map) {
-  nlohmann::ordered_json functions = nlohmann::ordered_json::array();
+  Json functions = Json::array();
   for (const toolchain::CodeFunction& f : map.functions) {
-    nlohmann::ordered_json lines = nlohmann::ordered_json::array();
+    Json lines = Json::array();
     for (const toolchain::CodeLine& l : f.lines) lines.push_back({l.address, l.file, l.line});
     functions.push_back({f.name, f.address, f.size, std::move(lines)});
   }
-  const nlohmann::ordered_json all = {{"files", map.files}, {"functions", std::move(functions)}};
-  return all.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  const Json all = {{"files", map.files}, {"functions", std::move(functions)}};
+  return all.dump();
 }
 
 }  // namespace coil

@@ -10,15 +10,15 @@
 namespace coil {
 namespace {
 
-Result<std::string_view> name_field(Json json) { return json.get_string("name"); }
+Result<std::string_view> name_field(JsonValue json) { return json.get_string("name"); }
 
 // Applies `read` to each element of a list; the results' type is the vector's.
 template <class T, class F>
-Result<Argument> read_list(Json json, F&& read) {
+Result<Argument> read_list(JsonValue json, F&& read) {
   TRY(auto array, json.as_array());
   std::vector<T> list;
   list.reserve(array.size());
-  for (Json item : array) {
+  for (JsonValue item : array) {
     TRY(T v, read(item));
     list.push_back(v);
   }
@@ -26,7 +26,7 @@ Result<Argument> read_list(Json json, F&& read) {
 }
 
 // {"as_name": n} or a literal under `literal`.
-Result<Expr> read_sym_int(ArgumentSource& source, Json json) {
+Result<Expr> read_sym_int(ArgumentSource& source, JsonValue json) {
   TRY(JsonUnion u, as_union(json));
   if (u.key == "as_int") {
     TRY(int64_t i, u.value.as_int());
@@ -36,14 +36,14 @@ Result<Expr> read_sym_int(ArgumentSource& source, Json json) {
   return source.sym_int(name);
 }
 
-Result<double> read_sym_float(ArgumentSource& source, Json json) {
+Result<double> read_sym_float(ArgumentSource& source, JsonValue json) {
   TRY(JsonUnion u, as_union(json));
   if (u.key == "as_float") return u.value.as_double();
   TRY(std::string_view name, u.value.as_string());
   return source.sym_float(name);
 }
 
-Result<bool> read_sym_bool(ArgumentSource& source, Json json) {
+Result<bool> read_sym_bool(ArgumentSource& source, JsonValue json) {
   TRY(JsonUnion u, as_union(json));
   if (u.key == "as_bool") return u.value.as_bool();
   TRY(std::string_view name, u.value.as_string());
@@ -56,7 +56,7 @@ Result<bool> read_sym_bool(ArgumentSource& source, Json json) {
 
 // One symbolic number: the tensor that holds it, if the program reads it from data, or what `read` makes of it.
 template <class F>
-Result<Argument> read_symbolic(ArgumentSource& source, Json json, F&& read) {
+Result<Argument> read_symbolic(ArgumentSource& source, JsonValue json, F&& read) {
   if (auto name = json.find("as_name")) {
     TRY(std::string_view text, name->as_string());
     if (const ValueId v = source.data_number(text); v.valid()) return Argument(v);
@@ -66,7 +66,7 @@ Result<Argument> read_symbolic(ArgumentSource& source, Json json, F&& read) {
   return Argument(std::move(known).value());
 }
 
-Result<ValueId> read_optional_tensor(ArgumentSource& source, Json json) {
+Result<ValueId> read_optional_tensor(ArgumentSource& source, JsonValue json) {
   TRY(JsonUnion u, as_union(json));
   if (u.key == "as_none") return ValueId();
   if (u.key != "as_tensor") return u.value.error("expected as_none or as_tensor");
@@ -79,7 +79,7 @@ Result<MemoryFormat> read_memory_format(int64_t number) {
   return static_cast<MemoryFormat>(number - 1);
 }
 
-using Reader = Result<Argument> (*)(ArgumentSource&, Json);
+using Reader = Result<Argument> (*)(ArgumentSource&, JsonValue);
 
 template <class T>
 Result<Argument> wrap(Result<T> r) {
@@ -94,87 +94,88 @@ struct ArgumentRow {
 
 // The list readers of literals and of symbolic values are the same: {"as_int": 3} or a bare 3.
 constexpr ArgumentRow kRows[] = {
-    {"as_none", [](ArgumentSource&, Json) { return Result<Argument>(NoneArg{}); }},
+    {"as_none", [](ArgumentSource&, JsonValue) { return Result<Argument>(NoneArg{}); }},
     {"as_tensor",
-     [](ArgumentSource& s, Json j) -> Result<Argument> {
+     [](ArgumentSource& s, JsonValue j) -> Result<Argument> {
        TRY(std::string_view name, name_field(j));
        return wrap(s.value(name));
      }},
     {"as_int",
-     [](ArgumentSource& s, Json j) -> Result<Argument> {
+     [](ArgumentSource& s, JsonValue j) -> Result<Argument> {
        TRY(int64_t i, j.as_int());
        return Argument(s.pool().index(i));
      }},
     {"as_ints",
-     [](ArgumentSource& s, Json j) {
-       return read_list<Expr>(j, [&](Json item) -> Result<Expr> {
+     [](ArgumentSource& s, JsonValue j) {
+       return read_list<Expr>(j, [&](JsonValue item) -> Result<Expr> {
          TRY(int64_t i, item.as_int());
          return s.pool().index(i);
        });
      }},
-    {"as_sym_int", [](ArgumentSource& s, Json j) { return read_symbolic(s, j, read_sym_int); }},
-    {"as_sym_ints", [](ArgumentSource& s, Json j) { return read_list<Expr>(j, [&](Json item) { return read_sym_int(s, item); }); }},
-    {"as_float", [](ArgumentSource&, Json j) { return wrap(j.as_double()); }},
-    {"as_floats", [](ArgumentSource&, Json j) { return read_list<double>(j, [&](Json item) { return item.as_double(); }); }},
-    {"as_bool", [](ArgumentSource&, Json j) { return wrap(j.as_bool()); }},
-    {"as_bools", [](ArgumentSource&, Json j) { return read_list<bool>(j, [&](Json item) { return item.as_bool(); }); }},
+    {"as_sym_int", [](ArgumentSource& s, JsonValue j) { return read_symbolic(s, j, read_sym_int); }},
+    {"as_sym_ints", [](ArgumentSource& s, JsonValue j) { return read_list<Expr>(j, [&](JsonValue item) { return read_sym_int(s, item); }); }},
+    {"as_float", [](ArgumentSource&, JsonValue j) { return wrap(j.as_double()); }},
+    {"as_floats", [](ArgumentSource&, JsonValue j) { return read_list<double>(j, [&](JsonValue item) { return item.as_double(); }); }},
+    {"as_bool", [](ArgumentSource&, JsonValue j) { return wrap(j.as_bool()); }},
+    {"as_bools", [](ArgumentSource&, JsonValue j) { return read_list<bool>(j, [&](JsonValue item) { return item.as_bool(); }); }},
     {"as_tensors",
-     [](ArgumentSource& s, Json j) {
-       return read_list<ValueId>(j, [&](Json item) -> Result<ValueId> {
+     [](ArgumentSource& s, JsonValue j) {
+       return read_list<ValueId>(j, [&](JsonValue item) -> Result<ValueId> {
          TRY(std::string_view name, name_field(item));
          return s.value(name);
        });
      }},
     {"as_optional_tensor",
-     [](ArgumentSource& s, Json j) -> Result<Argument> {
+     [](ArgumentSource& s, JsonValue j) -> Result<Argument> {
        TRY(ValueId v, read_optional_tensor(s, j));
        return v.valid() ? Argument(v) : Argument(NoneArg{});
      }},
-    {"as_optional_tensors", [](ArgumentSource& s, Json j) { return read_list<ValueId>(j, [&](Json item) { return read_optional_tensor(s, item); }); }},
+    {"as_optional_tensors",
+     [](ArgumentSource& s, JsonValue j) { return read_list<ValueId>(j, [&](JsonValue item) { return read_optional_tensor(s, item); }); }},
     {"as_string",
-     [](ArgumentSource&, Json j) -> Result<Argument> {
+     [](ArgumentSource&, JsonValue j) -> Result<Argument> {
        TRY(std::string_view text, j.as_string());
        return Argument(std::string(text));
      }},
     {"as_operator",
-     [](ArgumentSource&, Json j) -> Result<Argument> {
+     [](ArgumentSource&, JsonValue j) -> Result<Argument> {
        TRY(std::string_view text, j.as_string());
        return Argument(std::string(text));
      }},
     {"as_scalar_type",
-     [](ArgumentSource&, Json j) -> Result<Argument> {
+     [](ArgumentSource&, JsonValue j) -> Result<Argument> {
        TRY(int64_t number, j.as_int());
        return wrap(read_dtype(number));
      }},
     {"as_memory_format",
-     [](ArgumentSource&, Json j) -> Result<Argument> {
+     [](ArgumentSource&, JsonValue j) -> Result<Argument> {
        TRY(int64_t number, j.as_int());
        return wrap(read_memory_format(number));
      }},
     {"as_layout",
-     [](ArgumentSource&, Json j) -> Result<Argument> {
+     [](ArgumentSource&, JsonValue j) -> Result<Argument> {
        TRY(int64_t number, j.as_int());
        if (number < 0 || number > 100) return bad_program(fmt::format("layout {} is unknown", number));
        return Argument(LayoutArg{static_cast<int>(number)});
      }},
-    {"as_device", [](ArgumentSource&, Json j) { return wrap(read_device(j)); }},
+    {"as_device", [](ArgumentSource&, JsonValue j) { return wrap(read_device(j)); }},
     {"as_complex",
-     [](ArgumentSource&, Json j) -> Result<Argument> {
-       TRY(Json real_json, j.get("real"));
-       TRY(Json imag_json, j.get("imag"));
+     [](ArgumentSource&, JsonValue j) -> Result<Argument> {
+       TRY(JsonValue real_json, j.get("real"));
+       TRY(JsonValue imag_json, j.get("imag"));
        TRY(double real, real_json.as_double());
        TRY(double imag, imag_json.as_double());
        return Argument(std::complex<double>(real, imag));
      }},
     {"as_graph",
-     [](ArgumentSource& s, Json j) -> Result<Argument> {
-       TRY(Json graph, j.get("graph"));
+     [](ArgumentSource& s, JsonValue j) -> Result<Argument> {
+       TRY(JsonValue graph, j.get("graph"));
        return wrap(s.subgraph(graph));
      }},
-    {"as_sym_float", [](ArgumentSource& s, Json j) { return read_symbolic(s, j, read_sym_float); }},
-    {"as_sym_floats", [](ArgumentSource& s, Json j) { return read_list<double>(j, [&](Json item) { return read_sym_float(s, item); }); }},
-    {"as_sym_bool", [](ArgumentSource& s, Json j) { return read_symbolic(s, j, read_sym_bool); }},
-    {"as_sym_bools", [](ArgumentSource& s, Json j) { return read_list<bool>(j, [&](Json item) { return read_sym_bool(s, item); }); }},
+    {"as_sym_float", [](ArgumentSource& s, JsonValue j) { return read_symbolic(s, j, read_sym_float); }},
+    {"as_sym_floats", [](ArgumentSource& s, JsonValue j) { return read_list<double>(j, [&](JsonValue item) { return read_sym_float(s, item); }); }},
+    {"as_sym_bool", [](ArgumentSource& s, JsonValue j) { return read_symbolic(s, j, read_sym_bool); }},
+    {"as_sym_bools", [](ArgumentSource& s, JsonValue j) { return read_list<bool>(j, [&](JsonValue item) { return read_sym_bool(s, item); }); }},
     {"as_strings", nullptr},
     {"as_nested_tensors", nullptr},
     {"as_int_lists", nullptr},
@@ -184,7 +185,7 @@ constexpr ArgumentRow kRows[] = {
 
 }  // namespace
 
-Result<Argument> read_argument(ArgumentSource& source, Json json) {
+Result<Argument> read_argument(ArgumentSource& source, JsonValue json) {
   TRY(JsonUnion u, as_union(json));
   for (const ArgumentRow& row : kRows) {
     if (row.key == u.key) return row.read ? row.read(source, u.value) : Argument(OpaqueArg{std::string(u.key)});
@@ -207,7 +208,7 @@ Result<DType> read_dtype(int64_t export_number) {
   return Error{ErrorCode::unsupported_dtype, fmt::format("dtype number {} is not known", export_number), {}, {}};
 }
 
-Result<DeviceArg> read_device(Json json) {
+Result<DeviceArg> read_device(JsonValue json) {
   TRY(std::string_view type, json.get_string("type"));
   DeviceArg d;
   d.type = type == "cpu" ? DeviceType::cpu : type == "cuda" ? DeviceType::cuda : DeviceType::other;

@@ -20,12 +20,12 @@ class ArgumentSource {
   virtual Result<double> sym_float(std::string_view name) = 0;
   // A symbolic number that the program reads from a tensor (or computes from such): its 0-d tensor. Invalid: it is none.
   virtual ValueId data_number(std::string_view name) = 0;
-  virtual Result<SubgraphRef> subgraph(Json graph) = 0;
+  virtual Result<SubgraphRef> subgraph(JsonValue graph) = 0;
   virtual ExprPool& pool() = 0;
 };
 
 // Errors: bad_json, bad_program (unknown names), unsupported_feature, unsupported_dtype.
-Result<Argument> read_argument(ArgumentSource& source, Json json);
+Result<Argument> read_argument(ArgumentSource& source, JsonValue json);
 
 // The argument as the schema types it: an integer given for a float or for int[2], an empty list, and so on. A Scalar and a
 // Tensor parameter may hold a number (torch writes `x * 2` as mul.Tensor with an integer). Errors: bad_program.
@@ -36,6 +36,6 @@ Result<Argument> default_argument(ExprPool& pool, const SchemaArg& schema);
 
 // Numbers of torch's export format.
 Result<DType> read_dtype(int64_t export_number);
-Result<DeviceArg> read_device(Json json);
+Result<DeviceArg> read_device(JsonValue json);
 
 }  // namespace coil

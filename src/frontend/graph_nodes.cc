@@ -34,10 +34,10 @@ struct FunctionalCall {
 Result<FunctionalCall> read_functional_call(GraphReader& reader, JsonArray inputs, const UserKernel& user) {
   FunctionalCall call;
   size_t number = 0;
-  for (Json input : inputs) {
+  for (JsonValue input : inputs) {
     if (number++ == 0) continue;  // the operator
     TRY(std::string_view name, input.get_string("name"));
-    TRY(Json arg, input.get("arg"));
+    TRY(JsonValue arg, input.get("arg"));
     TRY(Argument a, read_argument(reader, arg));
     if (name == "_all_bases") {
       if (const auto* list = std::get_if<std::vector<ValueId>>(&a)) call.all = *list;
@@ -94,11 +94,11 @@ std::shared_ptr<const UserKernel> ReaderContext::user_kernel(std::string_view ta
 Status GraphReader::read_nodes() {
   TRY(auto nodes, json_.get_array("nodes"));
   graph_.nodes.reserve(nodes.size());
-  for (Json n : nodes) TRY_STATUS(read_node(n));
+  for (JsonValue n : nodes) TRY_STATUS(read_node(n));
   return ok_status();
 }
 
-Status GraphReader::read_node(Json json) {
+Status GraphReader::read_node(JsonValue json) {
   if (--context_.nodes_left < 0) return bad_program("the program has more than 5 million nodes");
   TRY(std::string_view target, json.get_string("target"));
   std::string_view short_target = target.starts_with(kOpsPrefix) ? target.substr(kOpsPrefix.size()) : target;
@@ -138,10 +138,10 @@ Status GraphReader::read_node(Json json) {
 
 // with_effects(token, operator, its arguments...) -> token, its results. The token orders effects, which the list of nodes does as well:
 // the node becomes that of the operator.
-Status GraphReader::read_effect(Json json, Node& node) {
+Status GraphReader::read_effect(JsonValue json, Node& node) {
   TRY(auto inputs, json.get_array("inputs"));
   if (inputs.size() < 2) return bad_program("with_effects without an operator");
-  TRY(Json operator_argument, inputs[1].get("arg"));
+  TRY(JsonValue operator_argument, inputs[1].get("arg"));
   TRY(Argument target, read_argument(*this, operator_argument));
   const std::string* text = std::get_if<std::string>(&target);
   if (!text) return bad_program("with_effects without an operator");
@@ -153,10 +153,10 @@ Status GraphReader::read_effect(Json json, Node& node) {
   std::vector<std::string_view> names;
   std::vector<Argument> given;
   size_t number = 0;
-  for (Json input : inputs) {
+  for (JsonValue input : inputs) {
     if (number++ < 2) continue;
     TRY(std::string_view name, input.get_string("name"));
-    TRY(Json arg, input.get("arg"));
+    TRY(JsonValue arg, input.get("arg"));
     TRY(Argument a, read_argument(*this, arg));
     if (name.empty() && number - 3 < schema->args.size()) name = schema->args[number - 3].name;
     names.push_back(name);
@@ -168,10 +168,10 @@ Status GraphReader::read_effect(Json json, Node& node) {
 
 // auto_functionalized_v2(operator, its other arguments..., _x_base_index of what it writes, _all_bases) -> its results, the bases' new
 // contents: for a user's operator the functional node itself. Others are left as they are, to be named when they are lowered.
-Status GraphReader::read_functionalized(Json json, Node& node) {
+Status GraphReader::read_functionalized(JsonValue json, Node& node) {
   TRY(auto inputs, json.get_array("inputs"));
   if (inputs.size() == 0) return bad_program("auto_functionalized without an operator");
-  TRY(Json operator_argument, inputs[0].get("arg"));
+  TRY(JsonValue operator_argument, inputs[0].get("arg"));
   TRY(Argument target, read_argument(*this, operator_argument));
   const std::string* text = std::get_if<std::string>(&target);
   if (!text) return ok_status();
@@ -194,13 +194,13 @@ Status GraphReader::read_functionalized(Json json, Node& node) {
   return ok_status();
 }
 
-Status GraphReader::read_arguments(Json json, Node& node, const Schema* schema) {
+Status GraphReader::read_arguments(JsonValue json, Node& node, const Schema* schema) {
   TRY(auto inputs, json.get_array("inputs"));
   std::vector<std::string_view> names;
   std::vector<Argument> given;
-  for (Json input : inputs) {
+  for (JsonValue input : inputs) {
     TRY(std::string_view name, input.get_string("name"));
-    TRY(Json arg, input.get("arg"));
+    TRY(JsonValue arg, input.get("arg"));
     TRY(Argument a, read_argument(*this, arg));
     names.push_back(name);
     given.push_back(std::move(a));
@@ -239,10 +239,10 @@ Status GraphReader::bind_arguments(Node& node, const Schema* schema, std::vector
 }
 
 // Without the first `skipped` ones, and after these without None.
-Status GraphReader::read_outputs(Json json, Node& node, size_t skipped) {
+Status GraphReader::read_outputs(JsonValue json, Node& node, size_t skipped) {
   NodeId id(graph_.nodes.size());
   TRY(auto outputs, json.get_array("outputs"));
-  auto define = [&](Json tensor) -> Status {
+  auto define = [&](JsonValue tensor) -> Status {
     TRY(std::string_view name, tensor.get_string("name"));
     // Older files list symbolic integers among the tensors of a higher-order operator.
     if (!tensors_.contains(name) && sym_ints_.contains(name)) return bad_program(fmt::format("result '{}' is a symbolic integer", name.substr(0, 200)));
@@ -251,14 +251,14 @@ Status GraphReader::read_outputs(Json json, Node& node, size_t skipped) {
     return ok_status();
   };
   size_t number = 0;
-  for (Json out : outputs) {
+  for (JsonValue out : outputs) {
     TRY(JsonUnion u, as_union(out));
     if (number++ < skipped || (skipped > 0 && u.key == "as_none")) continue;
     if (u.key == "as_tensor") {
       TRY_STATUS(define(u.value));
     } else if (u.key == "as_tensors") {
       TRY(auto list, u.value.as_array());
-      for (Json t : list) TRY_STATUS(define(t));
+      for (JsonValue t : list) TRY_STATUS(define(t));
     } else if (u.key == "as_none" || u.key == "as_sym_int") {
       // Keeps the positions of what follows. The integer's value is its expression.
       node.outputs.push_back(graph_.add_value({fmt::format("{}_none_{}", node.name, node.outputs.size()), std::monostate(), id}));

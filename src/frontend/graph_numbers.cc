@@ -12,18 +12,18 @@ namespace coil {
 namespace {
 
 // The arguments of a node by name, unread.
-Result<std::vector<std::pair<std::string_view, Json>>> arguments_of(Json node) {
+Result<std::vector<std::pair<std::string_view, JsonValue>>> arguments_of(JsonValue node) {
   TRY(auto inputs, node.get_array("inputs"));
-  std::vector<std::pair<std::string_view, Json>> list;
-  for (Json input : inputs) {
+  std::vector<std::pair<std::string_view, JsonValue>> list;
+  for (JsonValue input : inputs) {
     TRY(std::string_view name, input.get_string("name"));
-    TRY(Json arg, input.get("arg"));
+    TRY(JsonValue arg, input.get("arg"));
     list.emplace_back(name, arg);
   }
   return list;
 }
 
-std::optional<Json> find_argument(const std::vector<std::pair<std::string_view, Json>>& list, std::string_view name) {
+std::optional<JsonValue> find_argument(const std::vector<std::pair<std::string_view, JsonValue>>& list, std::string_view name) {
   for (const auto& [key, arg] : list) {
     if (key == name) return arg;
   }
@@ -44,7 +44,7 @@ void GraphReader::assert_sizes(Condition condition, std::string message, const N
 }
 
 // aten._assert_scalar(self, assert_msg)
-Status GraphReader::read_assertion(Json json, const Node& node) {
+Status GraphReader::read_assertion(JsonValue json, const Node& node) {
   TRY(auto arguments, arguments_of(json));
   const auto self = find_argument(arguments, "self"), text = find_argument(arguments, "assert_msg");
   if (!self) return bad_program("an assertion has no condition");
@@ -81,7 +81,7 @@ Status GraphReader::read_assertion(Json json, const Node& node) {
 }
 
 // aten.sym_constrain_range(size, min, max) and its kin
-Status GraphReader::read_range_assertion(Json json, const Node& node) {
+Status GraphReader::read_range_assertion(JsonValue json, const Node& node) {
   TRY(auto arguments, arguments_of(json));
   const auto size = find_argument(arguments, "size");
   if (!size) return bad_program("a range constraint has no size");
@@ -108,7 +108,7 @@ Status GraphReader::read_range_assertion(Json json, const Node& node) {
 }
 
 // item(), or Python arithmetic of which an operand is a data number.
-Status GraphReader::read_data_number(Json json, const Node& node, std::string_view output, DType dtype) {
+Status GraphReader::read_data_number(JsonValue json, const Node& node, std::string_view output, DType dtype) {
   TRY(auto arguments, arguments_of(json));
   std::vector<Argument> operands;
   for (const auto& [name, arg] : arguments) {
@@ -239,7 +239,7 @@ ValueId GraphReader::data_number(std::string_view name) {
   return it == data_numbers_.end() ? ValueId() : it->second;
 }
 
-Result<bool> GraphReader::is_size_computation(Json json, const Node& node) {
+Result<bool> GraphReader::is_size_computation(JsonValue json, const Node& node) {
   const std::string_view target = node.target;
   if (target == "aten._assert_scalar.default") {
     TRY_STATUS(read_assertion(json, node));
@@ -253,7 +253,7 @@ Result<bool> GraphReader::is_size_computation(Json json, const Node& node) {
   TRY(auto outputs, json.get_array("outputs"));
   if (outputs.size() == 0) return false;
   bool computes = false;
-  for (Json out : outputs) {
+  for (JsonValue out : outputs) {
     TRY(JsonUnion u, as_union(out));
     if (!u.key.starts_with("as_sym_")) return false;
     // A float that is computed from dynamic sizes is computed while the program runs, like one that is read from a tensor.

@@ -14,9 +14,9 @@ namespace {
 constexpr int kMaxGraphDepth = 12;
 constexpr int64_t kMaxElements = int64_t{1} << 48;
 
-Result<std::unordered_map<std::string_view, Json>> read_table(Json graph, std::string_view key) {
-  std::unordered_map<std::string_view, Json> table;
-  std::optional<Json> json = graph.find(key);
+Result<std::unordered_map<std::string_view, JsonValue>> read_table(JsonValue graph, std::string_view key) {
+  std::unordered_map<std::string_view, JsonValue> table;
+  std::optional<JsonValue> json = graph.find(key);
   if (!json) return table;  // older files lack sym_float_values
   TRY(auto object, json->as_object());
   table.reserve(object.size());
@@ -42,16 +42,16 @@ void GraphReader::note_input(std::string_view name) {
   if (tensor == tensors_.end()) return;
   const auto sizes = tensor->second.get_array("sizes");
   if (!sizes.ok()) return;  // who defines the tensor says so
-  for (Json size : sizes.value()) context_.symbols.note_size(size);
+  for (JsonValue size : sizes.value()) context_.symbols.note_size(size);
 }
 
-Result<TensorType> GraphReader::tensor_type(Json meta, std::string_view name) {
+Result<TensorType> GraphReader::tensor_type(JsonValue meta, std::string_view name) {
   TensorType type;
   TRY(int64_t layout, meta.get_int("layout"));
   if (layout != 7) return Error{ErrorCode::unsupported_feature, fmt::format("'{}' is not a dense (strided) tensor", name), {}, {}, std::string(name)};
   TRY(int64_t dtype, meta.get_int("dtype"));
   TRY(type.dtype, read_dtype(dtype));
-  TRY(Json device, meta.get("device"));
+  TRY(JsonValue device, meta.get("device"));
   TRY(DeviceArg d, read_device(device));
   type.device = d.type;
   TRY(auto sizes, meta.get_array("sizes"));
@@ -60,7 +60,7 @@ Result<TensorType> GraphReader::tensor_type(Json meta, std::string_view name) {
     return bad_program(fmt::format("'{}' has {} sizes and {} strides", name, sizes.size(), strides.size()));
   int64_t elements = 1;
   auto read = [&](JsonArray list, std::vector<Expr>& out, bool is_size) -> Status {
-    for (Json item : list) {
+    for (JsonValue item : list) {
       TRY(Expr e, context_.symbols.sym_int(item));
       if (e->is_constant()) {
         int64_t v = e->as_int();
@@ -122,16 +122,16 @@ Result<double> GraphReader::sym_float(std::string_view name) {
   return context_.symbols.sym_float(it->second);
 }
 
-Result<SubgraphRef> GraphReader::subgraph(Json json) {
+Result<SubgraphRef> GraphReader::subgraph(JsonValue json) {
   TRY(Graph g, read_nested(context_, json, depth_ + 1));
   return SubgraphRef{std::make_shared<const Graph>(std::move(g))};
 }
 
-Result<Graph> GraphReader::read_nested(ReaderContext& context, Json json, int depth) {
+Result<Graph> GraphReader::read_nested(ReaderContext& context, JsonValue json, int depth) {
   GraphReader reader(context, json, depth);
   TRY_STATUS(reader.read_values());
   TRY(auto inputs, json.get_array("inputs"));
-  for (Json input : inputs) {
+  for (JsonValue input : inputs) {
     TRY(JsonUnion u, as_union(input));
     GraphInput in;
     in.position = static_cast<int>(reader.graph_.inputs.size());
@@ -146,14 +146,14 @@ Result<Graph> GraphReader::read_nested(ReaderContext& context, Json json, int de
   }
   TRY_STATUS(reader.read_nodes());
   TRY(auto outputs, json.get_array("outputs"));
-  for (Json output : outputs) {
+  for (JsonValue output : outputs) {
     TRY(GraphOutput out, read_result(reader, output));
     reader.graph_.outputs.push_back(std::move(out));
   }
   return std::move(reader.graph_);
 }
 
-Result<GraphOutput> read_result(GraphReader& reader, Json argument) {
+Result<GraphOutput> read_result(GraphReader& reader, JsonValue argument) {
   TRY(JsonUnion u, as_union(argument));
   GraphOutput out;
   if (u.key == "as_sym_int") {

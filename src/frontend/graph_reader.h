@@ -33,7 +33,7 @@ struct ReaderContext {
 class GraphReader : public ArgumentSource {
  public:
   // `json` must outlive the reader. `depth`: how many graphs this one is nested in.
-  GraphReader(ReaderContext& context, Json json, int depth) : context_(context), json_(json), depth_(depth) {}
+  GraphReader(ReaderContext& context, JsonValue json, int depth) : context_(context), json_(json), depth_(depth) {}
 
   // In this order:
   Status read_values();                                 // the tables of types
@@ -42,10 +42,10 @@ class GraphReader : public ArgumentSource {
   Status read_nodes();
   Status settle_data_sizes();  // last: which numbers that are read from data are sizes
   Graph& graph() { return graph_; }
-  Json json() const { return json_; }
+  JsonValue json() const { return json_; }
 
   // A nested graph as a whole: its inputs are plain user inputs.
-  static Result<Graph> read_nested(ReaderContext& context, Json json, int depth);
+  static Result<Graph> read_nested(ReaderContext& context, JsonValue json, int depth);
 
   // ArgumentSource: names of values that are defined so far.
   Result<ValueId> value(std::string_view name) override;
@@ -53,24 +53,24 @@ class GraphReader : public ArgumentSource {
   Result<Condition> sym_bool(std::string_view name) override;
   Result<double> sym_float(std::string_view name) override;
   ValueId data_number(std::string_view name) override;
-  Result<SubgraphRef> subgraph(Json graph) override;
+  Result<SubgraphRef> subgraph(JsonValue graph) override;
   ExprPool& pool() override { return *context_.pool; }
 
  private:
-  Result<TensorType> tensor_type(Json meta, std::string_view name);
+  Result<TensorType> tensor_type(JsonValue meta, std::string_view name);
   Result<ValueId> define_tensor(std::string_view name, NodeId producer);
-  Status read_node(Json json);
-  Status read_effect(Json json, Node& node);
-  Status read_functionalized(Json json, Node& node);
-  Status read_outputs(Json json, Node& node, size_t skipped = 0);
-  Status read_arguments(Json json, Node& node, const Schema* schema);
+  Status read_node(JsonValue json);
+  Status read_effect(JsonValue json, Node& node);
+  Status read_functionalized(JsonValue json, Node& node);
+  Status read_outputs(JsonValue json, Node& node, size_t skipped = 0);
+  Status read_arguments(JsonValue json, Node& node, const Schema* schema);
   Status bind_arguments(Node& node, const Schema* schema, std::vector<std::string_view> names, std::vector<Argument> given);
   // Nodes that compute sizes or check them: nothing is left of them but checks, their values are expressions. Numbers that are
   // read from data become 0-d tensors.
-  Result<bool> is_size_computation(Json json, const Node& node);
-  Status read_assertion(Json json, const Node& node);
-  Status read_range_assertion(Json json, const Node& node);
-  Status read_data_number(Json json, const Node& node, std::string_view output, DType dtype);
+  Result<bool> is_size_computation(JsonValue json, const Node& node);
+  Status read_assertion(JsonValue json, const Node& node);
+  Status read_range_assertion(JsonValue json, const Node& node);
+  Status read_data_number(JsonValue json, const Node& node, std::string_view output, DType dtype);
   void read_size(const Node& item, ValueId number, std::string_view name);
   void bind_sizes(Node& node);
   void read_number_assertions();
@@ -80,10 +80,10 @@ class GraphReader : public ArgumentSource {
   Result<Argument> known_number(Argument argument, const SchemaArg& schema);
 
   ReaderContext& context_;
-  Json json_;
+  JsonValue json_;
   int depth_;
   Graph graph_;
-  using Table = std::unordered_map<std::string_view, Json>;
+  using Table = std::unordered_map<std::string_view, JsonValue>;
   Table tensors_, sym_ints_, sym_bools_, sym_floats_;
   std::unordered_map<std::string_view, ValueId> defined_;
   std::unordered_map<std::string_view, ValueId> data_numbers_;  // also in defined_
@@ -98,6 +98,6 @@ class GraphReader : public ArgumentSource {
 };
 
 // An argument in the place of a graph's output: a value, or a constant.
-Result<GraphOutput> read_result(GraphReader& reader, Json argument);
+Result<GraphOutput> read_result(GraphReader& reader, JsonValue argument);
 
 }  // namespace coil

@@ -287,11 +287,11 @@ Error cannot_check(std::string_view text, std::string_view why = {}) {
 
 }  // namespace
 
-Status read_guards(Graph& graph, Json guards) {
+Status read_guards(Graph& graph, JsonValue guards) {
   TRY(JsonArray list, guards.as_array());
   if (list.size() > kMaxGuards) return Error{ErrorCode::unsupported_feature, fmt::format("the program has more than {} guards", kMaxGuards), {}, {}};
   const InputSizes inputs(graph);
-  for (Json item : list) {
+  for (JsonValue item : list) {
     TRY(std::string_view text, item.as_string());
     if (text.size() > kMaxText) return cannot_check(text, fmt::format(" (it is longer than {} characters)", kMaxText));
     Translator translator(inputs, text);

@@ -12,6 +12,6 @@ namespace coil {
 
 // Adds the guards that the ranges of the dimensions do not imply to graph.checks. `graph` has its inputs.
 // Errors: bad_program (no condition, or one that never holds), unsupported_feature (a condition that cannot be checked).
-Status read_guards(Graph& graph, Json guards);
+Status read_guards(Graph& graph, JsonValue guards);
 
 }  // namespace coil

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMaxInputs = 1 << 20;
 
 // The keys of a container's children; nothing for kinds other than tuples, lists and dictionaries of strings.
-std::optional<std::vector<std::string>> keys_of(Json node, size_t children) {
+std::optional<std::vector<std::string>> keys_of(JsonValue node, size_t children) {
   std::vector<std::string> keys;
   const std::string_view type = text_or_empty(node, "type");
   if (type == "builtins.tuple" || type == "builtins.list") {
@@ -24,7 +24,7 @@ std::optional<std::vector<std::string>> keys_of(Json node, size_t children) {
   if (!context.ok()) return std::nullopt;
   const Result<JsonArray> names = context.value().root().as_array();
   if (!names.ok() || names.value().size() != children) return std::nullopt;
-  for (const Json name : names.value()) {
+  for (const JsonValue name : names.value()) {
     const Result<std::string_view> text = name.as_string();
     if (!text.ok()) return std::nullopt;
     keys.emplace_back(text.value());
@@ -37,7 +37,7 @@ class Walk {
   std::vector<std::string> paths;
 
   // Adds the leaves of a node whose own path is `path` (none: what is in it has none either). False: not a specification.
-  bool add(Json node, const std::optional<std::string>& path) {
+  bool add(JsonValue node, const std::optional<std::string>& path) {
     const Result<JsonArray> children = node.get_array("children_spec");
     if (!children.ok() || paths.size() >= kMaxInputs) return false;
     const auto type = node.find("type");
@@ -64,10 +64,10 @@ std::vector<std::string> input_paths(std::string_view in_spec, const std::vector
   if (!call.ok() || call.value().size() != 2) return {};
   Walk walk;
   size_t argument = 0;
-  for (const Json group : call.value()) {
+  for (const JsonValue group : call.value()) {
     const Result<JsonArray> arguments = group.get_array("children_spec");
     if (!arguments.ok()) return {};
-    for (const Json node : arguments.value()) {
+    for (const JsonValue node : arguments.value()) {
       const std::optional<std::string> name = argument < arg_names.size() ? std::optional(arg_names[argument]) : std::nullopt;
       ++argument;
       if (!walk.add(node, name)) return {};

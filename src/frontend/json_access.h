@@ -7,20 +7,18 @@
 
 namespace coil {
 
-using Json = JsonValue;
-
 // Unions are objects of one key: {"as_int": 3}.
 struct JsonUnion {
   std::string_view key;
-  Json value;
+  JsonValue value;
 };
-inline Result<JsonUnion> as_union(Json v) {
+inline Result<JsonUnion> as_union(JsonValue v) {
   TRY(auto member, v.as_union());
   return JsonUnion{member.first, member.second};
 }
 
 // An optional string: empty when absent or of another kind.
-inline std::string_view text_or_empty(Json object, std::string_view key) {
+inline std::string_view text_or_empty(JsonValue object, std::string_view key) {
   auto v = object.find(key);
   if (!v || !v->is_string()) return {};
   return v->as_string().value();

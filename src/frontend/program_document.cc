@@ -6,7 +6,7 @@
 #include <random>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "base/zip_writer.h"
 #include "frontend/archive.h"
@@ -14,9 +14,9 @@
 
 namespace coil {
 
-void names_in(const OrderedJson& json, std::vector<std::string>& out) {
+void names_in(const Json& json, std::vector<std::string>& out) {
   if (json.is_array()) {
-    for (const OrderedJson& item : json) names_in(item, out);
+    for (const Json& item : json) names_in(item, out);
   }
   if (!json.is_object()) return;
   for (const auto& [key, value] : json.items()) {
@@ -30,17 +30,17 @@ namespace {
 
 constexpr uint64_t kMostText = uint64_t{1} << 30;
 
-OrderedJson leaf() { return {{"type", nullptr}, {"context", nullptr}, {"children_spec", OrderedJson::array()}}; }
+Json leaf() { return {{"type", nullptr}, {"context", nullptr}, {"children_spec", Json::array()}}; }
 
-std::string tree_text(const OrderedJson& tree) { return OrderedJson::array({1, tree}).dump(); }
+std::string tree_text(const Json& tree) { return Json::array({1, tree}).dump(); }
 
-OrderedJson tuple_of(size_t n) {
-  OrderedJson children = OrderedJson::array();
+Json tuple_of(size_t n) {
+  Json children = Json::array();
   for (size_t i = 0; i < n; ++i) children.push_back(leaf());
   return {{"type", "builtins.tuple"}, {"context", "null"}, {"children_spec", children}};
 }
 
-OrderedJson as_tensor(const std::string& name) { return {{"as_tensor", {{"name", name}}}}; }
+Json as_tensor(const std::string& name) { return {{"as_tensor", {{"name", name}}}}; }
 
 // "aten.relu_.default" writes to its first operand.
 bool is_in_place(const std::string& target) {
@@ -71,9 +71,8 @@ Result<ProgramDocument> ProgramDocument::open(const ZipReader& zip, const Graph&
   TRY(const std::string text, archive.text(entry, kMostText));
   ProgramDocument document;
   Contents& c = *document.contents_;
-  c.program = OrderedJson::parse(text, nullptr, false);
-  if (c.program.is_discarded() || !c.program.contains("graph_module"))
-    return Error{ErrorCode::bad_json, "the program's entry is no JSON object of a program", entry, ""};
+  c.program = Json::try_parse(text).value_or(Json());
+  if (!c.program.contains("graph_module")) return Error{ErrorCode::bad_json, "the program's entry is no JSON object of a program", entry, ""};
   const auto kind_of = [](GraphInput::Kind kind) {
     return kind == GraphInput::Kind::parameter ? "parameter" : kind == GraphInput::Kind::buffer ? "buffer" : "tensor_constant";
   };
@@ -90,8 +89,8 @@ size_t ProgramDocument::num_nodes() const { return contents_->graph().at("nodes"
 
 std::vector<std::string> ProgramDocument::outputs() const {
   std::vector<std::string> out, all;
-  const OrderedJson& specs = contents_->program.at("graph_module").at("signature").at("output_specs");
-  for (const OrderedJson& spec : specs) {
+  const Json& specs = contents_->program.at("graph_module").at("signature").at("output_specs");
+  for (const Json& spec : specs) {
     if (spec.contains("user_output")) names_in(spec.at("user_output"), all);
   }
   for (const std::string& name : all) {
@@ -102,7 +101,7 @@ std::vector<std::string> ProgramDocument::outputs() const {
 
 std::vector<std::string> ProgramDocument::inputs() const {
   std::vector<std::string> out;
-  for (const OrderedJson& spec : contents_->program.at("graph_module").at("signature").at("input_specs")) {
+  for (const Json& spec : contents_->program.at("graph_module").at("signature").at("input_specs")) {
     if (spec.contains("user_input")) names_in(spec.at("user_input"), out);
   }
   return out;
@@ -110,7 +109,7 @@ std::vector<std::string> ProgramDocument::inputs() const {
 
 std::vector<std::string> ProgramDocument::values() const {
   std::vector<std::string> out;
-  for (const OrderedJson& node : contents_->graph().at("nodes")) {
+  for (const Json& node : contents_->graph().at("nodes")) {
     for (std::string& name : contents_->defined_by(node)) {
       if (contents_->is_tensor(name)) out.push_back(std::move(name));
     }
@@ -120,7 +119,7 @@ std::vector<std::string> ProgramDocument::values() const {
 
 std::vector<std::string> ProgramDocument::operands(const std::string& value) const {
   std::vector<std::string> out;
-  for (const OrderedJson& node : contents_->graph().at("nodes")) {
+  for (const Json& node : contents_->graph().at("nodes")) {
     const std::vector<std::string> made = contents_->defined_by(node);
     if (std::find(made.begin(), made.end(), value) == made.end()) continue;
     for (std::string& name : contents_->used_by(node)) {
@@ -141,7 +140,7 @@ struct ProgramDocument::Contents::Slice {
 // From the outputs upwards; a tensor that is given ends the search, unless it is an output itself.
 Result<ProgramDocument::Contents::Slice> ProgramDocument::Contents::slice_of(const std::vector<std::string>& outputs,
                                                                              const std::set<std::string>& given) const {
-  const OrderedJson& nodes = graph().at("nodes");
+  const Json& nodes = graph().at("nodes");
   std::map<std::string, size_t> row_of;
   std::map<std::string, std::vector<size_t>> writers;  // nodes that change a value in place
   std::vector<std::vector<std::string>> used;
@@ -178,14 +177,14 @@ Result<ProgramDocument::Contents::Slice> ProgramDocument::Contents::slice_of(con
 // What the slice takes as inputs: the weights first, which come along; then the inputs that the program has anyway, in its order, then what was cut. The
 // names of those that the caller brings.
 std::vector<std::string> ProgramDocument::Contents::take_inputs(const Contents& from, const Slice& slice, const std::vector<std::string>& before) {
-  OrderedJson inputs = OrderedJson::array(), specs = OrderedJson::array();
+  Json inputs = Json::array(), specs = Json::array();
   for (const auto& [value, weight] : from.weight_of) {
     if (!slice.taken.contains(value)) continue;
     weights[weight] = from.weights.at(weight);
     kinds[weight] = from.kinds.at(weight);
     weight_of[value] = weight;
     inputs.push_back(as_tensor(value));
-    OrderedJson spec = {{"arg", {{"name", value}}}, {from.kinds.at(weight) + "_name", weight}};
+    Json spec = {{"arg", {{"name", value}}}, {from.kinds.at(weight) + "_name", weight}};
     if (from.kinds.at(weight) == "buffer") spec["persistent"] = true;
     specs.push_back({{from.kinds.at(weight), spec}});
   }
@@ -197,7 +196,7 @@ std::vector<std::string> ProgramDocument::Contents::take_inputs(const Contents& 
     if (!from.weight_of.contains(name) && std::find(before.begin(), before.end(), name) == before.end()) callers.push_back(name);
   }
   for (const std::string& name : callers) {
-    const OrderedJson arg = from.is_tensor(name) ? as_tensor(name) : OrderedJson{{"as_sym_int", {{"as_name", name}}}};
+    const Json arg = from.is_tensor(name) ? as_tensor(name) : Json{{"as_sym_int", {{"as_name", name}}}};
     inputs.push_back(arg);
     specs.push_back({{"user_input", {{"arg", arg}}}});
   }
@@ -207,7 +206,7 @@ std::vector<std::string> ProgramDocument::Contents::take_inputs(const Contents& 
 }
 
 void ProgramDocument::Contents::set_outputs(const std::vector<std::string>& names) {
-  OrderedJson outputs = OrderedJson::array(), specs = OrderedJson::array();
+  Json outputs = Json::array(), specs = Json::array();
   for (const std::string& name : names) {
     outputs.push_back(as_tensor(name));
     specs.push_back({{"user_output", {{"arg", as_tensor(name)}}}});
@@ -218,14 +217,14 @@ void ProgramDocument::Contents::set_outputs(const std::vector<std::string>& name
 
 // The Python call: positional arguments, one result or a tuple of them.
 void ProgramDocument::Contents::set_call(const std::vector<std::string>& callers, size_t results) {
-  OrderedJson none = {{"type", "builtins.dict"}, {"context", "[]"}, {"children_spec", OrderedJson::array()}};
-  OrderedJson call = {{"type", "builtins.tuple"}, {"context", "null"}, {"children_spec", OrderedJson::array({tuple_of(callers.size()), none})}};
-  OrderedJson& module = program["graph_module"];
-  module["module_call_graph"] = OrderedJson::array();
+  Json none = {{"type", "builtins.dict"}, {"context", "[]"}, {"children_spec", Json::array()}};
+  Json call = {{"type", "builtins.tuple"}, {"context", "null"}, {"children_spec", Json::array({tuple_of(callers.size()), none})}};
+  Json& module = program["graph_module"];
+  module["module_call_graph"] = Json::array();
   module["module_call_graph"].push_back({{"fqn", ""},
                                          {"signature",
-                                          {{"inputs", OrderedJson::array()},
-                                           {"outputs", OrderedJson::array()},
+                                          {{"inputs", Json::array()},
+                                           {"outputs", Json::array()},
                                            {"in_spec", tree_text(call)},
                                            {"out_spec", tree_text(results == 1 ? leaf() : tuple_of(results))},
                                            {"forward_arg_names", callers}}}});
@@ -235,7 +234,7 @@ void ProgramDocument::Contents::set_call(const std::vector<std::string>& callers
 void ProgramDocument::Contents::forget_types(const std::set<std::string>& alive) {
   for (const char* table : {"tensor_values", "sym_int_values", "sym_bool_values", "sym_float_values"}) {
     if (!graph().contains(table)) continue;
-    OrderedJson left = OrderedJson::object();
+    Json left = Json::object();
     for (const auto& [name, value] : graph()[table].items()) {
       if (alive.contains(name)) left[name] = value;
     }
@@ -250,8 +249,8 @@ Result<ProgramDocument> ProgramDocument::cut(const std::vector<std::string>& out
   Contents& to = *out.contents_;
   to.program = c.program;
   to.weights = {};
-  const OrderedJson& nodes = c.graph().at("nodes");
-  OrderedJson kept = OrderedJson::array();
+  const Json& nodes = c.graph().at("nodes");
+  Json kept = Json::array();
   std::set<std::string> alive = slice.taken;
   for (size_t row : slice.rows) {
     kept.push_back(nodes[row]);
@@ -260,7 +259,7 @@ Result<ProgramDocument> ProgramDocument::cut(const std::vector<std::string>& out
   to.graph()["nodes"] = std::move(kept);
   const std::vector<std::string> callers = to.take_inputs(c, slice, inputs());
   to.set_outputs(outputs);
-  to.program["guards_code"] = OrderedJson::array();
+  to.program["guards_code"] = Json::array();
   to.set_call(callers, outputs.size());
   to.forget_types(alive);
   return out;
@@ -298,8 +297,8 @@ void ProgramDocument::make_anonymous(uint64_t seed) {
     w.bytes = *bytes;
     w.owner = bytes;
   }
-  for (OrderedJson& node : contents_->graph()["nodes"]) {
-    if (node.contains("metadata")) node["metadata"] = OrderedJson::object();
+  for (Json& node : contents_->graph()["nodes"]) {
+    if (node.contains("metadata")) node["metadata"] = Json::object();
   }
 }
 
@@ -319,8 +318,8 @@ std::vector<uint8_t> dense(const TensorData& w) {
   return out;
 }
 
-OrderedJson sym_ints(const std::vector<int64_t>& values) {
-  OrderedJson out = OrderedJson::array();
+Json sym_ints(const std::vector<int64_t>& values) {
+  Json out = Json::array();
   for (int64_t v : values) out.push_back({{"as_int", v}});
   return out;
 }
@@ -340,7 +339,7 @@ Status ProgramDocument::write(const std::string& path) const {
   TRY_STATUS(add("archive_version", "0"));
   TRY_STATUS(add("byteorder", "little"));
   TRY_STATUS(add(".data/version", "3\n"));
-  OrderedJson weights = OrderedJson::object(), constants = OrderedJson::object();
+  Json weights = Json::object(), constants = Json::object();
   size_t number[2] = {0, 0};
   for (const auto& [name, w] : c.weights) {
     const bool constant = c.kinds.at(name) == "tensor_constant";
@@ -362,7 +361,7 @@ Status ProgramDocument::write(const std::string& path) const {
     const std::vector<uint8_t> bytes = dense(w);
     TRY_STATUS(zip.add(fmt::format("{}/data/{}/{}", root, constant ? "constants" : "weights", file), std::span<const uint8_t>(bytes)));
   }
-  const auto text = [](const OrderedJson& json) { return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); };
+  const auto text = [](const Json& json) { return json.dump(); };
   TRY_STATUS(add("data/weights/model_weights_config.json", text({{"config", weights}})));
   TRY_STATUS(add("data/constants/model_constants_config.json", text({{"config", constants}})));
   TRY_STATUS(add("data/sample_inputs/model.pt", ""));  // none

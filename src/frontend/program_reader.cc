@@ -93,9 +93,9 @@ Status check_old_version(const ProgramArchive& archive) {
                "export it again with PyTorch 2.9 or later"};
 }
 
-Status check_version(Json program, Graph& graph) {
+Status check_version(JsonValue program, Graph& graph) {
   graph.torch_version = clipped(text_or_empty(program, "torch_version"), 100);
-  TRY(Json version, program.get("schema_version"));
+  TRY(JsonValue version, program.get("schema_version"));
   TRY(int64_t major, version.get_int("major"));
   TRY(int64_t minor, version.get_int("minor"));
   graph.schema_version = fmt::format("{}.{}", major, minor);
@@ -121,16 +121,16 @@ Status name_dimensions(Graph& graph, const ProgramArchive& archive) {
   return ok_status();
 }
 
-Result<Graph> read_document(Json program, WeightStore& weights, const UserKernels& kernels) {
+Result<Graph> read_document(JsonValue program, WeightStore& weights, const UserKernels& kernels) {
   Graph versions;
   TRY_STATUS(check_version(program, versions));
   TRY_STATUS(check_names(kernels));
   ReaderContext context(std::make_shared<ExprPool>());
   context.kernels = &kernels;
   if (auto ranges = program.find("range_constraints")) TRY_STATUS(context.symbols.read_ranges(*ranges));
-  TRY(Json module, program.get("graph_module"));
-  TRY(Json graph_json, module.get("graph"));
-  TRY(Json signature, module.get("signature"));
+  TRY(JsonValue module, program.get("graph_module"));
+  TRY(JsonValue graph_json, module.get("graph"));
+  TRY(JsonValue signature, module.get("signature"));
   GraphReader reader(context, graph_json, 0);
   TRY_STATUS(reader.read_values());
   TRY_STATUS(read_input_specs(reader, signature, weights));

@@ -17,33 +17,33 @@ bool says_sizes(const std::string& argument) {
   return kNames.contains(argument);
 }
 
-void replace_int(OrderedJson& value, const SizeMap& sizes) {
+void replace_int(Json& value, const SizeMap& sizes) {
   if (!value.is_number_integer()) return;
   if (const auto found = sizes.find(value.get<int64_t>()); found != sizes.end()) value = found->second;
 }
 
 // {"as_int": 8}, {"as_ints": [8, 3]}, {"as_sym_ints": [{"as_int": 8}, {"as_name": "s0"}]}
-void replace_argument(OrderedJson& arg, const SizeMap& sizes) {
+void replace_argument(Json& arg, const SizeMap& sizes) {
   if (!arg.is_object()) return;
   for (auto& [kind, value] : arg.items()) {
     if (kind == "as_int") replace_int(value, sizes);
-    if (kind == "as_ints" && value.is_array()) std::for_each(value.begin(), value.end(), [&](OrderedJson& v) { replace_int(v, sizes); });
+    if (kind == "as_ints" && value.is_array()) std::for_each(value.begin(), value.end(), [&](Json& v) { replace_int(v, sizes); });
     if (kind == "as_sym_int") replace_argument(value, sizes);
-    if (kind == "as_sym_ints" && value.is_array()) std::for_each(value.begin(), value.end(), [&](OrderedJson& v) { replace_argument(v, sizes); });
+    if (kind == "as_sym_ints" && value.is_array()) std::for_each(value.begin(), value.end(), [&](Json& v) { replace_argument(v, sizes); });
   }
 }
 
-std::optional<int64_t> constant(const OrderedJson& size) {
+std::optional<int64_t> constant(const Json& size) {
   if (!size.is_object() || !size.contains("as_int") || !size["as_int"].is_number_integer()) return std::nullopt;
   return size["as_int"].get<int64_t>();
 }
 
 // Dense strides in the order in which the dimensions lie; a dimension that is repeated stays so. Sizes that are not constant leave them as they are.
-void replace_strides(OrderedJson& meta, const std::vector<int64_t>& sizes) {
-  OrderedJson& strides = meta["strides"];
+void replace_strides(Json& meta, const std::vector<int64_t>& sizes) {
+  Json& strides = meta["strides"];
   if (!strides.is_array() || strides.size() != sizes.size()) return;
   std::vector<int64_t> old;
-  for (const OrderedJson& s : strides) {
+  for (const Json& s : strides) {
     const std::optional<int64_t> value = constant(s);
     if (!value) return;
     old.push_back(*value);
@@ -60,11 +60,11 @@ void replace_strides(OrderedJson& meta, const std::vector<int64_t>& sizes) {
   }
 }
 
-void replace_meta(OrderedJson& meta, const SizeMap& map) {
+void replace_meta(Json& meta, const SizeMap& map) {
   if (!meta.is_object() || !meta.contains("sizes") || !meta["sizes"].is_array() || !meta.contains("strides")) return;
   bool changed = false;
   std::vector<int64_t> sizes;
-  for (OrderedJson& s : meta["sizes"]) {
+  for (Json& s : meta["sizes"]) {
     const std::optional<int64_t> before = constant(s);
     if (before) replace_int(s["as_int"], map);
     const std::optional<int64_t> after = constant(s);
@@ -75,14 +75,14 @@ void replace_meta(OrderedJson& meta, const SizeMap& map) {
 }
 
 // A graph, and the graphs in its nodes' arguments.
-void replace_graph(OrderedJson& graph, const SizeMap& map) {
+void replace_graph(Json& graph, const SizeMap& map) {
   if (graph.contains("tensor_values")) {
     for (auto& [name, meta] : graph["tensor_values"].items()) replace_meta(meta, map);
   }
   if (!graph.contains("nodes")) return;
-  for (OrderedJson& node : graph["nodes"]) {
-    for (OrderedJson& input : node["inputs"]) {
-      OrderedJson& arg = input["arg"];
+  for (Json& node : graph["nodes"]) {
+    for (Json& input : node["inputs"]) {
+      Json& arg = input["arg"];
       if (says_sizes(input.value("name", ""))) replace_argument(arg, map);
       if (arg.is_object() && arg.contains("as_graph") && arg["as_graph"].contains("graph")) replace_graph(arg["as_graph"]["graph"], map);
     }
@@ -93,9 +93,9 @@ void replace_graph(OrderedJson& graph, const SizeMap& map) {
 
 std::vector<std::optional<int64_t>> ProgramDocument::constant_sizes_of(const std::string& value) const {
   std::vector<std::optional<int64_t>> out;
-  const OrderedJson& values = contents_->graph().at("tensor_values");
+  const Json& values = contents_->graph().at("tensor_values");
   if (!values.contains(value) || !values.at(value).contains("sizes")) return out;
-  for (const OrderedJson& s : values.at(value).at("sizes")) out.push_back(constant(s));
+  for (const Json& s : values.at(value).at("sizes")) out.push_back(constant(s));
   return out;
 }
 

@@ -20,8 +20,8 @@ Status check_data(const Graph& graph, const GraphInput& in) {
                {}};
 }
 
-Status add_weight(GraphReader& reader, GraphInput in, Json spec, std::string_view name_key, WeightStore& weights) {
-  TRY(Json arg, spec.get("arg"));
+Status add_weight(GraphReader& reader, GraphInput in, JsonValue spec, std::string_view name_key, WeightStore& weights) {
+  TRY(JsonValue arg, spec.get("arg"));
   TRY(std::string_view arg_name, arg.get_string("name"));
   TRY(std::string_view fqn, spec.get_string(name_key));
   in.name = fqn;
@@ -58,15 +58,15 @@ Status add_fixed(GraphReader& reader, std::string_view name, int position, JsonU
   return ok_status();
 }
 
-void note_user_input(GraphReader& reader, Json spec) {
+void note_user_input(GraphReader& reader, JsonValue spec) {
   const auto arg = spec.find("arg");
   if (!arg) return;
   if (const auto tensor = arg->find("as_tensor")) reader.note_input(text_or_empty(*tensor, "name"));
   if (const auto number = arg->find("as_sym_int")) reader.note_input(text_or_empty(*number, "as_name"));
 }
 
-Status add_user_input(GraphReader& reader, Json spec, int position) {
-  TRY(Json arg, spec.get("arg"));
+Status add_user_input(GraphReader& reader, JsonValue spec, int position) {
+  TRY(JsonValue arg, spec.get("arg"));
   TRY(JsonUnion u, as_union(arg));
   bool is_tensor = u.key == "as_tensor", is_symint = u.key == "as_sym_int" && u.value.find("as_name").has_value();
   if (!is_tensor && !is_symint) return add_fixed(reader, fmt::format("input_{}", position), position, u);
@@ -80,7 +80,7 @@ Status add_user_input(GraphReader& reader, Json spec, int position) {
   return ok_status();
 }
 
-Status add_output(GraphReader& reader, JsonUnion spec, Json graph_output) {
+Status add_output(GraphReader& reader, JsonUnion spec, JsonValue graph_output) {
   struct Kind {
     std::string_view key, target_key;
     GraphOutput::Kind kind;
@@ -109,15 +109,15 @@ Status add_output(GraphReader& reader, JsonUnion spec, Json graph_output) {
 
 }  // namespace
 
-Status read_input_specs(GraphReader& reader, Json signature, WeightStore& weights) {
+Status read_input_specs(GraphReader& reader, JsonValue signature, WeightStore& weights) {
   TRY(JsonArray specs, signature.get_array("input_specs"));
   TRY(JsonArray inputs, reader.json().get_array("inputs"));
   if (specs.size() != inputs.size()) return bad_program(fmt::format("the graph has {} inputs and the signature {}", inputs.size(), specs.size()));
-  for (Json item : specs) {
+  for (JsonValue item : specs) {
     if (const auto spec = item.find("user_input")) note_user_input(reader, *spec);
   }
   int position = 0;
-  for (Json item : specs) {
+  for (JsonValue item : specs) {
     TRY(JsonUnion spec, as_union(item));
     GraphInput in;
     if (spec.key == "parameter") {
@@ -133,7 +133,7 @@ Status read_input_specs(GraphReader& reader, Json signature, WeightStore& weight
       TRY_STATUS(add_user_input(reader, spec.value, position++));
     } else if (spec.key == "constant_input") {
       TRY(std::string_view name, spec.value.get_string("name"));
-      TRY(Json value, spec.value.get("value"));
+      TRY(JsonValue value, spec.value.get("value"));
       TRY(JsonUnion u, as_union(value));
       TRY_STATUS(add_fixed(reader, name, position++, u));
     } else if (spec.key != "custom_obj" && spec.key != "token") {  // an object is an error where it is used
@@ -143,7 +143,7 @@ Status read_input_specs(GraphReader& reader, Json signature, WeightStore& weight
   return ok_status();
 }
 
-Status read_output_specs(GraphReader& reader, Json signature) {
+Status read_output_specs(GraphReader& reader, JsonValue signature) {
   TRY(JsonArray specs, signature.get_array("output_specs"));
   TRY(JsonArray outputs, reader.json().get_array("outputs"));
   if (specs.size() != outputs.size()) return bad_program(fmt::format("the graph has {} outputs and the signature {}", outputs.size(), specs.size()));
@@ -154,11 +154,11 @@ Status read_output_specs(GraphReader& reader, Json signature) {
   return ok_status();
 }
 
-Status read_call_spec(Graph& graph, Json graph_module) {
+Status read_call_spec(Graph& graph, JsonValue graph_module) {
   auto entries = graph_module.find("module_call_graph");
   if (!entries) return ok_status();
   TRY(JsonArray list, entries->as_array());
-  for (Json entry : list) {
+  for (JsonValue entry : list) {
     auto fqn = entry.find("fqn");
     auto signature = entry.find("signature");
     if (!fqn || !signature) continue;
@@ -168,7 +168,7 @@ Status read_call_spec(Graph& graph, Json graph_module) {
     graph.out_spec = text_or_empty(*signature, "out_spec");
     if (auto names = signature->find("forward_arg_names")) {
       TRY(JsonArray strings, names->as_array());
-      for (Json s : strings) {
+      for (JsonValue s : strings) {
         TRY(std::string_view text, s.as_string());
         graph.forward_arg_names.emplace_back(text);
       }

@@ -7,10 +7,10 @@
 namespace coil {
 
 // Before the nodes are read: defines the inputs and loads the weights.
-Status read_input_specs(GraphReader& reader, Json signature, WeightStore& weights);
+Status read_input_specs(GraphReader& reader, JsonValue signature, WeightStore& weights);
 // After the nodes.
-Status read_output_specs(GraphReader& reader, Json signature);
+Status read_output_specs(GraphReader& reader, JsonValue signature);
 // Pytree specs and argument names of the whole program's call.
-Status read_call_spec(Graph& graph, Json graph_module);
+Status read_call_spec(Graph& graph, JsonValue graph_module);
 
 }  // namespace coil

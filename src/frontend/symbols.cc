@@ -27,7 +27,7 @@ bool is_unbacked(std::string_view name) { return name.size() > 1 && name[0] == '
 
 }  // namespace
 
-Status SymbolTable::read_ranges(Json constraints) {
+Status SymbolTable::read_ranges(JsonValue constraints) {
   TRY(auto object, constraints.as_object());
   for (auto [name, range] : object) {
     Range r;
@@ -58,11 +58,11 @@ Error SymbolTable::unknown_number(std::string_view name) const {
                "compute it outside of the model and pass it as an input"};
 }
 
-void SymbolTable::note_integer(Json v) {
+void SymbolTable::note_integer(JsonValue v) {
   if (const std::string_view name = symbol_name(v); !name.empty()) integers_.emplace(name);
 }
 
-void SymbolTable::note_size(Json v) {
+void SymbolTable::note_size(JsonValue v) {
   if (const std::string_view name = symbol_name(v); !name.empty()) sizes_.emplace(name);
 }
 
@@ -98,7 +98,7 @@ SreprContext SymbolTable::context() {
   return {*pool_, [this](std::string_view name) { return symbol(name); }, &budget_};
 }
 
-Result<Expr> SymbolTable::sym_int(Json v) {
+Result<Expr> SymbolTable::sym_int(JsonValue v) {
   TRY(JsonUnion u, as_union(v));
   if (u.key == "as_int") {
     TRY(int64_t i, u.value.as_int());
@@ -112,7 +112,7 @@ Result<Expr> SymbolTable::sym_int(Json v) {
   return e;
 }
 
-Result<Condition> SymbolTable::sym_bool(Json v) {
+Result<Condition> SymbolTable::sym_bool(JsonValue v) {
   TRY(JsonUnion u, as_union(v));
   if (u.key == "as_bool") {
     TRY(bool b, u.value.as_bool());
@@ -123,7 +123,7 @@ Result<Condition> SymbolTable::sym_bool(Json v) {
   return parse_condition_srepr(context(), text);
 }
 
-Result<double> SymbolTable::sym_float(Json v) {
+Result<double> SymbolTable::sym_float(JsonValue v) {
   TRY(JsonUnion u, as_union(v));
   if (u.key == "as_float") return u.value.as_double();
   if (u.key != "as_expr") return v.error("expected as_float or as_expr");
@@ -138,7 +138,7 @@ Result<double> SymbolTable::sym_float(Json v) {
   return Error{ErrorCode::unsupported_feature, fmt::format("a float depends on a dynamic size, which is not supported: {}", text.substr(0, 400)), {}, {}};
 }
 
-std::string_view SymbolTable::symbol_name(Json v) {
+std::string_view SymbolTable::symbol_name(JsonValue v) {
   auto expr = v.find("as_expr");
   if (!expr) return {};
   std::string_view text = text_or_empty(*expr, "expr_str");
@@ -151,7 +151,7 @@ std::string_view SymbolTable::symbol_name(Json v) {
   return text.find("Symbol(", end) == text.npos ? text.substr(0, end) : std::string_view();
 }
 
-void SymbolTable::note_unbacked(Json v, std::string_view where) {
+void SymbolTable::note_unbacked(JsonValue v, std::string_view where) {
   const std::string_view name = symbol_name(v);
   if (!name.empty() && !where.empty()) unbacked_.emplace(std::string(name), std::string(where));
 }

@@ -20,20 +20,20 @@ class SymbolTable {
   explicit SymbolTable(std::shared_ptr<ExprPool> pool) : pool_(std::move(pool)) {}
 
   // Reads "range_constraints": {"s77": {"min_val": 1, "max_val": 64}}; null is unbounded.
-  Status read_ranges(Json constraints);
+  Status read_ranges(JsonValue constraints);
 
   // What the signature says of an input, before any expression is read: an integer is given, a tensor has a dimension of this size. A symbol
   // that is given and no size may be negative.
-  void note_integer(Json v);
-  void note_size(Json v);
+  void note_integer(JsonValue v);
+  void note_size(JsonValue v);
 
   // The expression behind a SymInt ({"as_int": 3} or {"as_expr": {"expr_str": ...}}).
   // Errors: bad_program; unsupported_feature for sizes that depend on data.
-  Result<Expr> sym_int(Json v);
+  Result<Expr> sym_int(JsonValue v);
   // What a SymBool says about sizes.
-  Result<Condition> sym_bool(Json v);
+  Result<Condition> sym_bool(JsonValue v);
   // A SymFloat that is a constant.
-  Result<double> sym_float(Json v);
+  Result<double> sym_float(JsonValue v);
 
   // The symbol of this name, if some expression has mentioned it.
   std::optional<SymbolId> known(std::string_view name) const;
@@ -41,10 +41,10 @@ class SymbolTable {
   // The error for a number from data that coil cannot follow.
   Error unknown_number(std::string_view name) const;
   // The name of the symbol that a SymInt is, "" where it is no single symbol.
-  static std::string_view symbol_name(Json v);
+  static std::string_view symbol_name(JsonValue v);
 
   // Says which node reads the symbol from data ("model.py:7 in forward: n = x.item()"), for errors.
-  void note_unbacked(Json v, std::string_view where);
+  void note_unbacked(JsonValue v, std::string_view where);
 
   ExprPool& pool() { return *pool_; }
 

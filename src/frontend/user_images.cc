@@ -11,7 +11,6 @@
 namespace coil {
 namespace {
 
-using Json = JsonValue;
 using Param = UserImage::Param;
 
 constexpr size_t kMostParams = 46;  // kMaxCudaParams of device/cuda_host.h, less what it may need for itself
@@ -32,21 +31,21 @@ Error wrong_image(const std::string& name, const std::string& problem) {
           "coil's Python package makes such registrations of Triton's kernels: docs/triton.md"};
 }
 
-Result<std::string> text_of(Json object, std::string_view key) {
+Result<std::string> text_of(JsonValue object, std::string_view key) {
   TRY(const std::string_view text, object.get_string(key));
   return std::string(text);
 }
 
-Result<int64_t> number_of(Json object, std::string_view key) {
-  TRY(const Json value, object.get(key));
+Result<int64_t> number_of(JsonValue object, std::string_view key) {
+  TRY(const JsonValue value, object.get(key));
   return value.as_int();
 }
 
 // ["ptr", "x"], ["ptr", "x", "first"], ["i32", "n"], ["null"]
-Result<Param> parse_param(Json json, const std::string& name) {
+Result<Param> parse_param(JsonValue json, const std::string& name) {
   TRY(auto parts, json.as_array());
   std::vector<std::string> texts;
-  for (Json part : parts) {
+  for (JsonValue part : parts) {
     TRY(const std::string_view text, part.as_string());
     texts.emplace_back(text);
   }
@@ -57,7 +56,7 @@ Result<Param> parse_param(Json json, const std::string& name) {
   return Param{kind->second, texts[1], texts[2]};
 }
 
-Result<UserImage> parse_image(Json json, const std::string& name) {
+Result<UserImage> parse_image(JsonValue json, const std::string& name) {
   UserImage image;
   TRY(const int64_t config, number_of(json, "config"));
   TRY(const int64_t sm, number_of(json, "sm"));
@@ -75,16 +74,16 @@ Result<UserImage> parse_image(Json json, const std::string& name) {
   image.config = static_cast<size_t>(config), image.sm = static_cast<int>(sm), image.threads = static_cast<int>(threads),
   image.cluster = static_cast<int>(cluster);
   for (const auto& [key, flag] : {std::pair{"ptx", &image.ptx}, std::pair{"aligned", &image.aligned}}) {
-    TRY(const Json value, json.get(key));
+    TRY(const JsonValue value, json.get(key));
     TRY(*flag, value.as_bool());
   }
   TRY(auto params, json.get_array("params"));
-  for (Json param : params) {
+  for (JsonValue param : params) {
     TRY(Param p, parse_param(param, name));
     image.params.push_back(std::move(p));
   }
   TRY(auto divisible, json.get_array("divisible"));
-  for (Json argument : divisible) {
+  for (JsonValue argument : divisible) {
     TRY(const std::string_view a, argument.as_string());
     image.divisible.emplace_back(a);
   }
@@ -125,20 +124,20 @@ bool fits(const UserKernel& k, const Param& p) {
 
 }  // namespace
 
-Status parse_images(Json cuda, const std::string& name, UserKernelCode& code) {
+Status parse_images(JsonValue cuda, const std::string& name, UserKernelCode& code) {
   if (auto images = cuda.find("images")) {
     TRY(auto list, images->as_array());
-    for (Json item : list) {
+    for (JsonValue item : list) {
       TRY(UserImage image, parse_image(item, name));
       code.images.push_back(std::move(image));
     }
   }
   if (auto grids = cuda.find("grids")) {
     TRY(auto list, grids->as_array());
-    for (Json item : list) {
+    for (JsonValue item : list) {
       TRY(auto axes, item.as_array());
       code.grids.emplace_back();
-      for (Json axis : axes) {
+      for (JsonValue axis : axes) {
         TRY(const std::string_view text, axis.as_string());
         code.grids.back().emplace_back(text);
       }

@@ -231,9 +231,7 @@ Status check_names(const UserKernels& kernels) {
 // --- JSON
 namespace {
 
-using Json = JsonValue;
-
-Result<std::string> text_field(Json object, std::string_view key) {
+Result<std::string> text_field(JsonValue object, std::string_view key) {
   if (auto v = object.find(key)) {
     if (v->is_int()) {  // a formula that is a plain number
       TRY(const int64_t n, v->as_int());
@@ -246,7 +244,7 @@ Result<std::string> text_field(Json object, std::string_view key) {
 }
 
 // Every key that is not known is refused: a misspelt one would be ignored otherwise.
-Status check_keys(Json object, const std::vector<std::string_view>& known, const std::string& name, const std::string& what) {
+Status check_keys(JsonValue object, const std::vector<std::string_view>& known, const std::string& name, const std::string& what) {
   TRY(auto members, object.as_object());
   for (auto [key, value] : members) {
     if (!among(key, known)) return wrong_kernel(name, fmt::format("{} has no field '{}'", what, key), fmt::format("fields: {}", fmt::join(known, ", ")));
@@ -254,7 +252,7 @@ Status check_keys(Json object, const std::vector<std::string_view>& known, const
   return ok_status();
 }
 
-Result<UserKernelCode> parse_code(Json json, const std::string& name, const char* target, const ReadSource& read) {
+Result<UserKernelCode> parse_code(JsonValue json, const std::string& name, const char* target, const ReadSource& read) {
   UserKernelCode c;
   const bool cuda = std::string_view(target) == "cuda";
   std::vector<std::string_view> known = {"source", "text", "file", "entry", "headers", "range", "work"};
@@ -274,7 +272,7 @@ Result<UserKernelCode> parse_code(Json json, const std::string& name, const char
   if (auto headers = json.find("headers")) {
     if (headers->is_array()) {
       TRY(auto list, headers->as_array());
-      for (Json item : list) {
+      for (JsonValue item : list) {
         TRY(const std::string_view file, item.as_string());
         TRY(std::string text, read(std::string(file)));
         c.headers.emplace_back(file, std::move(text));
@@ -294,7 +292,7 @@ Result<UserKernelCode> parse_code(Json json, const std::string& name, const char
   if (cuda) TRY_STATUS(parse_images(json, name, c));
   if (auto grid = json.find("grid"); grid && grid->is_array()) {
     TRY(auto list, grid->as_array());
-    for (Json item : list) {
+    for (JsonValue item : list) {
       if (item.is_int()) {
         TRY(const int64_t n, item.as_int());
         c.grid.push_back(std::to_string(n));
@@ -310,7 +308,7 @@ Result<UserKernelCode> parse_code(Json json, const std::string& name, const char
   return c;
 }
 
-Result<std::shared_ptr<const UserKernel>> parse_one(Json json, const ReadSource& read) {
+Result<std::shared_ptr<const UserKernel>> parse_one(JsonValue json, const ReadSource& read) {
   UserKernel k;
   TRY(k.name, text_field(json, "name"));
   TRY_STATUS(check_keys(json, {"name", "signature", "cpu", "cuda", "configs", "key", "contiguous", "initial"}, k.name, "the registration"));
@@ -321,7 +319,7 @@ Result<std::shared_ptr<const UserKernel>> parse_one(Json json, const ReadSource&
   }
   if (auto v = json.find("initial")) {
     TRY(auto list, v->as_array());
-    for (Json item : list) {
+    for (JsonValue item : list) {
       TRY(const std::string_view argument, item.as_string());
       k.initial.emplace_back(argument);
     }
@@ -334,7 +332,7 @@ Result<std::shared_ptr<const UserKernel>> parse_one(Json json, const ReadSource&
   }
   if (auto configs = json.find("configs")) {
     TRY(auto list, configs->as_array());
-    for (Json item : list) {
+    for (JsonValue item : list) {
       UserKernel::Config config;
       TRY(auto members, item.as_object());
       for (auto [constant, value] : members) {
@@ -366,7 +364,7 @@ Result<UserKernels> parse_user_kernels(std::string_view json, const std::string&
     return out;
   }
   TRY(auto list, doc.root().as_array());
-  for (Json item : list) {
+  for (JsonValue item : list) {
     TRY(auto k, parse_one(item, read));
     out.push_back(std::move(k));
   }

@@ -15,7 +15,7 @@ Error bad_weight(std::string_view fqn, std::string_view message, std::string hin
 }
 
 // A SymInt that must be a plain integer.
-Result<int64_t> plain_int(Json v) {
+Result<int64_t> plain_int(JsonValue v) {
   TRY(JsonUnion u, as_union(v));
   if (u.key != "as_int") return u.value.error("expected as_int");
   return u.value.as_int();
@@ -23,7 +23,7 @@ Result<int64_t> plain_int(Json v) {
 
 Result<std::vector<int64_t>> plain_ints(JsonArray list) {
   std::vector<int64_t> out;
-  for (Json v : list) {
+  for (JsonValue v : list) {
     TRY(int64_t i, plain_int(v));
     out.push_back(i);
   }
@@ -113,7 +113,7 @@ Result<TensorData> WeightStore::get(std::string_view fqn) {
   }
   auto it = payloads_.find(fqn);
   if (it == payloads_.end()) return bad_weight(fqn, "is not in the archive", "save the program with its weights: torch.export.save(program, path)");
-  Json meta = it->second.meta;
+  JsonValue meta = it->second.meta;
   if (auto pickled = meta.find("use_pickle")) {
     TRY(bool use_pickle, pickled->as_bool());
     if (use_pickle)
@@ -121,7 +121,7 @@ Result<TensorData> WeightStore::get(std::string_view fqn) {
                         "program.run_decompositions() before torch.export.save makes plain tensors of them");
   }
   TRY(std::string_view path, meta.get_string("path_name"));
-  TRY(Json tensor, meta.get("tensor_meta"));
+  TRY(JsonValue tensor, meta.get("tensor_meta"));
   TensorData data;
   TRY(int64_t layout, tensor.get_int("layout"));
   if (layout != 7) return bad_weight(fqn, "is not a dense (strided) tensor");
@@ -133,7 +133,7 @@ Result<TensorData> WeightStore::get(std::string_view fqn) {
   TRY(JsonArray strides, tensor.get_array("strides"));
   TRY(data.sizes, plain_ints(sizes));
   TRY(data.strides, plain_ints(strides));
-  TRY(Json offset, tensor.get("storage_offset"));
+  TRY(JsonValue offset, tensor.get("storage_offset"));
   TRY(data.offset, plain_int(offset));
   std::optional<unsigned __int128> end = end_of_view(data);
   if (!end) return bad_weight(fqn, "has impossible sizes, strides or offset");

@@ -32,7 +32,7 @@ class WeightStore {
   Status spend(std::string_view fqn, const TensorData& data);
 
   struct Payload {
-    Json meta;
+    JsonValue meta;
     std::string_view folder;
   };
   const ProgramArchive* archive_ = nullptr;

@@ -1,5 +1,5 @@
 // data/coil/manifest.json
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "codegen/index_text.h"
 #include "package/package_writer.h"
@@ -8,8 +8,6 @@
 
 namespace coil {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 Json limit(int64_t v) { return v == INT64_MAX ? Json(nullptr) : Json(v); }
 
@@ -229,14 +227,14 @@ std::string manifest_text(const PackageContents& c) {
   for (const LicensedPart* p : parts_of(c)) m["licenses"].push_back({{"name", p->name}, {"version", p->version}, {"license", p->license}});
   if (!plan.none_results.empty()) m["none_results"] = plan.none_results;
   for (const TargetContents& t : c.targets) m["targets"].push_back(target_of(t, &t == &first, has_states));
-  return m.dump(1, ' ', false, Json::error_handler_t::replace);
+  return m.dump(1);
 }
 
 std::string programs_text(std::span<const PackageContents> programs) {
   Json names = Json::array();
   for (const PackageContents& c : programs) names.push_back(c.program);
   const Json m = {{"format", 2}, {"coil", COIL_VERSION}, {"name", programs[0].name}, {"torch", programs[0].torch_version}, {"programs", names}};
-  return m.dump(1, ' ', false, Json::error_handler_t::replace);
+  return m.dump(1);
 }
 
 }  // namespace coil

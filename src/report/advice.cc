@@ -11,8 +11,6 @@
 namespace coil::report {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr double kHostShare = 0.1;  // of a call
 constexpr double kShortShare = 0.3;
 constexpr double kWorthSaying = 0.02;  // of a call

@@ -8,13 +8,11 @@
 namespace coil::report {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr double kMost = 0.5;  // of the kernels' time, by which two programs are one
 
 std::string text_at(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+  const Json* found = object.find(key);
+  return found && found->is_string() ? found->get<std::string>() : std::string();
 }
 
 // A kernel that ran, with what it can be recognised by.

@@ -2,7 +2,7 @@
 // them; different programs have few in common, and are compared by what they have.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 #include <string>
 #include <vector>
 
@@ -17,9 +17,9 @@ struct Comparison {
   double matched_a = 0, matched_b = 0;  // parts of the kernels' time that have one
   std::vector<Counterparts> rows;       // of kernels that ran, in the first program's order, then the second one's
 };
-Comparison compare_reports(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b);
+Comparison compare_reports(const Json& a, const Json& b);
 
 // {"one_program", "matched_a", "matched_b", "rows": [[[0], [0, 1]], ...]}
-nlohmann::ordered_json to_json(const Comparison& comparison);
+Json to_json(const Comparison& comparison);
 
 }  // namespace coil::report

@@ -3,12 +3,10 @@
 #include "report/page_text.h"
 #include "report/report.h"
 
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 namespace coil::report {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostBytes = 2'000'000;
 
@@ -37,7 +35,7 @@ std::string page_of(const Json& reports) {
   replace(&page, "/*STYLE*/", kPageCss);
   replace(&page, "/*LIBRARY*/", kPageLibrary);
   replace(&page, "/*SCRIPT*/", kPageJs);
-  replace(&page, "/*DATA*/", inert(reports.dump(-1, ' ', true, Json::error_handler_t::replace)));
+  replace(&page, "/*DATA*/", inert(reports.dump(-1, true)));
   return page;
 }
 
@@ -55,8 +53,7 @@ Result<std::string> report_page(const std::vector<std::string>& reports) {
     for (Json& report : all) {
       for (Json& kernel : report["kernels"]) kernel.erase("call");
       for (auto& [name, function] : report["sources"].items()) {
-        if (function["text"].get_ref<const std::string&>().size() > most)
-          function["text"] = "// left out: the page may have 2 MB. coil inspect --source " + name + "\n";
+        if (function["text"].as_string().size() > most) function["text"] = "// left out: the page may have 2 MB. coil inspect --source " + name + "\n";
       }
     }
   }

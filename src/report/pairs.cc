@@ -8,8 +8,6 @@
 namespace coil::report {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // "layer_norm.rstd_3" is "layer_norm.rstd" in a list of operators.
 std::string without_number(std::string name) {
   for (;;) {

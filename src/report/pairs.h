@@ -3,7 +3,7 @@
 
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,7 +20,7 @@ struct StoredTensor {
 class Pairs {
  public:
   // kernels: the manifest's; stored: by the buffers' numbers.
-  Pairs(const nlohmann::ordered_json& kernels, std::map<int, StoredTensor> stored);
+  Pairs(const Json& kernels, std::map<int, StoredTensor> stored);
 
   // Bytes that would not be moved any more; 0 where one kernel computes both already; nothing where the package does not say.
   std::optional<double> spared(const std::string& producer, const std::string& consumer) const;
@@ -38,6 +38,6 @@ class Pairs {
 };
 
 // "3 14 15" of a manifest: numbers of buffers.
-std::vector<int> buffer_numbers(const nlohmann::ordered_json& text);
+std::vector<int> buffer_numbers(const Json& text);
 
 }  // namespace coil::report

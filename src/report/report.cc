@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "base/size_formula.h"
 #include "report/advice.h"
@@ -12,8 +12,6 @@
 
 namespace coil::report {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kMaxText = uint64_t{1} << 28;
 constexpr std::string_view kSourceFolder = "/data/coil/src/";
@@ -29,7 +27,7 @@ struct SizesOfCall {
   // A number or a formula; nothing when it says nothing.
   std::optional<double> of(const Json& amount) const {
     if (amount.is_number()) return amount.get<double>();
-    return amount.is_string() ? evaluate_formula(amount.get_ref<const std::string&>(), names, values) : std::nullopt;
+    return amount.is_string() ? evaluate_formula(amount.as_string(), names, values) : std::nullopt;
   }
 };
 
@@ -75,7 +73,7 @@ class Reporter {
     const ZipReader& zip = model_.archive();
     TRY(const ZipEntry* entry, zip.get(model_.package().manifest_entry));
     TRY(const std::string text, zip.read_text(*entry, kMaxText));
-    manifest_ = Json::parse(text, nullptr, false);
+    manifest_ = Json::try_parse(text).value_or(Json());
     if (!manifest_.is_object() || !manifest_.contains("kernels")) return bad(model_, "it is not what coil writes");
     part_ = manifest_;
     for (const Json& target : manifest_.value("targets", Json::array())) {  // a later target has its own kernels and memory
@@ -139,7 +137,7 @@ class Reporter {
   // Of the tuning record: for the name of a kernel, what its variants took.
   Status read_record(std::map<std::string, Json>* tuned) const {
     if (options_.record.empty()) return ok_status();
-    const Json record = Json::parse(options_.record, nullptr, false);
+    const Json record = Json::try_parse(options_.record).value_or(Json());
     const Error wrong{ErrorCode::tuning_record, "the tuning record is not one: it has no list of problems", "", "name a file that --record wrote"};
     if (!record.is_object() || !record.contains("problems") || !record["problems"].is_array()) return wrong;
     for (const Json& e : record["problems"]) {
@@ -184,7 +182,7 @@ class Reporter {
   std::optional<double> bytes_of(const Json& buffer) const {
     double elements = 1;
     for (const Json& size : buffer.value("shape", Json::array())) {
-      const auto value = sizes_.of(size.is_string() && is_number(size.get_ref<const std::string&>()) ? Json(std::stod(size.get<std::string>())) : size);
+      const auto value = sizes_.of(size.is_string() && is_number(size.as_string()) ? Json(std::stod(size.get<std::string>())) : size);
       if (!value) return std::nullopt;
       elements *= *value;
     }
@@ -252,7 +250,7 @@ class Reporter {
       TRY(files[e.name.substr(at + folder.size())], zip.read_text(e, kMaxText));
     }
     for (const auto& [name, text] : files.items()) {
-      if (name.starts_with("host")) add_calls(text.get_ref<const std::string&>(), kernels);
+      if (name.starts_with("host")) add_calls(text.as_string(), kernels);
     }
     return functions_of(files);
   }
@@ -274,7 +272,7 @@ class Reporter {
       const Json name = k.value("function", Json());
       if (!name.is_string() || functions.contains(name.get<std::string>())) continue;
       for (const auto& [file, content] : files.items()) {
-        const std::string& text = content.get_ref<const std::string&>();
+        const std::string& text = content.as_string();
         const size_t at = text.find("COIL_NAME(" + name.get<std::string>() + ")(");
         if (at == std::string::npos) continue;
         const size_t before = text.rfind("\n\n", at), begin = before == std::string::npos ? 0 : before + 2, end = text.find("\n}\n", at);
@@ -299,8 +297,8 @@ class Reporter {
 Result<std::string> report_json(const runtime::Model& model, const runtime::Profile& profile, const Limits& limits, const ReportOptions& options) {
   try {
     TRY(const Json json, Reporter(model, profile, limits, options).run());
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  } catch (const Json::exception& e) {  // a member of another kind than coil writes
+    return json.dump();
+  } catch (const Json::Exception& e) {  // a member of another kind than coil writes
     return bad(model, e.what());
   }
 }

@@ -11,8 +11,6 @@
 namespace coil::report {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr double kNearRoof = 0.7, kFarFromRoof = 0.4;  // of what the machine can do
 constexpr double kWorthTelling = 0.001;                // of a call, for what other kernels take
 constexpr double kWorthNaming = 0.01;                  // of a call

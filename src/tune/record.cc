@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 #include "tune/record_format.h"
 
@@ -12,8 +12,6 @@
 
 namespace coil::tune {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 double rounded(double v) { return std::round(v * 1000) / 1000; }
 
@@ -81,7 +79,7 @@ std::string record_text(const Record& r) {
   const Json j = {{"coil_tuning", kFormat}, {"coil", COIL_VERSION},          {"hardware", hardware_json(r.hardware)},
                   {"untimed", r.untimed},   {"seconds", rounded(r.seconds)}, {"runs", r.runs},
                   {"whole_program", whole}, {"problems", problems}};
-  return j.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return j.dump(1) + "\n";
 }
 
 Status merge(Record& into, const Record& more) {

@@ -56,7 +56,7 @@ void inspect(std::span<const uint8_t> bytes, const tool::InspectArguments& argum
   if (!zip.ok()) return;
   try {
     (void)tool::inspect_package(zip.value(), arguments).ok();
-  } catch (const tool::Json::exception&) {  // cmd_inspect.cc makes an error of it
+  } catch (const Json::Exception&) {  // cmd_inspect.cc makes an error of it
   }
 }
 

@@ -25,15 +25,16 @@ const ZipEntry* manifest_entry(const ZipReader& zip) {
 }  // namespace
 
 // ASCII alone: a name can hold what a terminal obeys, or what is no UTF-8.
-std::string json_text(const Json& json) { return json.dump(2, ' ', true, Json::error_handler_t::replace) + "\n"; }
+std::string json_text(const Json& json) { return json.dump(2, true) + "\n"; }
 
 Json shown_texts(const Json& json) {
-  if (json.is_string()) return shown(json.get_ref<const std::string&>());
+  if (json.is_string()) return shown(json.as_string());
   if (!json.is_structured()) return json;
   Json out = json.is_array() ? Json::array() : Json::object();
-  for (const auto& [key, value] : json.items()) {
-    if (json.is_array()) out.push_back(shown_texts(value));
-    else out[shown(key)] = shown_texts(value);
+  if (json.is_array()) {
+    for (const Json& element : json) out.push_back(shown_texts(element));
+  } else {
+    for (const auto& [key, value] : json.items()) out[shown(key)] = shown_texts(value);
   }
   return out;
 }
@@ -84,9 +85,9 @@ Result<Json> read_manifest(const ZipReader& zip, const std::string& program) {
   TRY(const ChosenManifest chosen, chosen_manifest(zip, program));
   TRY(const std::string text, zip.read_text(*chosen.entry, kMaxManifest));
   TRY_STATUS(runtime::parse_manifest(text));
-  Json manifest = Json::parse(text, nullptr, false);
-  if (manifest.is_discarded()) return Error{ErrorCode::bad_json, "data/coil/manifest.json is malformed", zip.name(), ""};
-  return manifest;
+  std::optional<Json> manifest = Json::try_parse(text);
+  if (!manifest) return Error{ErrorCode::bad_json, "data/coil/manifest.json is malformed", zip.name(), ""};
+  return std::move(*manifest);
 }
 
 Json manifest_of_target(const Json& manifest, const Json& target) {

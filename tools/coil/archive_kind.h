@@ -2,14 +2,12 @@
 #pragma once
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 #include <string>
 
 #include "base/zip_reader.h"
 
 namespace coil::tool {
-
-using Json = nlohmann::ordered_json;
 
 // Indented, with an end of line. Bytes that are no UTF-8 (names of files may have them) become U+FFFD.
 std::string json_text(const Json& json);
@@ -36,7 +34,7 @@ template <class F>
 auto of_manifest(const std::string& package, F f) -> decltype(f()) {
   try {
     return f();
-  } catch (const Json::exception& e) {
+  } catch (const Json::Exception& e) {
     return Error{ErrorCode::bad_package, fmt::format("data/coil/manifest.json is not what coil writes: {}", e.what()), package, "compile the program again"};
   }
 }
@@ -46,7 +44,7 @@ template <class F>
 auto of_program(const std::string& program, F f) -> decltype(f()) {
   try {
     return f();
-  } catch (const Json::exception& e) {
+  } catch (const Json::Exception& e) {
     return Error{ErrorCode::bad_json, fmt::format("the program is not as torch.export.save writes it: {}", e.what()), program, "export it again"};
   }
 }
@@ -55,7 +53,7 @@ auto of_program(const std::string& program, F f) -> decltype(f()) {
 Json manifest_of_target(const Json& manifest, const Json& target);
 
 // A whole number out of a file; the reader's own error where it is none, or a number with a fraction that an integer may not have room for.
-inline int64_t integer(const Json& value) { return value.is_number_integer() ? value.get<int64_t>() : value.get_ref<const Json::number_integer_t&>(); }
+inline int64_t integer(const Json& value) { return value.is_number_integer() ? value.get<int64_t>() : value.as_integer(); }
 inline int64_t integer_or_zero(const Json& object, const char* name) { return object.contains(name) ? integer(object.at(name)) : 0; }
 
 }  // namespace coil::tool

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 #include <optional>
 
 #include "base/files.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 #include <optional>
 
 #include "archive_kind.h"
@@ -32,13 +32,13 @@ constexpr size_t kListed = 3;
 
 // A text of an object; empty where it has none (library routines have no function).
 std::string text_at(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+  const Json* found = object.find(key);
+  return found && found->is_string() ? found->get<std::string>() : std::string();
 }
 
 double number_at(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<double>() : 0;
+  const Json* found = object.find(key);
+  return found && found->is_number() ? found->get<double>() : 0;
 }
 
 std::string kernel_name(const Json& kernel) {
@@ -201,7 +201,7 @@ Result<int> report(const ReportArguments& a) {
   const auto written = [&]() -> Result<std::string> {  // a report that was saved may have anything in the place of a number
     try {
       return write_page(a, reports, *file);
-    } catch (const Json::exception& e) {
+    } catch (const Json::Exception& e) {
       return Error{ErrorCode::bad_json, fmt::format("a report is not as coil writes it: {}", e.what()), a.models[0],
                    "write it anew with `coil report` of the package"};
     }

@@ -3,8 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdlib>
-#include <regex>
 #include <sstream>
+
+#include "pattern.h"
 
 namespace coil::tool {
 
@@ -106,11 +107,11 @@ bool CommandLine::given() const { return app_->parsed(); }
 
 // "model: At Most 2 required but received 3", as the library says it.
 static std::string in_plain_words(const std::string& message) {
-  static const std::regex kCount(R"(([\w-]+): (?:(At Most|At Least) )?(\d+) required but received (\d+))");
-  std::smatch m;
-  if (!std::regex_match(message, m, kCount)) return message;
-  const std::string bound = m[2] == "At Most" ? "at most " : m[2] == "At Least" ? "at least " : "";
-  return m[1].str() + " takes " + bound + m[3].str() + (m[3] == "1" ? " value" : " values") + ", not " + m[4].str();
+  const auto m = match("([[:alnum:]_-]+): ((At Most|At Least) )?([0-9]+) required but received ([0-9]+)", message);
+  if (!m) return message;
+  const std::string &option = m->at(1), &which = m->at(3), &wanted = m->at(4), &received = m->at(5);
+  const std::string bound = which == "At Most" ? "at most " : which == "At Least" ? "at least " : "";
+  return option + " takes " + bound + wanted + (wanted == "1" ? " value" : " values") + ", not " + received;
 }
 
 int parse_command_line(int argc, char** argv, const char* description, const std::function<void(CommandLine&)>& declare,

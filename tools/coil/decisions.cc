@@ -7,13 +7,13 @@
 #include <charconv>
 #include <cstdio>
 #include <map>
-#include <regex>
 #include <set>
 #include <string>
 #include <tuple>
 
 #include "base/cpu_limits.h"
 #include "base/text.h"
+#include "pattern.h"
 #include "shapes.h"
 #include "terminal.h"
 
@@ -268,14 +268,13 @@ Error bad_requirement(const std::string& text, const std::string& what) {
 
 // "40", "2GB", "1.5MiB".
 Result<double> amount(const std::string& text, const std::string& whole) {
-  static const std::regex kForm(R"(\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*)");
-  std::smatch m;
-  if (text.size() > 64 || !std::regex_match(text, m, kForm)) return bad_requirement(whole, fmt::format("'{}' is no amount", shown(text)));
+  const auto m = text.size() > 64 ? std::nullopt : match("[[:space:]]*([0-9]+(\\.[0-9]+)?)[[:space:]]*([A-Za-z]*)[[:space:]]*", text);
+  if (!m) return bad_requirement(whole, fmt::format("'{}' is no amount", shown(text)));
   for (const auto& [unit, factor] : std::initializer_list<std::pair<const char*, double>>{
            {"", 1}, {"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}}) {
-    if (m[2] == unit) return std::stod(m[1]) * factor;
+    if (m->at(3) == unit) return std::stod(m->at(1)) * factor;
   }
-  return bad_requirement(whole, fmt::format("'{}' is no unit of memory", shown(m[2].str())));
+  return bad_requirement(whole, fmt::format("'{}' is no unit of memory", shown(m->at(3))));
 }
 
 bool holds(double found, const std::string& comparison, double wanted) {
@@ -313,22 +312,29 @@ Result<std::optional<std::pair<double, std::string>>> quantity(const Json& manif
 }
 
 Result<Requirement> check(const Json& manifest, const std::string& text, const std::vector<std::string>& shapes) {
-  static const std::regex kFused(R"(\s*(not\s+)?fused\s*\(\s*([^,()]+?)\s*,\s*([^,()]+?)\s*\)\s*)"),
-      kAmount(R"(\s*([a-z_]+)\s*(?:\(\s*([^()]*?)\s*\))?\s*(<=|>=|==|<|>)\s*(.+))");
+#define SPACE "[[:space:]]*"
+#define WORDS SPACE "([^,()[:space:]]|[^,()[:space:]][^,()]*[^,()[:space:]])" SPACE
+  constexpr const char* kFused = SPACE "(not[[:space:]]+)?fused" SPACE "\\(" WORDS "," WORDS "\\)" SPACE;
+  constexpr const char* kAmount =
+      SPACE "([a-z_]+)" SPACE "(\\(" SPACE "(|[^()[:space:]]|[^()[:space:]][^()]*[^()[:space:]])" SPACE "\\))?" SPACE "(<=|>=|==|<|>)" SPACE "(.+)";
+#undef WORDS
+#undef SPACE
   if (text.size() > 1000) return bad_requirement(text.substr(0, 60), "it is too long");
-  std::smatch m;
-  if (std::regex_match(text, m, kFused)) {
-    TRY(const std::string why, fusion_sentence(manifest, m[2], m[3]));
-    const bool fused = shared_kernel(manifest, m[2], m[3]) >= 0;
-    return Requirement{text, fused != m[1].matched, why.substr(0, why.find('\n'))};
+  if (const auto m = match(kFused, text)) {
+    const std::string &negated = m->at(1), &one = m->at(2), &other = m->at(3);
+    TRY(const std::string why, fusion_sentence(manifest, one, other));
+    const bool fused = shared_kernel(manifest, one, other) >= 0;
+    return Requirement{text, fused == negated.empty(), why.substr(0, why.find('\n'))};
   }
-  if (!std::regex_match(text, m, kAmount)) return bad_requirement(text, "it is no requirement");
-  if (m[1] == "time") return bad_requirement(text, "this command calls nothing; `coil explain` and `coil compile` measure times");
+  const auto m = match(kAmount, text);
+  if (!m) return bad_requirement(text, "it is no requirement");
+  const std::string &word = m->at(1), &argument = m->at(3), &comparison = m->at(4), &limit = m->at(5);
+  if (word == "time") return bad_requirement(text, "this command calls nothing; `coil explain` and `coil compile` measure times");
   TRY(Sizes sizes, sizes_of(manifest, shapes));
-  TRY(const auto found, quantity(manifest, m[1], m[2], sizes));
-  if (!found) return bad_requirement(text, fmt::format("nothing is called '{}'", shown(m[1].str())));
-  TRY(const double wanted, amount(m[4], text));
-  return Requirement{text, holds(found->first, m[3], wanted), found->second};
+  TRY(const auto found, quantity(manifest, word, argument, sizes));
+  if (!found) return bad_requirement(text, fmt::format("nothing is called '{}'", shown(word)));
+  TRY(const double wanted, amount(limit, text));
+  return Requirement{text, holds(found->first, comparison, wanted), found->second};
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ struct InspectArguments {
 // The generated code of what `wanted` names: a file, a function, or kernels by their names or a part of them. m: the package's manifest.
 Result<std::string> source_text(const ZipReader& package, const Json& m, const std::string& wanted, const std::string& device_text = "");
 
-// Print to standard output, return the exit code. Json::exception when the manifest lacks what coil writes.
+// Print to standard output, return the exit code. Json::Exception when the manifest lacks what coil writes.
 Result<int> inspect_package(const ZipReader& zip, const InspectArguments& arguments);
 Result<int> inspect_program(const ZipReader& zip, const InspectArguments& arguments);
 

@@ -38,7 +38,7 @@ std::string function_text(const std::string& text, const std::string& name) {
 // The kernels that `wanted` names: by their whole names, otherwise by a part of them.
 std::vector<Json> kernels_named(const Json& m, const std::string& wanted) {
   std::vector<Json> whole, part;
-  std::vector<Json> all = m.at("kernels");
+  std::vector<Json> all = m.at("kernels").get<std::vector<Json>>();
   for (const Json& t : m.value("targets", Json::array())) {  // later targets have kernels of their own
     if (!t.is_object() || !t.contains("kernels")) continue;
     for (const Json& k : t["kernels"]) all.push_back(k);

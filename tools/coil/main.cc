@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 #include <string_view>
 
 #include "base/text.h"
@@ -27,9 +27,8 @@ bool wants_json(int argc, char** argv) {
 int report(const Error& error, bool json) {
   std::fprintf(stderr, "%s\n", error.to_string().c_str());
   if (json) {
-    const nlohmann::ordered_json out = {
-        {"error", {{"code", error_name(error.code)}, {"message", error.message}, {"where", error.where}, {"hint", error.hint}}}};
-    put(out.dump(2, ' ', true, nlohmann::json::error_handler_t::replace) + "\n");
+    const Json out = {{"error", {{"code", error_name(error.code)}, {"message", error.message}, {"where", error.where}, {"hint", error.hint}}}};
+    put(out.dump(2, true) + "\n");
   }
   return exit_code(error.code);
 }

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 namespace coil::tool {
 
@@ -61,7 +61,7 @@ void add_settings(CommandLine& app, CompileSettings& a) {
 
 std::string changed_settings(const CompileSettings& settings) {
   const CompileSettings defaults;
-  nlohmann::json changed = nlohmann::json::object();
+  Json changed = Json::object();
 #define TEXT(field, ...) \
   if (settings.field != defaults.field) changed[#field] = settings.field;
 #define NUMBER(field, ...) TEXT(field)
@@ -72,7 +72,7 @@ std::string changed_settings(const CompileSettings& settings) {
 #undef NUMBER
 #undef WITHOUT
 #undef LIST
-  return changed.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return changed.dump();
 }
 
 }  // namespace coil::tool

@@ -64,18 +64,18 @@ Result<std::optional<std::vector<std::string>>> saved_reports(const std::string&
     text = text.substr(at + kData.size(), end - at - kData.size());
   }
   TRY([[maybe_unused]] const JsonDoc bounded, JsonDoc::parse(text, shown(path), {.max_depth = 32, .max_bytes = kMostBytes}));
-  Json all = Json::parse(text, nullptr, false);
+  Json all = Json::try_parse(text).value_or(Json());
   if (all.is_object()) all = Json::array({all});
   if (!all.is_array() || all.empty()) return no_report(path, "it is neither one nor a list of them");
   std::vector<std::string> reports;
   for (Json& r : all) {
     try {
       TRY_STATUS(check(r, path));
-    } catch (const Json::exception& e) {  // a member of another kind
+    } catch (const Json::Exception& e) {  // a member of another kind
       return no_report(path, e.what());
     }
     r.erase("beside");
-    reports.push_back(r.dump(-1, ' ', false, Json::error_handler_t::replace));
+    reports.push_back(r.dump());
   }
   return std::optional(std::move(reports));
 }

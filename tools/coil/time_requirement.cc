@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <regex>
 #include <sstream>
 
 #include "base/files.h"
 #include "base/machine.h"
 #include "base/text.h"
 #include "example_call.h"
+#include "pattern.h"
 #include "shapes.h"
 #include "terminal.h"
 
@@ -38,20 +38,23 @@ Error bad(const std::string& text, const std::string& what, const std::string& h
 }
 
 Result<Wanted> parse(const std::string& text) {
-  static const std::regex kForm(
-      R"(\s*time\s*(?:\(([^()]*)\))?\s*(<=|<)\s*(?:(?:([0-9]+(?:\.[0-9]+)?)\s*\*\s*)?(record)|([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s))\s*)");
-  std::smatch m;
-  if (text.size() > 1000 || !std::regex_match(text, m, kForm)) return bad(text.substr(0, 60), "it is no requirement about time");
-  Wanted w{text, {}, m[2], 0, 0};
-  std::istringstream shapes(m[1].str());
+#define SPACE "[[:space:]]*"
+  constexpr const char* kForm = SPACE "time" SPACE "(\\(([^()]*)\\))?" SPACE "(<=|<)" SPACE "((([0-9]+(\\.[0-9]+)?)" SPACE "\\*" SPACE
+                                      ")?(record)|([0-9]+(\\.[0-9]+)?)" SPACE "(us|ms|s))" SPACE;
+#undef SPACE
+  const auto m = text.size() > 1000 ? std::nullopt : match(kForm, text);
+  if (!m) return bad(text.substr(0, 60), "it is no requirement about time");
+  const std::string &sizes = m->at(2), &factor = m->at(6), &record = m->at(8), &amount = m->at(9), &unit = m->at(11);
+  Wanted w{text, {}, m->at(3), 0, 0};
+  std::istringstream shapes(sizes);
   for (std::string word; std::getline(shapes, word, ',');) {
     std::erase(word, ' ');
     if (!word.empty()) w.shapes.push_back(word);
   }
   const auto number = [](const std::string& digits) { return digits.size() > 18 ? -1.0 : std::stod(digits); };
-  if (m[4].matched) w.factor = m[3].matched ? number(m[3]) : 1;
-  else w.us = number(m[5]) * (m[6] == "s" ? 1e6 : m[6] == "ms" ? 1e3 : 1);
-  if (w.factor < 0 || w.us < 0 || (m[4].matched && w.factor == 0)) return bad(text, "its number is out of range");
+  if (!record.empty()) w.factor = factor.empty() ? 1 : number(factor);
+  else w.us = number(amount) * (unit == "s" ? 1e6 : unit == "ms" ? 1e3 : 1);
+  if (w.factor < 0 || w.us < 0 || (!record.empty() && w.factor == 0)) return bad(text, "its number is out of range");
   return w;
 }
 
@@ -126,7 +129,7 @@ class RecordFile {
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return r;
     TRY(const std::string text, read_text_file(path, kMostRecordBytes));
-    const Json json = Json::parse(text, nullptr, false);
+    const Json json = Json::try_parse(text).value_or(Json());
     const Error wrong{ErrorCode::bad_json, "it is no record of times: it has no list \"times\"", path, "write it with --update-times"};
     if (!json.is_object() || !json.contains("times") || !json["times"].is_array()) return wrong;
     for (const Json& t : json["times"]) {

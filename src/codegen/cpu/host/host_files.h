@@ -9,7 +9,7 @@ namespace coil {
 
 enum class HostFile : uint8_t { alone, first, further };
 
-// What all files name, and one defines: what: "const int32_t kWays[2][4]", definition: " = {...};\n".
+// What all files name, and one defines: what: "const int32_t kChoices[2][4]", definition: " = {...};\n".
 std::string shared_text(HostFile file, const std::string& what, const std::string& definition);
 
 }  // namespace coil

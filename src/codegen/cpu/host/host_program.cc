@@ -56,7 +56,7 @@ class HostWriter {
   // A watched program hands out small chunks: what several threads do wrong shows in small calls too.
   int64_t chunk_work() const { return options_.watched ? kChunkWork / 64 : kChunkWork; }
 
-  // --- choices: `way` is the numbers of the kernel at hand
+  // --- choices: their numbers have the names of the kernel at hand ("method", "threads")
   bool timed(size_t k) const { return k < options_.timed.size() && options_.timed[k]; }
   bool chooses(size_t k) const { return timed(k) || !plan_.kernels[k].choices.rows.empty(); }
   bool tuning() const {
@@ -66,34 +66,49 @@ class HostWriter {
     return false;
   }
 
-  int way_row(const Choice& choice) {
-    const auto it = std::find(ways_.begin(), ways_.end(), choice);
-    if (it != ways_.end()) return static_cast<int>(it - ways_.begin());
-    ways_.push_back(choice);
-    return static_cast<int>(ways_.size()) - 1;
+  int row_of(const Choice& choice) {
+    const auto it = std::find(choices_.begin(), choices_.end(), choice);
+    if (it != choices_.end()) return static_cast<int>(it - choices_.begin());
+    choices_.push_back(choice);
+    return static_cast<int>(choices_.size()) - 1;
   }
 
-  std::string way(size_t k) {
+  // "const auto& [method, block_tiles, block_panels, threads] = kChoices[3];"
+  std::string declare_choice(size_t k, const std::string& row) const {
+    const ChoiceNames& names = cpu::value_names(plan_.kernels[k]);
+    std::string text;
+    for (size_t i = 0; i < names.size(); ++i) text += (i ? ", " : "") + (*names[i] ? std::string(names[i]) : fmt::format("unused_{}", i));
+    return fmt::format("    const auto& [{}] = {};\n", text, row);
+  }
+  // The number in generated code, "0" of kernels for which there is none of this name.
+  template <class T>
+  std::string number_of(size_t k, int32_t T::* member) const {
+    const std::string name = name_of(member);
+    const ChoiceNames& names = cpu::value_names(plan_.kernels[k]);
+    return std::find(names.begin(), names.end(), name) != names.end() ? name : "0";
+  }
+
+  std::string choice(size_t k) {
     if (!chooses(k)) return "";
-    if (timed(k)) return fmt::format("    const int32_t* way = coil_tuning.choices[{}];\n", k);
+    if (timed(k)) return declare_choice(k, fmt::format("coil_tuning.choices[{}]", k));
     const ChoiceTable& table = plan_.kernels[k].choices;
     const auto isa = std::find(options_.isas.begin(), options_.isas.end(), options_.tuned_isa);
-    if (isa == options_.isas.end()) return "    const int32_t* way = kWays[0];\n";
+    if (isa == options_.isas.end()) return declare_choice(k, "kChoices[0]");
     std::string row;
     for (const ChoiceTable::Row& r : table.rows) {
       const bool last = &r == &table.rows.back();
-      row += last ? std::to_string(way_row(r.choice)) : fmt::format("({}) <= {}L ? {} : ", host_index(table.key), r.up_to, way_row(r.choice));
+      row += last ? std::to_string(row_of(r.choice)) : fmt::format("({}) <= {}L ? {} : ", host_index(table.key), r.up_to, row_of(r.choice));
     }
-    return fmt::format("    const int32_t* way = kWays[chosen != {} ? 0 : {}];\n", isa - options_.isas.begin(), row);
+    return declare_choice(k, fmt::format("kChoices[chosen != {} ? 0 : {}]", isa - options_.isas.begin(), row));
   }
 
   std::string choices_table(HostFile file) const {
     if (!options_.timed.empty()) return "extern \"C\" __attribute__((visibility(\"default\"))) CoilTuning coil_tuning;\nCoilTuning coil_tuning;\n\n";
-    if (ways_.size() == 1 && !tuning()) return "";
+    if (choices_.size() == 1 && !tuning()) return "";
     std::string rows;
-    for (const Choice& c : ways_) rows += fmt::format("{{{}, {}, {}, {}}}, ", c.values[0], c.values[1], c.values[2], c.values[3]);
-    return "// How kernels are run: numbers that a tuner chose, 0 where the kernel's own rule serves.\n" +
-           shared_text(file, "const int32_t kWays[][4]", " = {" + rows + "};\n\n");
+    for (const Choice& c : choices_) rows += fmt::format("{{{}, {}, {}, {}}}, ", c.values[0], c.values[1], c.values[2], c.values[3]);
+    return "// How kernels are run: numbers that a tuner chose, 0 where the kernel's default serves.\n" +
+           shared_text(file, "const int32_t kChoices[][4]", " = {" + rows + "};\n\n");
   }
 
   std::string hook(size_t k, bool after) const {
@@ -109,7 +124,7 @@ class HostWriter {
   std::string begin_trace(size_t k) const { return trace_begin_text(k, in_images_ ? "worker" : "0"); }
   std::string end_trace(size_t k) const { return trace_end_text(k, in_images_ ? "worker" : "0"); }
 
-  std::string host(size_t k) const { return chooses(k) ? in_table(&cpu::OtherChoice::threads) + " == 1 ? &one_thread : host" : "host"; }
+  std::string host(size_t k) const { return chooses(k) ? number_of(k, &cpu::OtherChoice::threads) + " == 1 ? &one_thread : host" : "host"; }
 
   std::string address(BufferId id) const { return buffer_address(plan_, id); }
 
@@ -235,7 +250,7 @@ class HostWriter {
       return text + begin_trace(k) + fmt::format("    s[{}] = *(const long*)({});\n", read->symbol.index, address(read->source)) +
              after_reads().text(*read, kernel) + end_trace(k) + "  }\n";
     }
-    text += way(k);
+    text += choice(k);
     if (const auto* call = std::get_if<TemplateKernel>(&kernel.def))
       return text + hook(k, false) + begin_trace(k) + template_call(k, *call) + end_trace(k) + hook(k, true) + "  }\n";
     if (const auto* user = std::get_if<UserCallKernel>(&kernel.def)) return text + begin_trace(k) + user_call(k, *user) + end_trace(k) + "  }\n";
@@ -246,10 +261,10 @@ class HostWriter {
   // Whether the kernel's choice at hand asks for what this one does: a user's configuration, a form of a loop.
   std::string asks_for(size_t k, const Choice& choice) const {
     if (std::holds_alternative<UserCallKernel>(plan_.kernels[k].def))
-      return fmt::format("{} == {}", in_table(&cpu::UserChoice::config), as<cpu::UserChoice>(choice).config);
+      return fmt::format("{} == {}", number_of(k, &cpu::UserChoice::config), as<cpu::UserChoice>(choice).config);
     const auto loop = as<cpu::LoopChoice>(choice);
-    return fmt::format("{} == {}", in_table(&cpu::LoopChoice::form), loop.form) +
-           (loop.size ? fmt::format(" && {} == {}", in_table(&cpu::LoopChoice::size), loop.size) : "");
+    return fmt::format("{} == {}", number_of(k, &cpu::LoopChoice::form), loop.form) +
+           (loop.size ? fmt::format(" && {} == {}", number_of(k, &cpu::LoopChoice::size), loop.size) : "");
   }
 
   // Of the function that the kernel's choice asks for, where there are several.
@@ -264,7 +279,7 @@ class HostWriter {
     };
     return fmt::format("    launch({}, kFunctions[chosen][{}], {}, {}, &args{});\n", host(k), chosen([](const auto& c) { return std::to_string(c.function); }),
                        chosen([](const auto& c) { return host_index(c.items); }), chosen([](const auto& c) { return host_index(c.work); }),
-                       chooses(k) ? ", " + in_table(&cpu::LoopChoice::chunk_work) : "");
+                       chooses(k) ? ", " + number_of(k, &cpu::LoopChoice::chunk_work) : "");
   }
 
   // What the kernel changes in place is put there first.
@@ -312,8 +327,8 @@ class HostWriter {
     text += cpu::fields_text(cpu::template_fields(plan_, t));
     if (chooses(k)) {
       visit_template(t.def, [&](const auto& def) { text += method_fields(cpu::TemplateUse{plan_, t}, def); });
-      text += fmt::format("    t.block_tiles = {};\n    t.block_panels = {};\n", in_table(&cpu::ProductChoice::block_tiles),
-                          in_table(&cpu::ProductChoice::block_panels));
+      text += fmt::format("    t.block_tiles = {};\n    t.block_panels = {};\n", number_of(k, &cpu::ProductChoice::block_tiles),
+                          number_of(k, &cpu::ProductChoice::block_panels));
     }
     if (!t.epilogue.empty()) {
       text += fmt::format("    t.epilogue = (CoilEpilogue)kFunctions[chosen][{}];\n    t.epilogue_context = &args;\n", program_.launches[k].function);
@@ -327,7 +342,7 @@ class HostWriter {
   // What the library does not take, our own kernel computes.
   std::string onednn_call(size_t k, const TemplateKernel& t, const std::string& table) const {
     const PlanConstant* weight = cpu::packed_constant(plan_, cpu::onednn_weight_of(plan_, plan_.kernels[k]).operand->buffer);
-    std::string text = fmt::format("    const int32_t taken = {} == {} ? cd::onednn_{}(&t, {}, {}) : 0;\n", in_table(&cpu::ProductChoice::method),
+    std::string text = fmt::format("    const int32_t taken = {} == {} ? cd::onednn_{}(&t, {}, {}) : 0;\n", number_of(k, &cpu::ProductChoice::method),
                                    static_cast<int>(cpu::kOneDnn), template_name(t.def), weight ? fmt::format("{}L", weight->offset) : "-1", host(k));
     if (in_images_) return text + fmt::format("    if (taken <= 0) {}[chosen](&t, {});\n", table, host(k));  // no thread ends the others' call
     text += fmt::format(
@@ -379,7 +394,7 @@ class HostWriter {
   bool in_images_ = false;
   LaunchTable table_{plan_, program_};
   std::optional<AfterReads> after_reads_;  // made when first needed
-  std::vector<Choice> ways_ = {Choice{}};
+  std::vector<Choice> choices_ = {Choice{}};
   std::vector<int> flags_;
   std::vector<int> flags_before_;  // of the open regions: loops' first flag, -1 for branches
 };

@@ -172,7 +172,7 @@ void add_fields(CallWriter& to, const Conv2d& c) {
 std::string method_fields(const TemplateUse& use, const Conv2d&) {
   const TemplateKernel& t = use.kernel;
   std::string text;
-  const auto is = [](Method method) { return fmt::format("{} == {}", in_table(&ProductChoice::method), static_cast<int>(method)); };
+  const auto is = [](Method method) { return fmt::format("{} == {}", name_of(&ProductChoice::method), static_cast<int>(method)); };
   for (const int32_t method : {kDirect, kWinograd}) {
     const PlanOperand* w = weight_of(use.plan, t, method);
     if (!w || w == &t.operands[1]) continue;
