@@ -131,6 +131,11 @@ def compiled_section(results, title, what):
 
 
 ON_CUDA = " on CUDA"
+WHY = {  # what is not right on CUDA
+    "unique_consecutive": "of a tensor without elements, whose positions PyTorch 2.11's own shape function gives the tensor's type",
+    "__rmod__": "integers divided by 0, of which CUDA says nothing; eager gives -1 or 4294967295",
+    "nn.functional.layer_norm": "the gradient of a row of one number, 0, is what rounding leaves: a product and a sum are one operation",
+}
 WHERE = "One NVIDIA H200 with PyTorch 2.11, whose op_db has other entries and samples; eager and coil compute on the GPU. "
 
 
@@ -141,6 +146,8 @@ def text(results, more=(), compiled=(), gradients=(), compiled_cuda=(), gradient
     lines = [HEAD, wrapped(f"**{summary(results)}.**"), "", *columns(results), "", *more, *(compiled_section(compiled, *COMPILED) if compiled else []), *(compiled_section(gradients, *GRADIENTS) if gradients else [])]
     for found, (title, what) in ((compiled_cuda, COMPILED), (gradients_cuda, GRADIENTS)):
         lines += compiled_section(found, title + ON_CUDA, WHERE + what.replace("`)", " --device cuda`)")) if found else []
+        why = [f"{name}: {reason}" for name, reason in WHY.items() if any(r["name"] == name and r["status"] == "wrong" for r in found)]
+        lines += [wrapped(f"Why: {'; '.join(why)}."), ""] if why else []
     lines += ["## Reasons", "", "The numbers that the table of pairs uses, the number of pairs, and the reason.", ""]
     lines += [wrapped(f"- **{numbers[reason]}** ({n}): {reason}") for reason, n in ranks]
     bad = [r for r in results if r["status"] in ("wrong", "crash", "hang", "error")]
