@@ -38,6 +38,7 @@ PROGRAMS = {  # (function, inputs)
     "matrices": (lambda t, i, w: torch.einsum("rij,rj->ri", t[i], w), (torch.randn(4, 3, 3), rows(), torch.randn(5, 3))),
     "windows": (lambda t, i: torch.stack([t.flatten()[5 * i + k] for k in range(5)], 1).amax(1), (table(5), rows())),
     "gather": (lambda t, i: t.gather(0, i[:, None].expand(5, 5)).logsumexp(1), (table(5), rows())),
+    "the last row of many": (lambda t, w: (t[-1] * w).sum() + (t[-2] * w).sum() / t.shape[0], (table(5), torch.randn(5))),
     "a scatter": (lambda t, i, w: t.index_add(0, i, w).sum(1), (table(5), rows(), torch.randn(5, 5))),
 }
 
@@ -51,7 +52,8 @@ def ptx(name, folder):
             return function(*values)
 
     path = folder / f"{name.replace(' ', '_')}.pt2"
-    torch.export.save(torch.export.export(Module(), inputs), path)
+    many = {0: torch.export.Dim("n", min=2, max=1000)} if "many" in name else None
+    torch.export.save(torch.export.export(Module(), inputs, dynamic_shapes=((many, *[None] * (len(inputs) - 1)),) if many else None), path)
     package = path.with_suffix(".coil.pt2")
     harness.coil_ok("compile", path, "--target", "cuda:compute_89", "-o", package, "--threads", 1)
     with zipfile.ZipFile(package) as archive:

@@ -288,6 +288,24 @@ std::string index_text(KernelContext& c, Expr e) {
   return Emitter(c, {&ignored, &ignored, "", "", -1, 1}, none).index(e);
 }
 
+namespace {
+
+bool is_product_of_sizes(Expr e) {
+  return e->is_op(ScalarOp::imul) && std::all_of(e->args.begin(), e->args.end(), [](Expr n) { return n->is_constant() || n->kind == ExprKind::symbol; });
+}
+
+// As a term of an index: what cd::low_word is for. By itself (a loop's end) it stays what LLVM can count.
+std::string product_of_sizes(const KernelContext& c, Expr e) {
+  std::string text;
+  for (const Expr n : e->args) {
+    text += text.empty() ? "(" : " * ";
+    text += n->is_constant() ? std::to_string(n->as_int()) : fmt::format("{}(a.s[{}])", c.index_of_data(), n->id);
+  }
+  return text + ")";
+}
+
+}  // namespace
+
 std::string Emitter::index(Expr e, bool first_lane) {
   switch (e->kind) {
     case ExprKind::constant: return std::to_string(e->as_int()) + (std::abs(e->as_int()) > INT32_MAX ? "ll" : "");
@@ -305,7 +323,10 @@ std::string Emitter::index(Expr e, bool first_lane) {
   if (e->op == ScalarOp::cast) return fmt::format("{}({})", c_.index_of_data(), value(e->args[0]).text);
   std::string text = "(";
   if (e->op == ScalarOp::iadd || e->op == ScalarOp::imul) {
-    for (size_t i = 0; i < e->args.size(); ++i) text += (i ? (e->op == ScalarOp::iadd ? " + " : " * ") : "") + index(e->args[i], first_lane);
+    for (size_t i = 0; i < e->args.size(); ++i) {
+      const bool term = e->op == ScalarOp::iadd;
+      text += (i ? (term ? " + " : " * ") : "") + (term && is_product_of_sizes(e->args[i]) ? product_of_sizes(c_, e->args[i]) : index(e->args[i], first_lane));
+    }
     return text + ")";
   }
   const std::string x = index(e->args[0], first_lane), y = index(e->args[1], first_lane), type = c_.index_type();

@@ -31,6 +31,7 @@ struct KernelContext {
 
   explicit KernelContext(const KernelPlan& p) : plan(&p), names(p) {}
   std::string index_type() const { return wide_index ? "cd::i64" : "cd::i32"; }
+  // In front of what data or a size of the call gives, 64 bits.
   std::string index_of_data() const { return wide_index ? "(cd::i64)" : "cd::low_word"; }
 };
 
