@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -221,8 +222,9 @@ bool TensorIn::set_torch(nb::handle object, const char* name) {
     point(reinterpret_cast<void*>(nb::cast<uintptr_t>(d[0])), static_cast<int32_t>(sizes.size()), nb::cast<int32_t>(d[3]),
           {nb::cast<bool>(d[4]) ? kDlCuda : kDlCpu, nb::cast<int32_t>(d[5])});
   }
-  // Views whose sign is applied when they are read.
-  if (door->flag(door->is_neg, object) || door->flag(door->is_conj, object))
+  // Views whose sign is applied when they are read: nobody reads one of no elements.
+  const bool empty = std::find(view_.sizes, view_.sizes + view_.ndim, 0) != view_.sizes + view_.ndim;
+  if (!empty && (door->flag(door->is_neg, object) || door->flag(door->is_conj, object)))
     refuse(ErrorCode::input_stride, name, "is a lazily negated or conjugated view", "pass x.resolve_neg() or x.resolve_conj()");
   return true;
 }

@@ -13,8 +13,8 @@ namespace {
 constexpr std::string_view kSameStorage[] = {"alias", "detach", "detach_", "lift_fresh", "positive", "resolve_conj", "resolve_neg", "requires_grad_"};
 constexpr std::string_view kAliasReshapes[] = {"view", "unflatten", "unsqueeze", "squeeze", "view_as", "_reshape_alias", "unsqueeze_", "squeeze_"};
 constexpr std::string_view kMaybeReshapes[] = {"reshape", "flatten", "reshape_as", "ravel"};
-constexpr std::string_view kAliasTransposes[] = {"transpose", "swapaxes", "swapdims", "t",        "numpy_T",    "mT",
-                                                 "mH",        "adjoint",  "permute",  "matrix_H", "transpose_", "t_"};
+constexpr std::string_view kAliasTransposes[] = {"transpose", "swapaxes", "swapdims", "t",          "numpy_T", "mT",        "mH",
+                                                 "adjoint",   "permute",  "matrix_H", "transpose_", "t_",      "swapaxes_", "swapdims_"};
 constexpr std::string_view kPieces[] = {"slice", "select", "narrow", "diagonal", "unbind", "split", "split_with_sizes", "chunk"};
 constexpr std::string_view kOneWay[] = {"expand",          "expand_as", "broadcast_to", "as_strided", "unfold",    "movedim", "moveaxis",
                                         "tensor_split",    "hsplit",    "vsplit",       "dsplit",     "real",      "imag",    "view_as_real",

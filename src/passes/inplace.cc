@@ -28,6 +28,13 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedOps[] = {
     {"aten.__ixor__.Scalar", "aten.bitwise_xor.Scalar"},
     {"aten.__ixor__.Tensor", "aten.bitwise_xor.Tensor"},
     {"aten.dropout_.default", "aten.dropout.default"},
+    {"aten.alpha_dropout_.default", "aten.alpha_dropout.default"},
+    {"aten.feature_dropout_.default", "aten.feature_dropout.default"},
+    {"aten.feature_alpha_dropout_.default", "aten.feature_alpha_dropout.default"},
+    {"aten.float_power_.Scalar", "aten.float_power.Tensor_Scalar"},
+    {"aten.float_power_.Tensor", "aten.float_power.Tensor_Tensor"},
+    {"aten.ldexp_.default", "aten.ldexp.Tensor"},
+    {"aten.polygamma_.default", "aten.polygamma.default"},
     {"aten.floor_divide_.Tensor", "aten.floor_divide.default"},
     {"aten.bernoulli_.float", "aten.bernoulli.p"},
     {"aten.bernoulli_.Tensor", "aten.bernoulli.Tensor"},
@@ -70,7 +77,8 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedOps[] = {
     {"aten.var.out", "aten.var.dim"},
 };
 
-constexpr std::string_view kShapeChangers[] = {"squeeze_", "unsqueeze_", "transpose_", "t_", "detach_", "requires_grad_", "resize_", "resize_as_"};
+constexpr std::string_view kShapeChangers[] = {"squeeze_",  "unsqueeze_", "transpose_",     "t_",      "swapaxes_",
+                                               "swapdims_", "detach_",    "requires_grad_", "resize_", "resize_as_"};
 
 }  // namespace
 

@@ -57,3 +57,35 @@ def test_equals_eager(writes, dtype):
     found, wanted = (torch.utils._pytree.tree_leaves(call(*x)) for call, x in ((package, ours), (program, eagers)))
     for mine, theirs in zip([*found, *ours], [*wanted, *eagers], strict=True):
         torch.testing.assert_close(mine.resolve_conj(), theirs.resolve_conj())
+
+
+IN_PLACE = {
+    "ldexp_": (lambda x: x.ldexp_(torch.tensor([1, 2, 3, 4, 5])), torch.float32),
+    "polygamma_": (lambda x: x.abs_().add_(0.5).polygamma_(2), torch.float32),
+    "float_power_": (lambda x: x.abs_().float_power_(2.5), torch.float64),
+    "float_power_ of tensors": (lambda x: x.abs_().float_power_(x.clone()), torch.float64),
+    "swapaxes_": (lambda x: (x + 1).swapaxes_(0, 2).mul_(2), torch.float32),
+    "swapdims_": (lambda x: (x + 1).swapdims_(1, 2).mul_(2), torch.float32),
+    "Dropout2d": (lambda x: torch.nn.functional.dropout2d(x, training=False, inplace=True), torch.float32),
+    "AlphaDropout": (lambda x: torch.nn.functional.alpha_dropout(x, training=False, inplace=True), torch.float32),
+    "FeatureAlphaDropout": (lambda x: torch.nn.functional.feature_alpha_dropout(x, training=False, inplace=True), torch.float32),
+}
+
+
+def test_in_place_operators_of_other_names():
+    torch.manual_seed(0)
+    writes = [write for write, _ in IN_PLACE.values()]
+    inputs = [torch.randn(4, 6, 5, dtype=dtype) for _, dtype in IN_PLACE.values()]
+    program = Program(writes)
+    package = coil.compile(torch.export.export(program, tuple(x.clone() for x in inputs)), options={"opt_level": 1})
+    ours, eagers = ([x.clone() for x in inputs] for _ in range(2))
+    found, wanted = (torch.utils._pytree.tree_leaves(call(*x)) for call, x in ((package, ours), (program, eagers)))
+    for mine, theirs in zip([*found, *ours], [*wanted, *eagers], strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_empty_tensors_have_no_sign():
+    """A conjugated view of no elements needs no copy."""
+    empty = torch.randn(0, 5, dtype=torch.complex64)
+    package = coil.compile(torch.export.export(Program([lambda x: x]), (empty,)))
+    assert package(empty.conj())[0].shape == (0, 5)
