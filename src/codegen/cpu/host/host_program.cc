@@ -201,7 +201,6 @@ class HostWriter {
   // To an input with gaps, element by element.
   std::string copy_function(const CopyKernel& copy, size_t k) const {
     const BufferInfo &from = plan_.buffer(copy.from).info, &to = plan_.buffer(copy.to).info;
-    const std::string type = fmt::format("uint{}_t", 8 * byte_size(to.dtype));
     std::string loops, read = "0", write = "0";
     for (size_t d = 0; d < to.sizes.size(); ++d) {
       loops += fmt::format("  for (long i{0} = 0; i{0} < {1}; ++i{0})\n", d, host_index(to.sizes[d]));
@@ -209,8 +208,8 @@ class HostWriter {
       write += fmt::format(" + i{} * ({})", d, host_index(to.strides[d]));
     }
     return fmt::format(
-        "static void copy_{0}(void* to, const void* from, const long* s) {{\n  (void)s;\n{1}    (({2}*)to)[{3}] = ((const {2}*)from)[{4}];\n}}\n\n", k, loops,
-        type, write, read);
+        "static void copy_{0}(void* to, const void* from, const long* s) {{\n  (void)s;\n{1}    __builtin_memcpy((char*)to + {2} * ({3}), (const char*)from + {2} * ({4}), {2});\n}}\n\n",
+        k, loops, byte_size(to.dtype), write, read);
   }
 
   int new_flag(size_t k) {
