@@ -91,7 +91,7 @@ def test_another_process(tmp_path):
     found = coil.load(tmp_path / "record.coil.pt2")(torch.ones(3))
     assert isinstance(found, Record) and torch.equal(found.y, torch.full((3,), 2.0))
     script = ANOTHER_PROCESS.format(folder=os.path.dirname(__file__), where=str(tmp_path))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=os.path.dirname(os.path.dirname(coil.__file__))))
     *errors, known = done.stdout.splitlines()
     assert "test_named_tuples.Record" in known, done.stderr
     for name, error in zip(("record", "local"), errors, strict=True):

@@ -78,20 +78,20 @@ def test_each_holds_its_own(model, seed):
 
 
 def test_more_forks_than_files(model):
-    """Each state's own pages are many, so that each fork wants a file: the later ones are copies."""
+    """Each state wants a file: the later ones have pages of their own, which their forks copy."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (4 * MOST, limit[1]))
     try:
         rng, before = np.random.default_rng(0), len(os.listdir("/proc/self/fd"))
-        first = Both(model.new_state(), np.zeros((ROWS, WIDTH), np.float32), 7)
-        states = [first]
+        states = []
         for _ in range(60):
-            states[-1].write(rng, ROWS // 4)
-            states.append(states[-1].fork())
+            one = Both(model.new_state(), np.zeros((ROWS, WIDTH), np.float32), 7)
+            one.write(rng, ROWS // 4)
+            states += [one, one.fork()]
         assert 10 < len(os.listdir("/proc/self/fd")) - before <= MOST
         for one in states[::7]:
             one.write(rng, 2)
-        del states, first, one
+        del states, one
         assert len(os.listdir("/proc/self/fd")) == before
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limit)
