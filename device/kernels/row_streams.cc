@@ -24,6 +24,22 @@ namespace {
 
 constexpr int kRowVectors = kPanel / kLanes;
 
+// The 32 sums, to which step() adds so many rows of k at once; `most` rows unrolled.
+template <int64_t most, int64_t together, class Step>
+COIL_INLINE_MEMBER void add_rows(int64_t rows, float* sums, const Step& step) {
+  Vec sum[kRowVectors];
+#pragma unroll
+  for (int j = 0; j < kRowVectors; j++) sum[j] = load(sums + j * kLanes);
+  if (rows == most) {
+#pragma unroll
+    for (int64_t i = 0; i < most; i += together) step(i, sum);
+  } else {
+    for (int64_t i = 0; i < rows; i += together) step(i, sum);
+  }
+#pragma unroll
+  for (int j = 0; j < kRowVectors; j++) store(sums + j * kLanes, sum[j]);
+}
+
 // Forms of B. kBytes: of a row of a panel; add(): adds what rows [k0, k0 + rows) of a panel, which begin at b, give the 32 sums. They are at most kRows, which
 // take kStreamVisit bytes; order(): brings sums into the order of columns.
 template <class T>
@@ -32,22 +48,11 @@ struct FloatRows {
   FloatRows(const CoilGemm&, int64_t) {}
 
   COIL_INLINE_MEMBER void add(const float* x, const char* b, int64_t, int64_t rows, float* sums) const {
-    Vec sum[kRowVectors];
-#pragma unroll
-    for (int j = 0; j < kRowVectors; j++) sum[j] = load(sums + j * kLanes);
-    const auto step = [&](int64_t i) {
+    add_rows<kRows, 1>(rows, sums, [&](int64_t i, Vec(&sum)[kRowVectors]) {
       const Vec value = Vec(x[i]);
 #pragma unroll
       for (int j = 0; j < kRowVectors; j++) sum[j] += value * load(reinterpret_cast<const T*>(b + i * kBytes) + j * kLanes);
-    };
-    if (rows == kRows) {
-#pragma unroll
-      for (int64_t i = 0; i < kRows; i++) step(i);
-    } else {
-      for (int64_t i = 0; i < rows; i++) step(i);
-    }
-#pragma unroll
-    for (int j = 0; j < kRowVectors; j++) store(sums + j * kLanes, sum[j]);
+    });
   }
   static void order(float*) {}
 };
@@ -59,10 +64,7 @@ struct FloatRows<BFloat16> {
   FloatRows(const CoilGemm&, int64_t) {}
 
   COIL_INLINE_MEMBER void add(const float* x, const char* b, int64_t, int64_t rows, float* sums) const {
-    Vec sum[kRowVectors];
-#pragma unroll
-    for (int j = 0; j < kRowVectors; j++) sum[j] = load(sums + j * kLanes);
-    const auto step = [&](int64_t i) {
+    add_rows<kRows, 1>(rows, sums, [&](int64_t i, Vec(&sum)[kRowVectors]) {
       const Vec value = Vec(x[i]);
 #pragma unroll
       for (int j = 0; j < kRowVectors; j += 2) {
@@ -70,15 +72,7 @@ struct FloatRows<BFloat16> {
         sum[j] += value * __builtin_bit_cast(Vec, two << 16);
         sum[j + 1] += value * __builtin_bit_cast(Vec, two & 0xffff0000u);
       }
-    };
-    if (rows == kRows) {
-#pragma unroll
-      for (int64_t i = 0; i < kRows; i++) step(i);
-    } else {
-      for (int64_t i = 0; i < rows; i++) step(i);
-    }
-#pragma unroll
-    for (int j = 0; j < kRowVectors; j++) store(sums + j * kLanes, sum[j]);
+    });
   }
   static void order(float* sums) {
     for (int64_t j = 0; j < kPanel; j += 2 * kLanes) {
@@ -95,10 +89,7 @@ struct PairRows {
   PairRows(const CoilGemm&, int64_t) {}
 
   COIL_INLINE_MEMBER void add(const float* x, const char* b, int64_t, int64_t rows, float* sums) const {
-    Vec sum[kRowVectors];
-#pragma unroll
-    for (int j = 0; j < kRowVectors; j++) sum[j] = load(sums + j * kLanes);
-    const auto step = [&](int64_t i) {
+    add_rows<kRows, 2>(rows, sums, [&](int64_t i, Vec(&sum)[kRowVectors]) {
       const Vec even = Vec(x[i]), odd = Vec(x[i + 1]);
 #pragma unroll
       for (int j = 0; j < kRowVectors; j++) {
@@ -106,15 +97,7 @@ struct PairRows {
         sum[j] += even * __builtin_bit_cast(Vec, pair << 16);
         sum[j] += odd * __builtin_bit_cast(Vec, pair & 0xffff0000u);
       }
-    };
-    if (rows == kRows) {
-#pragma unroll
-      for (int64_t i = 0; i < kRows; i += 2) step(i);
-    } else {
-      for (int64_t i = 0; i < rows; i += 2) step(i);
-    }
-#pragma unroll
-    for (int j = 0; j < kRowVectors; j++) store(sums + j * kLanes, sum[j]);
+    });
   }
   static void order(float*) {}
 };
