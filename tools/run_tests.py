@@ -10,6 +10,7 @@ MINUTES after the start, the other cases (tests/conftest.py). How many were not 
 """
 import argparse
 import contextlib
+import itertools
 import os
 import pathlib
 import shutil
@@ -23,6 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MOST_PROCESSES = 8  # of tests, each with PyTorch in its memory
 MINUTES = {"sample": 70, "rest": 45}  # from the start on; no test of a part begins later
 SHORTEST_PART = 60  # seconds: starting all processes and reading all test files for less is not worth it
+FAILURES_SHOWN, LINES_SHOWN = 40, 12  # at the end
 NEEDED_GIB = 8  # of temporary files, those of the linker and of torch.compile among them
 
 
@@ -40,6 +42,25 @@ def count_report(path):
         elif case.find("skipped") is None and case.get("status") != "notrun":
             passed += 1
     return passed, failed
+
+
+def failures(reports):
+    """Of each failed case that a report in the folder has: its name and the end of what it says. They are printed at the end of the run, where who reads the
+    log looks first."""
+    for path in sorted(reports.glob("*.xml")):
+        try:
+            cases = list(ElementTree.parse(path).getroot().iter("testcase"))
+        except ElementTree.ParseError:
+            continue
+        for case in cases:
+            said = [one for kind in ("failure", "error") for one in case.iter(kind)]
+            name, text = case.get("name"), "".join((one.text or one.get("message") or "") + "\n" for one in said)
+            if said and path.name == "ctest-summary.xml":  # a binary: its cases have a report of their own, unless it crashed
+                if (reports / f"{name}.xml").exists():
+                    continue
+                text = case.findtext("system-out") or text
+            if said:
+                yield f"{case.get('classname')}.{name}", text.strip().splitlines()[-LINES_SHOWN:]
 
 
 def run_source_checks():
@@ -178,6 +199,8 @@ def main():
         if not options.no_pytest:
             counts.append(run_pytest(options.build, reports, pytest_args, options.started, cases))
     passed, failed = (sum(column) for column in zip(*counts))
+    for name, text in itertools.islice(failures(reports), FAILURES_SHOWN):
+        print(f"FAILED {name}", *(f"    {line}" for line in text), sep="\n")
     print(f"{passed} passed, {failed} failed", flush=True)
     return 1 if failed else 0
 

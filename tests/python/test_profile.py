@@ -242,10 +242,16 @@ def test_many_threads_and_profiles_at_once(layers):
 def test_of_many_short_calls_some_are_left_out(tmp_path):
     """Recording a call of a microsecond takes more than 2 % of it: after the first ones some are left out, and the table says how many."""
     model, x = compiled(Layers(4, 1), torch.randn(1, 4)), torch.randn(1, 4)
-    want, calls = model(x), 20000
+    want, calls = model(x), 0
     with model.profile() as p:
-        for _ in range(calls):
-            model(x)
+        # Where another program takes the processor from a call, many that follow it are left out, and are told with the next one that is recorded.
+        for _ in range(50):
+            for _ in range(20000):
+                model(x)
+            calls += 20000
+            [summary] = p.summary()["models"]
+            if summary["calls"] < calls / 2 and calls * 0.95 < summary["calls"] + summary["left_out_calls"]:
+                break
     [summary] = p.summary()["models"]
     assert 128 <= summary["calls"] < calls / 2 and summary["calls"] == p.num_calls
     assert calls * 0.95 < summary["calls"] + summary["left_out_calls"] <= calls

@@ -148,15 +148,20 @@ TEST_F(CudaProfile, CallsThatTheDeviceHasYetToDoAreLeftOutWhereTheyAreTooMany) {
   Call call(model, context, 700);
   const std::vector<float> want = call.run(context);
   Profile profile(model);
-  constexpr int kCalls = 40;
+  // How many are recorded follows their cost (call_sampling.h), and so the time that a busy machine took from one: more are made until four were.
+  constexpr int kCalls = 40, kRounds = 1000;
   for (int i = 0; i < kCalls; i++) (void)context.run(call.tensors());
   EXPECT_GT(counts().pending, 0);
   EXPECT_LE(counts().events - before_.events, 6 + 4 * 5) << "marks of calls under way are without bound";
-  for (int i = 0; i < kCalls; i++) EXPECT_EQ(call.run(context), want);
+  int made = kCalls;
+  for (int round = 0; round < kRounds && (round == 0 || table_of(profile)["calls"].get<int>() < 4); round++) {
+    for (int i = 0; i < kCalls; i++) EXPECT_EQ(call.run(context), want);
+    made += kCalls;
+  }
   profile.end();
   const Json m = table_of(profile);
   EXPECT_GE(m["calls"].get<int>(), 4);
-  EXPECT_LE(m["calls"].get<int>() + m["left_out_calls"].get<int>(), 2 * kCalls);
+  EXPECT_LE(m["calls"].get<int>() + m["left_out_calls"].get<int>(), made);
   for (const Json& kernel : m["kernels"]) EXPECT_EQ(kernel["launches"], 1);
   EXPECT_NEAR(m["kernels"][0]["least_us"].get<double>(), 0.7, 0.1);
   EXPECT_NEAR(m["kernels"][0]["us"].get<double>(), 0.7, 0.1);
@@ -192,7 +197,8 @@ TEST_F(CudaProfile, ManyShortCallsCostLittle) {
   constexpr int kCalls = 3000, kRounds = 100;
   int made = 0, told = 0;
   Json m;
-  for (int round = 0; round < kRounds && told <= made / 4; round++) {
+  const auto shown = [&] { return told > made / 4 && m["calls"] >= 4 && m["calls"] < made / 10; };
+  for (int round = 0; round < kRounds && !shown(); round++) {
     for (int i = 0; i < kCalls; i++) call.run(context);
     made += kCalls;
     m = table_of(profile);

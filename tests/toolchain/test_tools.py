@@ -136,6 +136,18 @@ def test_a_report_cut_short_is_a_failure(run_tests, tmp_path, capsys, text):
     assert "no whole report" in capsys.readouterr().out
 
 
+def test_failures_are_said_again_at_the_end(run_tests, tmp_path):
+    (tmp_path / "ctest-summary.xml").write_text(
+        '<testsuite><testcase name="good" classname="good"/><testcase name="told" classname="told"><failure/></testcase>'
+        '<testcase name="crashed" classname="crashed"><failure message=""/><system-out>' + "before\n" * 50 + "signal 11</system-out></testcase></testsuite>")
+    (tmp_path / "told.xml").write_text('<testsuites><testsuite><testcase name="Works" classname="Suite"/><testcase name="Fails" classname="Suite">'
+                                       '<failure message="one"/><failure message="two"/></testcase></testsuite></testsuites>')
+    (tmp_path / "cut.xml").write_text("<testsuites>")
+    crashed, told = run_tests.failures(tmp_path)
+    assert told == ("Suite.Fails", ["one", "two"])
+    assert crashed[0] == "crashed.crashed" and crashed[1][-2:] == ["before", "signal 11"] and len(crashed[1]) == run_tests.LINES_SHOWN
+
+
 def test_files_that_cannot_be_read_end_the_run_first(run_tests, monkeypatch, tmp_path, capsys):
     (tmp_path / "test_good.py").write_text("def test_good():\n    pass\n")
     assert run_tests.collect(BUILD, [], tmp_path) == (None, 1)
