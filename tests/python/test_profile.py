@@ -81,12 +81,15 @@ def test_the_table_of_a_model(layers):
 def test_times_are_those_of_the_clock(layers):
     x = torch.randn(4000, 64)
     layers(x)
-    with layers.profile() as p:
-        begin = time.perf_counter()
-        for _ in range(20):
-            layers(x)
-        took = (time.perf_counter() - begin) / 20 * 1e6
-    [model] = p.summary()["models"]
+    for _ in range(20):  # until nobody took the processor between two calls
+        with layers.profile() as p:
+            begin = time.perf_counter()
+            for _ in range(20):
+                layers(x)
+            took = (time.perf_counter() - begin) / 20 * 1e6
+        [model] = p.summary()["models"]
+        if model["call_us"] > 0.5 * took:
+            break
     assert 0.5 * took < model["call_us"] <= took * 1.05
     assert model["least_us"] <= model["median_us"] <= model["most_us"]
 
