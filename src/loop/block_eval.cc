@@ -6,22 +6,12 @@
 #include <cmath>
 #include <memory>
 
+#include "loop/block_code.h"
 #include "loop/block_ops.h"
 #include "ops/memory.h"
 
 namespace coil::interpreter {
 namespace {
-
-struct Instr {
-  enum class Kind : uint8_t { var, load, op, cast, checked_index, guard_and };
-  Kind kind;
-  ScalarOp op = ScalarOp::add;
-  DType from = DType::f32, to = DType::f32;  // operands' and result's types
-  int result = 0;
-  std::vector<int> args;
-  int guard = -1;  // load, checked_index: only where this slot is true
-  int id = 0;      // variable, or number of the tensor
-};
 
 // A load whose place moves by a fixed stride with each variable.
 struct AffineLoad {
@@ -37,105 +27,28 @@ class Evaluator {
     for (int64_t s : domain_) {
       if (s == 0) return ok_status();
     }
-    result_ = compile(body, -1);
+    BlockCode code(body, symbol_);
+    read_code(code);
+    result_ = code.result();
     is_float_ = is_float(body->dtype);
     if (find_affine()) return run_affine(sink);
     return run_general(sink);
   }
 
  private:
-  // --- compilation
-  struct Key {
-    const ExprNode* node;
-    int guard;
-    bool operator==(const Key&) const = default;
-  };
-  struct KeyHash {
-    size_t operator()(const Key& k) const { return std::hash<const void*>()(k.node) * 31 + static_cast<size_t>(k.guard + 1); }
-  };
-
-  int new_slot() {
-    slots_.emplace_back(std::make_unique<Slot>());
-    return static_cast<int>(slots_.size()) - 1;
-  }
-
-  int constant(Expr e) {
-    const int slot = new_slot();
-    for (int64_t i = 0; i < kBlock; ++i) {
-      if (is_float(e->dtype)) slots_.back()->f[i] = e->as_double();
-      else slots_.back()->i[i] = e->as_int();
+  void read_code(BlockCode& code) {
+    for (int i = 0; i < code.slots(); ++i) slots_.emplace_back(std::make_unique<Slot>());
+    for (const BlockCode::Constant& c : code.constants) {
+      Slot& slot = *slots_[static_cast<size_t>(c.slot)];
+      if (is_float(c.value->dtype)) std::fill_n(slot.f, kBlock, c.value->as_double());
+      else std::fill_n(slot.i, kBlock, c.value->as_int());
     }
-    return slot;
-  }
-
-  bool reads_data(Expr e) {
-    auto [it, fresh] = reads_data_.try_emplace(e.node(), false);
-    if (!fresh) return it->second;
-    bool r = e->kind == ExprKind::load || e->is_op(ScalarOp::checked_index);
-    for (Expr a : e->args) r = reads_data(a) || r;
-    return reads_data_[e.node()] = r;
-  }
-
-  int compile(Expr e, int guard) {
-    const Key key{e.node(), reads_data(e) ? guard : -1};
-    // What was computed where an outer guard holds is right here too; a search's rounds, each within the last one's guard, would double otherwise.
-    for (int outer = key.guard;; outer = outer_guard_.at(outer)) {
-      if (auto it = done_.find({e.node(), outer}); it != done_.end()) return it->second;
-      if (outer < 0) break;
+    for (Expr load : code.loads) {
+      tensors_.push_back(tensor_(BufferId(load->id)));
+      CHECK(tensors_.back().data != nullptr && tensors_.back().sizes.size() == load->args.size(), "load of a buffer without data");
     }
-    const int slot = compile_new(e, key.guard);
-    done_[key] = slot;
-    return slot;
-  }
-
-  int compile_new(Expr e, int guard) {
-    if (e->kind == ExprKind::constant) return constant(e);
-    if (e->kind == ExprKind::symbol) return constant(e->pool->index(symbol_(SymbolId(e->id))));
-    CHECK(e->kind != ExprKind::temp, "temporaries belong to kernels");
-    Instr in{Instr::Kind::op};
-    in.to = e->dtype;
-    in.guard = guard;
-    if (e->is_op(ScalarOp::masked)) return compile_masked(e, guard);
-    for (Expr a : e->args) in.args.push_back(compile(a, guard));
-    if (e->kind == ExprKind::var) {
-      in.kind = Instr::Kind::var;
-      in.id = e->id;
-    } else if (e->kind == ExprKind::load) {
-      in.kind = Instr::Kind::load;
-      in.id = static_cast<int>(tensors_.size());
-      tensors_.push_back(tensor_(BufferId(e->id)));
-      loads_.push_back(e);
-      CHECK(tensors_.back().data != nullptr && tensors_.back().sizes.size() == e->args.size(), "load of a buffer without data");
-    } else if (e->op == ScalarOp::cast || e->op == ScalarOp::checked_index) {
-      in.kind = e->op == ScalarOp::cast ? Instr::Kind::cast : Instr::Kind::checked_index;
-      in.from = e->args[0]->dtype;
-    } else {
-      in.op = e->op;
-      in.from = e->args[e->op == ScalarOp::select ? 1 : 0]->dtype;
-    }
-    return emit(std::move(in));
-  }
-
-  int compile_masked(Expr e, int guard) {
-    const int condition = compile(e->args[0], guard);
-    int inner = condition;
-    if (guard >= 0) {
-      Instr both{Instr::Kind::guard_and};
-      both.args = {guard, condition};
-      inner = emit(std::move(both));
-    }
-    outer_guard_.try_emplace(inner, guard);
-    Instr in{Instr::Kind::op};
-    in.op = ScalarOp::select;
-    in.from = in.to = e->dtype;
-    in.args = {condition, compile(e->args[1], inner), compile(e->args[2], guard)};
-    return emit(std::move(in));
-  }
-
-  int emit(Instr in) {
-    in.result = new_slot();
-    code_.push_back(std::move(in));
-    return code_.back().result;
+    loads_ = std::move(code.loads);
+    code_ = std::move(code.instructions);
   }
 
   // --- the fast way: all loads affine, variables used nowhere else
@@ -339,9 +252,6 @@ class Evaluator {
   std::vector<Tensor> tensors_;
   std::vector<Expr> loads_;
   std::vector<AffineLoad> affine_;
-  std::unordered_map<Key, int, KeyHash> done_;
-  std::unordered_map<int, int> outer_guard_;  // a guard, and the one that it stands within (-1: none)
-  std::unordered_map<const ExprNode*, bool> reads_data_;
   int result_ = 0;
   bool is_float_ = false;
 };

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <unordered_map>
 
 #include <fmt/format.h>
 
+#include "loop/block_code.h"
 #include "ops/memory.h"
 
 namespace coil::reference {
@@ -14,16 +14,8 @@ namespace {
 constexpr int64_t kBlock = 256;
 using Slot = std::vector<Num>;
 
-struct Instr {
-  enum class Kind : uint8_t { var, load, op, cast, checked_index, guard_and };
-  Kind kind;
-  ScalarOp op = ScalarOp::add;
-  DType from = DType::f32, to = DType::f32;
-  int result = 0;
-  std::vector<int> args;
-  int guard = -1;  // load, checked_index: only where this slot is true
-  int id = 0;      // variable, or number of the tensor
-};
+using interpreter::BlockCode;
+using interpreter::Instr;
 
 class Evaluator {
  public:
@@ -33,99 +25,29 @@ class Evaluator {
     int64_t total = 1;
     for (int64_t s : domain_) total *= s;
     if (total == 0) return ok_status();
-    const int result = compile(body, -1);
+    const BlockCode code(body, symbol_);
+    read_code(code);
     for (int64_t first = 0; first < total; first += kBlock) {
       const int64_t n = std::min(kBlock, total - first);
-      for (const Instr& in : code_) TRY_STATUS(step(in, first, n));
-      sink(first, {slot(result).data(), static_cast<size_t>(n)});
+      for (const Instr& in : code.instructions) TRY_STATUS(step(in, first, n));
+      sink(first, {slot(code.result()).data(), static_cast<size_t>(n)});
     }
     return ok_status();
   }
 
  private:
-  struct Key {
-    const ExprNode* node;
-    int guard;
-    bool operator==(const Key&) const = default;
-  };
-  struct KeyHash {
-    size_t operator()(const Key& k) const { return std::hash<const void*>()(k.node) * 31 + static_cast<size_t>(k.guard + 1); }
-  };
-
   Slot& slot(int i) { return slots_[static_cast<size_t>(i)]; }
 
-  int new_slot(Num value = {}) {
-    slots_.emplace_back(static_cast<size_t>(kBlock), value);
-    return static_cast<int>(slots_.size()) - 1;
-  }
-
-  bool reads_data(Expr e) {
-    auto [it, fresh] = reads_data_.try_emplace(e.node(), false);
-    if (!fresh) return it->second;
-    bool r = e->kind == ExprKind::load || e->is_op(ScalarOp::checked_index);
-    for (Expr a : e->args) r = reads_data(a) || r;
-    return reads_data_[e.node()] = r;
-  }
-
-  // What an outer guard's instructions gave serves inside of it too.
-  int compile(Expr e, int guard) {
-    const Key key{e.node(), reads_data(e) ? guard : -1};
-    for (int outer = key.guard;; outer = outer_guard_.at(outer)) {
-      if (auto it = done_.find({e.node(), outer}); it != done_.end()) return it->second;
-      if (outer < 0) break;
+  void read_code(const BlockCode& code) {
+    slots_.assign(static_cast<size_t>(code.slots()), Slot(static_cast<size_t>(kBlock)));
+    for (const auto& [at, value] : code.constants) {
+      const bool real = is_float(value->dtype);
+      std::ranges::fill(slot(at), Num{real ? value->as_double() : 0, real ? 0 : value->as_int(), 0});
     }
-    const int made = compile_new(e, key.guard);
-    done_[key] = made;
-    return made;
-  }
-
-  int compile_new(Expr e, int guard) {
-    if (e->kind == ExprKind::constant) return new_slot({is_float(e->dtype) ? e->as_double() : 0, is_float(e->dtype) ? 0 : e->as_int(), 0});
-    if (e->kind == ExprKind::symbol) return new_slot({0, symbol_(SymbolId(e->id)), 0});
-    CHECK(e->kind != ExprKind::temp, "temporaries belong to kernels");
-    if (e->is_op(ScalarOp::masked)) return compile_masked(e, guard);
-    Instr in{Instr::Kind::op};
-    in.to = e->dtype;
-    in.guard = guard;
-    for (Expr a : e->args) in.args.push_back(compile(a, guard));
-    if (e->kind == ExprKind::var) {
-      in.kind = Instr::Kind::var;
-      in.id = e->id;
-    } else if (e->kind == ExprKind::load) {
-      in.kind = Instr::Kind::load;
-      in.id = static_cast<int>(tensors_.size());
-      tensors_.push_back(&tensor_(BufferId(e->id)));
-      CHECK(tensors_.back()->sizes.size() == e->args.size(), "load of a buffer of another rank");
-    } else if (e->op == ScalarOp::cast || e->op == ScalarOp::checked_index) {
-      in.kind = e->op == ScalarOp::cast ? Instr::Kind::cast : Instr::Kind::checked_index;
-      in.from = e->args[0]->dtype;
-    } else {
-      in.op = e->op;
-      in.from = e->args[e->op == ScalarOp::select ? 1 : 0]->dtype;
+    for (Expr load : code.loads) {
+      tensors_.push_back(&tensor_(BufferId(load->id)));
+      CHECK(tensors_.back()->sizes.size() == load->args.size(), "load of a buffer of another rank");
     }
-    return emit(std::move(in));
-  }
-
-  int compile_masked(Expr e, int guard) {
-    const int condition = compile(e->args[0], guard);
-    int inner = condition;
-    if (guard >= 0) {
-      Instr both{Instr::Kind::guard_and};
-      both.args = {guard, condition};
-      inner = emit(std::move(both));
-    }
-    outer_guard_.try_emplace(inner, guard);
-    Instr in{Instr::Kind::op};
-    in.op = ScalarOp::select;
-    in.from = in.to = e->dtype;
-    in.args = {condition, compile(e->args[1], inner), compile(e->args[2], guard)};
-    return emit(std::move(in));
-  }
-
-  int emit(Instr in) {
-    in.result = new_slot();
-    code_.push_back(std::move(in));
-    return code_.back().result;
   }
 
   bool wanted(const Instr& in, size_t i) { return in.guard < 0 || slot(in.guard)[i].i != 0; }
@@ -220,11 +142,7 @@ class Evaluator {
   const TensorOf& tensor_;
   const SymbolOf& symbol_;
   std::vector<Slot> slots_;
-  std::vector<Instr> code_;
   std::vector<const Tensor*> tensors_;
-  std::unordered_map<Key, int, KeyHash> done_;
-  std::unordered_map<int, int> outer_guard_;
-  std::unordered_map<const ExprNode*, bool> reads_data_;
 };
 
 }  // namespace
