@@ -57,6 +57,7 @@ class CudaLibraries : public testing::Test {
     void* fakes = dlopen(libraries_path().c_str(), RTLD_NOW);
     fake_ = reinterpret_cast<FakeLibrariesFn>(dlsym(fakes, "fake_libraries"))();
     *fake_ = {};
+    driver<void(int32_t, int32_t, int64_t)>("fake_cuda_configure")(2, 90, int64_t{1} << 30);
     capture(0, 0);
     device_code_ = dlopen(device_path().c_str(), RTLD_NOW | RTLD_LOCAL);
     ASSERT_TRUE(device_code_) << dlerror();

@@ -219,6 +219,7 @@ TEST_F(CudaLibraries, SeveralThreads) {
 TEST_F(CudaLibraries, EachDeviceHasItsOwn) {
   void* second = open(1);
   void* again = open(0);  // another model's code on the first device
+  ASSERT_TRUE(second && again);
   for (void* device : {device_, second, again}) {
     EXPECT_EQ(gemm(Product{}, device), "");
     EXPECT_EQ(conv(Convolution{}, device), "");
