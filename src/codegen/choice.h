@@ -31,11 +31,9 @@ const char* name_of(int32_t T::* member) {
   while (values[place] == 0) ++place;
   return T::kNames[place];
 }
-// "way[0] == 2 && way[1] == 64": whether the table's first members are the choice's.
-inline std::string is_in_table(const Choice& choice, size_t members) {
-  std::string text;
-  for (size_t i = 0; i < members; ++i) text += (i ? " && way[" : "way[") + std::to_string(i) + "] == " + std::to_string(choice.values[i]);
-  return text;
-}
+// "    const auto& [kind, rows, columns, split] = kChoices[3];": what the host program calls the numbers of a row of its table.
+std::string declare_choice(const ChoiceNames& names, const std::string& row);
+// "kind == 2 && rows == 64 && columns == 32 && split == 1": whether the numbers so declared are the choice's.
+std::string is_declared(const ChoiceNames& names, const Choice& choice);
 
 }  // namespace coil

@@ -11,6 +11,7 @@
 #include "codegen/constants.h"
 #include "codegen/cuda/grids.h"
 #include "codegen/cuda/host/host_program.h"
+#include "codegen/cuda/templates/arithmetic.h"
 #include "codegen/cuda/token_choice.h"
 #include "codegen/interface/limits.h"
 #include "compiler/cuda_target.h"
@@ -202,7 +203,7 @@ static Status check_counts(const std::vector<SizeLimit>& limits) {
 
 TargetTraits cuda_traits(const cuda::CudaSettings& settings, const CompileOptions& options, const FusionWay* way) {
   TargetTraits traits = cuda::traits(settings);
-  traits.tf32 = options.tf32;
+  traits.arithmetic = cuda::arithmetic_of(options.tf32);
   if (way) way->apply(traits);
   leave_out(traits, options.without);
   traits.states = options.states;

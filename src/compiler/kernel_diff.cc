@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/cuda/templates/arithmetic.h"
 #include "codegen/interface/watch_text.h"
 #include "compiler/call_memory.h"
 #include "reference/interpreter.h"
@@ -31,7 +32,7 @@ class Differ {
         lifetimes_(lifetimes(plan_)),
         last_writer_(plan_.buffers.size(), -1),
         given_(inputs),
-        reference_(build.loops, std::vector<int64_t>(plan_.pool->num_symbols()), {plan_.tf32, compiled.winograd}) {
+        reference_(build.loops, std::vector<int64_t>(plan_.pool->num_symbols()), {cuda::tf32_of(plan_), compiled.winograd}) {
     for (size_t k = 0; k < plan_.kernels.size(); ++k) {
       const bool watched = is_watched(k);
       for (BufferId id : results_of(plan_, k)) {

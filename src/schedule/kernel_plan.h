@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "loop/loop.h"
-#include "loop/tf32.h"
 #include "schedule/packing.h"
 
 namespace coil {
@@ -218,7 +217,9 @@ struct KernelPlan {
   Expr arena_bytes;  // over the symbols and `workers`
   std::vector<LateMemory> late_memory;
   SymbolId workers;  // the number of workers, as a symbol
-  Tf32 tf32;         // which float32 arithmetic may round its factors to 10 bits of mantissa
+  // How the target's templates compute where that is not their default: a name that the target gives (TargetTraits) and its templates read, as that
+  // of a packing; empty: there is nothing to say.
+  std::string arithmetic;
   uint64_t state_bytes = 0;
   uint64_t state_stored = 0;  // of them: what lies in front, and is not all zero when the program begins
   uint64_t constants_bytes = 0;

@@ -64,7 +64,10 @@ class PlanParser : ProgramLines {
     }
     if (words.accept("late after ")) return read_late(words);
     if (words.accept("states ")) return read_states(words);
-    if (words.accept("tf32 ")) return read_tf32(words);
+    if (words.accept("arithmetic ")) {
+      plan_.arithmetic = words.name();
+      return;
+    }
     if (words.accept("not fused:")) return read_note(words);
     if (words.accept("why ")) return read_why(words);
     if (!read_common(words)) words.fail("expected a buffer, a kernel or what belongs to the plan");
@@ -175,12 +178,6 @@ class PlanParser : ProgramLines {
     words.expect("stored");
     if (bytes < 0 || stored < 0 || stored > bytes) words.fail("the states have a number of bytes of which some are stored");
     plan_.state_bytes = static_cast<uint64_t>(bytes), plan_.state_stored = static_cast<uint64_t>(stored);
-  }
-
-  void read_tf32(LoopReader& words) {
-    const std::optional<Tf32> tf32 = tf32_by_name(words.name());
-    if (!tf32) words.fail("expected no, products, convolutions or all");
-    plan_.tf32 = tf32.value_or(Tf32());
   }
 
   void read_why(LoopReader& words) {

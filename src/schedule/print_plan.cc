@@ -60,7 +60,7 @@ class PlanPrinter : Named, LoopText {
     line("arena {} bytes", expr(plan_.arena_bytes));
     for (const LateMemory& late : plan_.late_memory) line("late after {}: {} bytes", symbol(late.after), expr(late.bytes));
     if (plan_.state_bytes > 0) line("states {} bytes, {} stored", plan_.state_bytes, plan_.state_stored);
-    if (plan_.tf32.any()) line("tf32 {}", coil::name(plan_.tf32));
+    if (!plan_.arithmetic.empty()) line("arithmetic {}", name_text(plan_.arithmetic));
     for (const FusionNote& n : plan_.not_fused) line("not fused: {} -> {}: {}", name_text(n.producer), name_text(n.consumer), quoted_unless_plain(n.reason));
     return std::move(out_);
   }

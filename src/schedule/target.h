@@ -86,7 +86,7 @@ struct TargetTraits {
   int64_t select_step = 1;          // ... if those along a contiguous dimension begin at multiples of this
   int64_t colliding_row_bytes = 0;  // rows of a product's left operand that are a multiple of so many bytes apart get a line between them; 0: no
   int64_t product_row_bytes = 0;    // rows of a product's computed 16-bit operand begin at multiples of so many bytes; 0: no
-  Tf32 tf32;                        // see KernelPlan
+  std::string arithmetic;           // see KernelPlan
   PackingRules packings;
   int64_t constant_line_bytes = 1;        // lines of a constant matrix that is not packed shall begin at multiples of so many bytes,
   int64_t best_line_bytes = 1;            // and those of 2-byte elements at multiples of so many, as far as room of a 32nd gives

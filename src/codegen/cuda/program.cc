@@ -122,7 +122,7 @@ class ProgramWriter {
   static bool tuned_otherwise(const Kernel& k) {
     if (!std::holds_alternative<TemplateKernel>(k.def) || k.choices.rows.empty()) return false;
     const Choice& least = k.choices.rows[0].choice;
-    return least != Choice{} && least.values[0] != templates::kFewRows;
+    return least != Choice{} && as<templates::CudaWay>(least).kind != templates::kFewRows;
   }
 
   // One launch for the kernel and those that may run beside it, if there are any: each has its own blocks.
@@ -205,7 +205,7 @@ class ProgramWriter {
     const std::vector<int> tuned = {settings_.tuned_sm};
     for (size_t i = 0; row < settings_.timed.size() && i < settings_.timed[row].size(); ++i) {
       const Choice& c = settings_.timed[row][i];
-      if (c != Choice{}) add(c, is_in_table(c, 3), tuned);
+      if (c != Choice{}) add(c, is_declared(value_names(k), c), tuned);
     }
     bool own = true;
     if (std::find(sms_.begin(), sms_.end(), settings_.tuned_sm) != sms_.end()) {
@@ -236,7 +236,7 @@ class ProgramWriter {
     const auto row = static_cast<size_t>(&k - plan_.kernels.data());
     for (size_t i = 0; row < settings_.timed.size() && i < settings_.timed[row].size(); ++i) {
       const Choice& c = settings_.timed[row][i];
-      if (c != Choice{}) add(static_cast<size_t>(as<UserChoice>(c).config), is_in_table(c, 1));
+      if (c != Choice{}) add(static_cast<size_t>(as<UserChoice>(c).config), is_declared(value_names(k), c));
     }
     for (const ChoiceTable::Row& r : k.choices.rows) {
       const bool last = &r == &k.choices.rows.back();
@@ -299,7 +299,7 @@ class ProgramWriter {
     const size_t row = static_cast<size_t>(&k - plan_.kernels.data());
     if (row < settings_.timed.size()) {
       for (const Choice& c : settings_.timed[row]) {
-        if (c != Choice{}) add_choice(c, is_in_table(c, 4));
+        if (c != Choice{}) add_choice(c, is_declared(value_names(k), c));
       }
     }
     for (const ChoiceTable::Row& r : k.choices.rows) {

@@ -73,13 +73,7 @@ class HostWriter {
     return static_cast<int>(choices_.size()) - 1;
   }
 
-  // "const auto& [method, block_tiles, block_panels, threads] = kChoices[3];"
-  std::string declare_choice(size_t k, const std::string& row) const {
-    const ChoiceNames& names = cpu::value_names(plan_.kernels[k]);
-    std::string text;
-    for (size_t i = 0; i < names.size(); ++i) text += (i ? ", " : "") + (*names[i] ? std::string(names[i]) : fmt::format("unused_{}", i));
-    return fmt::format("    const auto& [{}] = {};\n", text, row);
-  }
+  std::string declare_choice(size_t k, const std::string& row) const { return coil::declare_choice(cpu::value_names(plan_.kernels[k]), row); }
   // The number in generated code, "0" of kernels for which there is none of this name.
   template <class T>
   std::string number_of(size_t k, int32_t T::* member) const {

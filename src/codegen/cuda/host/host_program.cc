@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/cuda/choices.h"
 #include "codegen/cuda/grids.h"
 #include "codegen/cuda/host/call_forms.h"
 #include "codegen/cuda/images.h"
@@ -74,8 +75,8 @@ class HostWriter {
   std::string hook(size_t k, bool after) const {
     if (!timed(k)) return "";
     if (!after)
-      return fmt::format("    const int32_t* way = coil_tuning.choices[{0}];\n    if (coil_tuning.hook) coil_tuning.hook(coil_tuning.owner, {0}, nullptr);\n",
-                         k);
+      return declare_choice(value_names(plan_.kernels[k]), fmt::format("coil_tuning.choices[{}]", k)) +
+             fmt::format("    if (coil_tuning.hook) coil_tuning.hook(coil_tuning.owner, {}, nullptr);\n", k);
     std::string results;
     for (BufferId id : written_buffers(plan_.kernels[k])) results += address(id) + ", ";
     return fmt::format("    void* const results[] = {{{}nullptr}};\n    if (coil_tuning.hook) coil_tuning.hook(coil_tuning.owner, {}, results);\n", results, k);

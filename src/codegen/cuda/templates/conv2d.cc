@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "codegen/cuda/templates/arithmetic.h"
 #include "codegen/cuda/templates/parts.h"
 #include "templates/cuda_library.h"
 
@@ -19,7 +20,7 @@ CudaConvFacts facts(const TemplateUse& use, const Conv2d& def) {
   const PlanOperand& x = use.kernel.operands[0];
   CudaConvFacts f;
   f.dtype = use.dtype(0);
-  f.tf32 = use.plan.tf32.convolutions && f.dtype == DType::f32;
+  f.tf32 = tf32_of(use.plan).convolutions && f.dtype == DType::f32;
   f.def = def;
   f.result_sizes = use.kernel.result_sizes;
   f.x_n = coefficient(x.offset, 0), f.x_c = coefficient(x.offset, 1), f.x_h = coefficient(x.offset, 2), f.x_w = coefficient(x.offset, 3);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/cuda/templates/arithmetic.h"
 #include "schedule/schedule.h"
 #include "templates/cuda_library.h"
 
@@ -39,7 +40,7 @@ templates::CudaGemmFacts gemm_facts(const KernelPlan& plan, const TemplateKernel
   const Expr a = k.operands[0].offset, b = k.operands[1].offset;
   templates::CudaGemmFacts f;
   f.dtype = plan.buffer(k.operands[0].buffer).info.dtype;
-  f.tf32 = plan.tf32.products && f.dtype == DType::f32;
+  f.tf32 = tf32_of(plan).products && f.dtype == DType::f32;
   f.batch = product(pool, g.batch), f.m = product(pool, g.m), f.n = product(pool, g.n), f.k = product(pool, g.k);
   f.a_batch = merged(a, 0, g.batch), f.a_row = merged(a, m0, g.m), f.a_col = merged(a, k0, g.k);
   f.b_batch = merged(b, 0, g.batch), f.b_row = merged(b, k0, g.k), f.b_col = merged(b, n0, g.n);
