@@ -11,6 +11,7 @@
 #include "passes/alias.h"
 #include "passes/inplace.h"
 #include "passes/passes.h"
+#include "passes/tensor_forms.h"
 
 namespace coil {
 namespace {
@@ -21,7 +22,7 @@ constexpr size_t kMaxGrowth = 16, kLeastNodes = 1 << 16;
 
 class Functionalizer {
  public:
-  explicit Functionalizer(const Graph& graph) : graph_(graph), builder_(graph), values_(graph.values.size()) {
+  explicit Functionalizer(const Graph& graph) : graph_(graph), builder_(graph), forms_(graph), values_(graph.values.size()) {
     for (size_t i = 0; i < values_.size(); ++i) values_[i].now = values_[i].base = ValueId(i);
     name_once();
   }
@@ -159,7 +160,10 @@ class Functionalizer {
     TRY_STATUS(map_arguments(copy, node));
     if (updates_statistics(node)) return update_statistics(node, std::move(copy));
     Aliasing kind = aliasing(graph_, node);
-    if (reshapes_in_place(node)) copy.target.erase(copy.target.rfind('.') - 1, 1);
+    if (reshapes_in_place(node)) {
+      copy.target.erase(copy.target.rfind('.') - 1, 1);
+      forms_.change(node);
+    }
     if (kind != Aliasing::none) {
       ValueId parent = std::get<ValueId>(node.args[0]);
       for (size_t i = 0; i < node.outputs.size(); ++i) {
@@ -235,6 +239,7 @@ class Functionalizer {
       t.version = at(t.base).version;
       t.now = written;
       t.maybe = s.maybe;
+      forms_.rename(out, *self);
     }
     return ok_status();
   }
@@ -333,6 +338,7 @@ class Functionalizer {
   }
 
   Status finish_outputs() {
+    for (const GraphInput& in : graph_.inputs) TRY_STATUS(forms_.check(in));
     std::vector<GraphOutput> mutations;
     std::set<std::string_view> declared;
     std::map<const uint8_t*, const GraphInput*> first;  // of the inputs that begin at the same byte
@@ -373,6 +379,7 @@ class Functionalizer {
 
   const Graph& graph_;
   GraphBuilder builder_;
+  TensorForms forms_;
   std::vector<Tensor> values_;
   std::map<const Node*, Node> renamed_;
 };
