@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from typing import Any, Callable
 
@@ -14,7 +15,7 @@ from ._store import Store, by_rows
 
 @dataclasses.dataclass
 class Rows:
-    """A matrix [n, k] as it is stored: numbers int8 [n, k], scale and zero [n, k / group]."""
+    """A matrix [n, k], or a list of such, as it is stored: numbers int8 [n, k], scale and zero [n, k / group]."""
 
     numbers: np.ndarray
     scale: np.ndarray
@@ -22,7 +23,7 @@ class Rows:
 
     @property
     def group(self) -> int:
-        return self.numbers.shape[1] // self.scale.shape[1]
+        return self.numbers.shape[-1] // self.scale.shape[-1]
 
 
 def _half(block: np.ndarray, at: int) -> np.ndarray:
@@ -114,7 +115,7 @@ _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 def _floats(tensor: Any, shape: list[int], store: Store, order: np.ndarray | None, dtype: torch.dtype) -> torch.Tensor:
     """Floats of a file, where they are if they can stay as they are."""
     kind = _FLOATS[tensor.tensor_type.name]
-    raw = np.asarray(tensor.data).view(np.uint8).reshape(shape[0], -1)
+    raw = np.asarray(tensor.data).view(np.uint8).reshape(math.prod(shape[: max(1, len(shape) - 1)]), -1)
     if kind != dtype or order is not None:
         def converted(rows: np.ndarray) -> tuple[np.ndarray]:
             given = mapped(rows).view(kind)
@@ -174,5 +175,5 @@ def unpacked(tensor: Any, store: Store | None = None, order: np.ndarray | None =
         wide = scale.reshape(len(rows), -1).astype(np.float32)  # the program's own conversion would be made in memory when it is compiled
         return q.reshape(len(rows), -1), wide, None if zero is None else zero.reshape(len(rows), -1)
 
-    numbers, scale, zero = by_rows(data, order, taken, store)
+    numbers, scale, zero = (None if part is None else part.reshape(*shape[:-1], -1) for part in by_rows(data, order, taken, store))
     return Rows(numbers, scale, zero)
