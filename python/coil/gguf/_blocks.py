@@ -10,6 +10,7 @@ from typing import Any, Callable
 import numpy as np
 import torch
 
+from ._codebooks import CODEBOOKS, half, least_of_q2_k, looked_up
 from ._store import Store, by_rows
 
 
@@ -24,11 +25,6 @@ class Rows:
     @property
     def group(self) -> int:
         return self.numbers.shape[-1] // self.scale.shape[-1]
-
-
-def _half(block: np.ndarray, at: int) -> np.ndarray:
-    """A float16 at byte `at` of each block."""
-    return np.ascontiguousarray(block[..., at:at + 2]).view(np.float16)[..., 0]
 
 
 def _nibbles(packed: np.ndarray) -> np.ndarray:
@@ -51,26 +47,26 @@ def _with_least(q: np.ndarray, scale: np.ndarray, least: np.ndarray, middle: int
 
 
 def _q4_0(b: np.ndarray) -> tuple:
-    return _nibbles(b[..., 2:18]).reshape(*b.shape[:-1], 1, 32).astype(np.int8) - np.int8(8), _half(b, 0)[..., None], None
+    return _nibbles(b[..., 2:18]).reshape(*b.shape[:-1], 1, 32).astype(np.int8) - np.int8(8), half(b, 0)[..., None], None
 
 
 def _q5_0(b: np.ndarray) -> tuple:
     q = (_nibbles(b[..., 6:22]) | _fifth_bits(b[..., 2:6])).astype(np.int8) - np.int8(16)
-    return q.reshape(*b.shape[:-1], 1, 32), _half(b, 0)[..., None], None
+    return q.reshape(*b.shape[:-1], 1, 32), half(b, 0)[..., None], None
 
 
 def _q8_0(b: np.ndarray) -> tuple:
-    return b[..., None, 2:34].view(np.int8), _half(b, 0)[..., None], None
+    return b[..., None, 2:34].view(np.int8), half(b, 0)[..., None], None
 
 
 def _q4_1(b: np.ndarray) -> tuple:
     q = _nibbles(b[..., 4:20]).reshape(*b.shape[:-1], 1, 32)
-    return _with_least(q, _half(b, 0)[..., None].astype(np.float32), _half(b, 2)[..., None].astype(np.float32), 8)
+    return _with_least(q, half(b, 0)[..., None].astype(np.float32), half(b, 2)[..., None].astype(np.float32), 8)
 
 
 def _q5_1(b: np.ndarray) -> tuple:
     q = (_nibbles(b[..., 8:24]) | _fifth_bits(b[..., 4:8])).reshape(*b.shape[:-1], 1, 32)
-    return _with_least(q, _half(b, 0)[..., None].astype(np.float32), _half(b, 2)[..., None].astype(np.float32), 16)
+    return _with_least(q, half(b, 0)[..., None].astype(np.float32), half(b, 2)[..., None].astype(np.float32), 16)
 
 
 def _scales_of_k(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +74,7 @@ def _scales_of_k(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     s = b[..., 4:16]
     scale = np.concatenate([s[..., :4] & 63, (s[..., 8:] & 15) | (s[..., :4] >> 6 << 4)], -1)
     least = np.concatenate([s[..., 4:8] & 63, (s[..., 8:] >> 4) | (s[..., 4:8] >> 6 << 4)], -1)
-    d, m = _half(b, 0).astype(np.float32)[..., None], _half(b, 2).astype(np.float32)[..., None]
+    d, m = half(b, 0).astype(np.float32)[..., None], half(b, 2).astype(np.float32)[..., None]
     return d * scale, -(m * least)
 
 
@@ -97,14 +93,25 @@ def _q6_k(b: np.ndarray) -> tuple:
     low = _nibbles(b[..., :128].reshape(*b.shape[:-1], 2, 64)).reshape(*b.shape[:-1], 2, 4, 32)
     high = b[..., 128:192].reshape(*b.shape[:-1], 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
     q = (low | high << 4).astype(np.int8) - np.int8(32)
-    scale = _half(b, 208).astype(np.float32)[..., None] * np.ascontiguousarray(b[..., 192:208]).view(np.int8)
+    scale = half(b, 208).astype(np.float32)[..., None] * np.ascontiguousarray(b[..., 192:208]).view(np.int8)
     return q.reshape(*b.shape[:-1], 16, 16), scale, None
+
+
+def _codebook(kind: str) -> Callable[[np.ndarray], tuple]:
+    def taken(b: np.ndarray) -> tuple:
+        numbers, scale = looked_up(kind, b), CODEBOOKS[kind][1](b)
+        return _with_least(numbers, scale, least_of_q2_k(b), 0) if kind == "Q2_K" else (numbers, scale, None)
+
+    return taken
 
 
 # Bytes of a block, and how it is taken apart: [..., bytes] to numbers [..., groups, size], scale and zero [..., groups].
 _BLOCKS: dict[str, tuple[int, Callable[[np.ndarray], tuple]]] = {
     "Q4_0": (18, _q4_0), "Q4_1": (20, _q4_1), "Q5_0": (22, _q5_0), "Q5_1": (24, _q5_1), "Q8_0": (34, _q8_0),
     "Q4_K": (144, _q4_k), "Q5_K": (176, _q5_k), "Q6_K": (210, _q6_k),
+    **{kind: (size, _codebook(kind)) for kind, size in (
+        ("Q2_K", 84), ("Q3_K", 110), ("TQ1_0", 54), ("TQ2_0", 66), ("MXFP4", 17), ("NVFP4", 36), ("IQ4_NL", 18), ("IQ4_XS", 136), ("IQ3_XXS", 98), ("IQ3_S", 110),
+        ("IQ2_XXS", 66), ("IQ2_XS", 74), ("IQ2_S", 82), ("IQ1_S", 50), ("IQ1_M", 56))},
 }
 
 
