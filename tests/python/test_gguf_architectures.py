@@ -20,9 +20,9 @@ class Case:
     """arch: of the file; config: beside BASE; head: numbers of the file's head; permuted: q and k are written with pairs side by side; more: what norms' weights
     are less by in transformers."""
 
-    def __init__(self, arch, model=None, config=None, head=None, permuted=False, more=0.0, drop=(), **shape):
+    def __init__(self, arch, model=None, config=None, head=None, permuted=False, more=0.0, drop=(), fused=False, **shape):
         self.arch, self.model, self.config, self.permuted, self.more, self.drop = arch, model or arch, {**(config or {}), **shape}, permuted, more, drop
-        self.head = head or {}
+        self.head, self.fused = head or {}, fused
 
 
 RMS, LAYER = {"attention.layer_norm_rms_epsilon": 1e-5}, {"attention.layer_norm_epsilon": 1e-5}
@@ -48,6 +48,10 @@ CASES = {
                                  moe_intermediate_size=32, norm_topk_prob=True),
     "granitemoe": Case("granitemoe", head={**RMS, "embedding_scale": 12.0, "residual_scale": 0.3, "attention.scale": 0.1, "logit_scale": 4.0, "expert_count": 5, "expert_used_count": 2}, permuted=True,
                        rms_norm_eps=1e-5, embedding_multiplier=12.0, residual_multiplier=0.3, attention_multiplier=0.1, logits_scaling=4.0, num_local_experts=5, num_experts_per_tok=2),
+    "granitemoeshared": Case("granitemoe", "granitemoeshared", head={**RMS, "embedding_scale": 12.0, "residual_scale": 0.3, "attention.scale": 0.1, "logit_scale": 4.0, "expert_count": 5,
+                                                                     "expert_used_count": 2}, permuted=True, rms_norm_eps=1e-5, embedding_multiplier=12.0, residual_multiplier=0.3,
+                             attention_multiplier=0.1, logits_scaling=4.0, num_local_experts=5, num_experts_per_tok=2, shared_intermediate_size=32),
+    "olmoe_fused": Case("olmoe", head={**RMS, "expert_count": 5, "expert_used_count": 2}, rms_norm_eps=1e-5, num_experts=5, num_experts_per_tok=2, fused=True),
     "olmoe": Case("olmoe", head={**RMS, "expert_count": 5, "expert_used_count": 2}, rms_norm_eps=1e-5, num_experts=5, num_experts_per_tok=2),
     "arcee": Case("arcee", head=RMS, permuted=True, rms_norm_eps=1e-5),
     "cohere": Case("command-r", "cohere", head={**LAYER, "logit_scale": 0.25}, logit_scale=0.25, layer_norm_eps=1e-5, tie_word_embeddings=True, rope_parameters=PLAIN),
@@ -102,6 +106,9 @@ def halves_to_pairs(data, heads):
     return data.reshape(heads, 2, -1, *data.shape[1:]).swapaxes(1, 2).reshape(data.shape)
 
 
+CUT = ("experts.gate_up_proj", "shared_mlp.input_linear.weight")  # gate and up are one matrix
+
+
 def layer_of(name):
     return f"blk.{re.search(r'[.]([0-9]+)[.]', name)[1]}."
 
@@ -130,11 +137,14 @@ def written(case, model, path, kind=None):
         if name == "lm_head.weight" and tied or name.endswith((".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq", ".attention.bias")):
             continue
         data = tensor.float().numpy()
-        if name.endswith("experts.gate_up_proj"):  # the converter cuts it
-            for part, half in zip(("gate", "up"), np.split(data, 2, axis=1)):
-                add(f"{layer_of(name)}ffn_{part}_exps.weight", half)
+        cut = {"experts.gate_up_proj": "exps", "shared_mlp.input_linear.weight": "shexp"}.get(next((e for e in CUT if name.endswith(e)), ""))
+        if cut and not case.fused:  # as the converter does
+            for part, half in zip(("gate", "up"), np.split(data, 2, axis=-2)):
+                add(f"{layer_of(name)}ffn_{part}_{cut}.weight", half)
             continue
-        new = f"{layer_of(name)}ffn_down_exps.weight" if name.endswith("experts.down_proj") else names.get_name(name.replace("moe.router", "moe.gate"), try_suffixes=(".weight", ".bias"))
+        own = {"experts.gate_up_proj": "ffn_gate_up_exps", "experts.down_proj": "ffn_down_exps", "shared_mlp.output_linear.weight": "ffn_down_shexp"}
+        known = next((own[e] for e in own if name.endswith(e)), None)
+        new = f"{layer_of(name)}{known}.weight" if known else names.get_name(name.replace("moe.router", "moe.gate"), try_suffixes=(".weight", ".bias"))
         assert new, name
         if "shexp" in new and data.shape[0] == 1:
             data = data[0]

@@ -27,9 +27,18 @@ class Rows:
         return self.numbers.shape[-1] // self.scale.shape[-1]
 
 
-def _nibbles(packed: np.ndarray) -> np.ndarray:
-    """[..., b] bytes to [..., 2, b] numbers of 4 bits: the low ones, then the high ones."""
-    return np.stack([packed & 15, packed >> 4], -2)
+def _nibbles(packed: np.ndarray, less: int = 0) -> np.ndarray:
+    """[..., b] bytes to [..., 2, b] numbers of 4 bits, less `less`: the low ones, then the high ones."""
+    high = np.array(packed, order="C")  # whole vectors of a contiguous array are five times as fast as pieces of b
+    low = high & 15
+    high >>= 4
+    if less:
+        low -= np.uint8(less)
+        high -= np.uint8(less)
+    piece = np.dtype(f"V{packed.shape[-1]}")
+    made = np.empty((*packed.shape[:-1], 2), piece)
+    made[..., 0], made[..., 1] = low.view(piece)[..., 0], high.view(piece)[..., 0]
+    return made.view(np.uint8).reshape(*packed.shape[:-1], 2, -1)
 
 
 def _fifth_bits(bits: np.ndarray) -> np.ndarray:
@@ -41,13 +50,14 @@ def _with_least(q: np.ndarray, scale: np.ndarray, least: np.ndarray, middle: int
     """q * scale + least of groups [..., g] as (numbers - zero) * scale, the numbers less `middle`. A scale of 0 leaves `least` alone."""
     flat = scale == 0
     divisor = np.where(flat, np.float32(1), scale)
-    numbers = np.where(flat[..., None], 0, q.astype(np.int16) - middle)
+    numbers = q.astype(np.int8) - np.int8(middle)
+    numbers[flat] = 0
     zero = np.where(flat, -least, -least / divisor - middle).astype(np.float32)
-    return numbers.astype(np.int8), divisor, zero
+    return numbers, divisor, zero
 
 
 def _q4_0(b: np.ndarray) -> tuple:
-    return _nibbles(b[..., 2:18]).reshape(*b.shape[:-1], 1, 32).astype(np.int8) - np.int8(8), half(b, 0)[..., None], None
+    return _nibbles(b[..., 2:18], 8).view(np.int8).reshape(*b.shape[:-1], 1, 32), half(b, 0)[..., None], None
 
 
 def _q5_0(b: np.ndarray) -> tuple:

@@ -1,5 +1,5 @@
 """GGUF's types whose numbers stand in codebooks, or in two or three bits here and there: whole numbers with a scale for each group as any others, once they are
-looked up. What the numbers of a block are, the package gguf says of the same block with all scales made one."""
+looked up. What the numbers of the rarer ones are, the package gguf says of the same block with all scales made one."""
 
 from __future__ import annotations
 
@@ -89,16 +89,49 @@ def _nvfp4(b: np.ndarray) -> np.ndarray:
     return np.where((b[..., :4] == 0) | (b[..., :4] == 0x7F), np.float32(0), value)
 
 
-# Numbers of a group, its scales of a block's bytes, and what makes all of them one.
+def _pairs_of_bits(b: np.ndarray) -> np.ndarray:
+    """64 bytes of each block to 256 numbers of 2 bits, 128 after 128, [..., 8, 32]."""
+    return (b.reshape(*b.shape[:-1], 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3).reshape(*b.shape[:-1], 8, 32)
+
+
+def _numbers_of_q3_k(b: np.ndarray) -> np.ndarray:
+    """The third bit says that 4 is not taken away."""
+    high = b[..., None, :32] >> np.arange(8, dtype=np.uint8)[:, None] & 1
+    return ((_pairs_of_bits(b[..., 32:96]) | high << 2).view(np.int8) - np.int8(4)).reshape(*b.shape[:-1], 16, 16)
+
+
+_OF_4_BITS = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)  # IQ4_NL and IQ4_XS
+_TWICE_E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
+
+
+def _of_table(table: np.ndarray, packed: np.ndarray, count: int) -> np.ndarray:
+    """[..., bytes] to numbers [..., groups, 2 * count]: of each `count` bytes the low halves, then the high ones."""
+    two = np.stack([np.tile(table, 16), np.repeat(table, 16)], -1)  # both of a byte
+    found = two[packed].reshape(*packed.shape[:-1], -1, count, 2)
+    return np.ascontiguousarray(found.swapaxes(-1, -2)).reshape(*packed.shape[:-1], -1, 2 * count)
+
+
+# The numbers of blocks that are many files' most: ten times as fast as by a dequantisation.
+_NUMBERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "Q2_K": lambda b: _pairs_of_bits(b[..., 16:80]).view(np.int8).reshape(*b.shape[:-1], 16, 16),
+    "Q3_K": _numbers_of_q3_k,
+    "IQ4_NL": lambda b: _of_table(_OF_4_BITS, b[..., 2:], 16),
+    "IQ4_XS": lambda b: _of_table(_OF_4_BITS, b[..., 8:], 16),
+    "MXFP4": lambda b: _of_table(_TWICE_E2M1, b[..., 1:], 16),
+    "NVFP4": lambda b: _of_table(_TWICE_E2M1, b[..., 4:], 8),
+}
+
+
+# Numbers of a group, its scales of a block's bytes, and what makes all of them one where the numbers are looked up so.
 CODEBOOKS: dict[str, tuple[int, Callable[[np.ndarray], np.ndarray], tuple[Callable[[np.ndarray], None], ...]]] = {
-    "Q2_K": (16, _q2_k, (_bytes((0, 16, 1), (82, 84, 0)), _one(80, 1))),
-    "Q3_K": (16, _q3_k, (_bytes((96, 104, 0x11), (104, 108, 0xAA)), _one(108, 1))),
+    "Q2_K": (16, _q2_k, ()),
+    "Q3_K": (16, _q3_k, ()),
     "TQ1_0": (256, lambda b: half(b, 52).astype(np.float32)[..., None], (_one(52, 1),)),
     "TQ2_0": (256, lambda b: half(b, 64).astype(np.float32)[..., None], (_one(64, 1),)),
-    "MXFP4": (32, lambda b: np.ldexp(np.float32(1), b[..., :1].astype(np.int32) - 128), (_bytes((0, 1, 128)),)),
-    "NVFP4": (16, _nvfp4, (_bytes((0, 4, 0x40)),)),
-    "IQ4_NL": (32, lambda b: half(b, 0)[..., None], (_one(0, 1),)),
-    "IQ4_XS": (32, _iq4_xs, (_bytes((2, 4, 0xAA), (4, 8, 0x11)), _one(0, 1))),
+    "MXFP4": (32, lambda b: np.ldexp(np.float32(1), b[..., :1].astype(np.int32) - 128), ()),
+    "NVFP4": (16, _nvfp4, ()),
+    "IQ4_NL": (32, lambda b: half(b, 0)[..., None], ()),
+    "IQ4_XS": (32, _iq4_xs, ()),
     "IQ3_XXS": (32, lambda b: _halves_and_nibbles(b, b[..., 69:98:4] >> 4, 0.5), (_kept(69, 98, 4, 15), _one(0, 4))),
     "IQ3_S": (32, lambda b: half(b, 0).astype(np.float32)[..., None] * (1 + 2 * _low_then_high(b[..., 106:110])).astype(np.float32), (_bytes((106, 110, 0)), _one(0, 1))),
     "IQ2_XXS": (32, lambda b: _halves_and_nibbles(b, b[..., 9:66:8] >> 4, 0.25), (_kept(9, 66, 8, 15), _one(0, 8))),
@@ -113,6 +146,8 @@ def looked_up(kind: str, blocks: np.ndarray) -> np.ndarray:
     """The numbers of blocks [..., bytes]: int8 [..., groups, size]."""
     import gguf
 
+    if kind in _NUMBERS:
+        return _NUMBERS[kind](blocks)
     group, _, ones = CODEBOOKS[kind]
     plain = blocks.copy()
     for put in ones:
