@@ -7,6 +7,7 @@
 #include <new>
 #include <numeric>
 
+#include "base/crc32.h"
 #include "base/zip_format.h"
 
 namespace coil {
@@ -271,8 +272,6 @@ Result<std::span<const uint8_t>> ZipReader::data_span(const ZipEntry& entry) con
 
 namespace {
 
-uint32_t crc_of(std::span<const uint8_t> bytes) { return static_cast<uint32_t>(crc32_z(crc32_z(0, nullptr, 0), bytes.data(), bytes.size())); }
-
 // Inflates raw deflate data into exactly `out`; false when the data does not give exactly that.
 bool inflate_into(std::span<const uint8_t> packed, std::span<uint8_t> out) {
   z_stream stream{};
@@ -319,7 +318,7 @@ Result<Content> ZipReader::read_as(const ZipEntry& entry, uint64_t max_bytes) co
   } else if (!inflate_into(packed, out)) {
     return Error{ErrorCode::bad_archive, fmt::format("the compressed data of entry '{}' is damaged", entry.name), name_, ""};
   }
-  if (crc_of(out) != entry.crc) {
+  if (crc32_of(out) != entry.crc) {
     return Error{ErrorCode::bad_archive, fmt::format("the checksum of entry '{}' is wrong: the file is damaged", entry.name), name_, ""};
   }
   return content;
@@ -341,7 +340,7 @@ Status ZipReader::verify(const ZipEntry& entry) const {
     TRY_STATUS(read(entry, entry.size));
     return ok_status();
   }
-  if (crc_of(bytes_.subspan(entry.data_offset, entry.size)) != entry.crc) {
+  if (crc32_of(bytes_.subspan(entry.data_offset, entry.size)) != entry.crc) {
     return Error{ErrorCode::bad_archive, fmt::format("the checksum of entry '{}' is wrong: the file is damaged", entry.name), name_, ""};
   }
   return ok_status();

@@ -1,10 +1,9 @@
 #include "base/zip_writer.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "base/crc32.h"
 #include "base/zip_format.h"
 
 namespace coil {
@@ -95,7 +94,7 @@ Status ZipWriter::begin(std::string_view name, uint64_t size) {
   zip::append<uint16_t>(header, static_cast<uint16_t>(extra.size()));
   append_text(header, name);
   header.insert(header.end(), extra.begin(), extra.end());
-  entries_.push_back({std::string(name), offset_, size, static_cast<uint32_t>(crc32_z(0, nullptr, 0))});
+  entries_.push_back({std::string(name), offset_, size, 0});
   open_ = true;
   left_ = size;
   if (!file_.has_value()) memory_.reserve(memory_.size() + header.size() + size);
@@ -105,7 +104,7 @@ Status ZipWriter::begin(std::string_view name, uint64_t size) {
 Status ZipWriter::append(std::span<const uint8_t> piece) {
   CHECK(open_ && piece.size() <= left_, "more data than the entry was begun with");
   left_ -= piece.size();
-  if (!piece.empty()) entries_.back().crc = static_cast<uint32_t>(crc32_z(entries_.back().crc, piece.data(), piece.size()));
+  entries_.back().crc = crc32_of(piece, entries_.back().crc);
   return put(piece);
 }
 

@@ -2,6 +2,7 @@
 #include "schedule/shared_states.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace coil {
 namespace {
@@ -55,7 +56,8 @@ struct Group {
 }  // namespace
 
 bool begins_with_zeros(const TensorData& data) {
-  return std::all_of(data.bytes.begin(), data.bytes.end(), [](uint8_t byte) { return byte == 0; });
+  const std::span<const uint8_t> bytes = data.bytes;
+  return bytes.empty() || (bytes[0] == 0 && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);  // each is as the one before it
 }
 
 const SharedState* StateLayout::find(const std::string& name) const {

@@ -47,18 +47,36 @@ bool WeightPacker::pack_gemm_weight(TemplateKernel& k, const Gemm& g) {
 
 namespace {
 
-// Whether each float32 is a number (or infinity) of the type with `digits` binary digits behind the point and exponents from `least` to `most`.
-bool fits(std::span<const uint8_t> bytes, int digits, int least, int most) {
-  for (size_t at = 0; at + sizeof(uint32_t) <= bytes.size(); at += sizeof(uint32_t)) {
-    uint32_t value;
-    std::memcpy(&value, bytes.data() + at, sizeof value);
-    const uint32_t fraction = value & 0x7fffffu;
-    const int exponent = static_cast<int>(value >> 23 & 0xff) - 127;
-    if ((value & 0x7fffffffu) == 0 || (exponent == 128 && fraction == 0)) continue;
-    const bool subnormal = exponent == -127;  // of float32
-    if (exponent > most || (subnormal && least > -126)) return false;
-    const int lost = subnormal ? 0 : std::max(least - exponent, 0);  // digits, below the least exponent
-    if (lost > digits || fraction & ((1u << (23 - digits + lost)) - 1)) return false;
+// A type of floats: binary digits behind the point, and exponents.
+struct Narrow {
+  int digits, least, most;
+};
+
+// Whether a float32 is a number (or infinity) of the type.
+bool fits(uint32_t value, const Narrow& type) {
+  const uint32_t fraction = value & 0x7fffffu;
+  const int exponent = static_cast<int>(value >> 23 & 0xff) - 127;
+  if ((value & 0x7fffffffu) == 0 || (exponent == 128 && fraction == 0)) return true;
+  const bool subnormal = exponent == -127;  // of float32
+  if (exponent > type.most || (subnormal && type.least > -126)) return false;
+  const int lost = subnormal ? 0 : std::max(type.least - exponent, 0);  // digits, below the least exponent
+  return lost <= type.digits && (fraction & ((1u << (23 - type.digits + lost)) - 1)) == 0;
+}
+
+// Whether each does. Most do without being looked at one by one: with exponents that the type has, and no digits behind its last.
+bool all_fit(std::span<const uint8_t> bytes, const Narrow& type) {
+  constexpr size_t kAtOnce = 16;
+  const uint32_t behind = (1u << (23 - type.digits)) - 1, exponents = static_cast<uint32_t>(type.most - type.least);
+  for (size_t at = 0; at + sizeof(uint32_t) <= bytes.size();) {
+    uint32_t values[kAtOnce], others = 0;
+    const size_t count = std::min(kAtOnce, (bytes.size() - at) / sizeof(uint32_t));
+    std::memcpy(values, bytes.data() + at, count * sizeof(uint32_t));
+    at += count * sizeof(uint32_t);
+    if (count == kAtOnce) {
+      for (const uint32_t v : values) others |= (v & behind) | static_cast<uint32_t>((v >> 23 & 0xff) - static_cast<uint32_t>(type.least + 127) > exponents);
+      if (others == 0) continue;
+    }
+    if (!std::all_of(values, values + count, [&](uint32_t v) { return fits(v, type); })) return false;
   }
   return true;
 }
@@ -75,8 +93,8 @@ BufferId WeightPacker::packed_table(BufferId table) {
   const auto dense = contiguous_strides(pool(), info.sizes);
   BufferId source = table;
   if (info.data.offset == 0 && (info.strides.empty() || info.strides == dense)) {
-    if (fits(info.data.bytes, 10, -14, 15)) source = narrow_buffer(table, DType::f16);
-    else if (fits(info.data.bytes, 7, -126, 127)) source = narrow_buffer(table, DType::bf16);
+    if (all_fit(info.data.bytes, {10, -14, 15})) source = narrow_buffer(table, DType::f16);
+    else if (all_fit(info.data.bytes, {7, -126, 127})) source = narrow_buffer(table, DType::bf16);
   }
   return packed_buffer(source, c);
 }

@@ -117,7 +117,7 @@ std::vector<std::byte> pack_4bit_b(const void* b, int64_t k, int64_t n, int64_t 
   constexpr int64_t kHalf = kPanel / 2;
   const auto* from = static_cast<const std::byte*>(b);
   std::vector<std::byte> packed(static_cast<size_t>(packed_gemm_b_elements(k, n) / 2));
-  uint8_t tile[kPanel][kTileRows<uint8_t>] = {};
+  uint8_t tile[kPanel][kTileRows<uint8_t>] = {}, pairs[kHalf][kTileRows<uint8_t>];
   std::byte* to = packed.data();
   for (int64_t col = 0; col < n; col += kPanel) {
     const int64_t cols = std::min(kPanel, n - col);
@@ -125,8 +125,11 @@ std::vector<std::byte> pack_4bit_b(const void* b, int64_t k, int64_t n, int64_t 
     for (int64_t row = 0; row < k; row += kTileRows<uint8_t>) {
       const int64_t rows = std::min(kTileRows<uint8_t>, k - row);
       read_tile(from, row, rows, col, cols, row_stride, col_stride, tile);
+      for (int64_t j = 0; j < kHalf; j++) {  // along lines, which vectors do; then only bytes are turned
+        for (int64_t r = 0; r < kTileRows<uint8_t>; r++) pairs[j][r] = static_cast<uint8_t>(((tile[j][r] + 8) & 15) | ((tile[j + kHalf][r] + 8) << 4));
+      }
       for (int64_t r = 0; r < rows; r++, to += kHalf) {
-        for (int64_t j = 0; j < kHalf; j++) to[j] = static_cast<std::byte>(((tile[j][r] + 8) & 15) | ((tile[j + kHalf][r] + 8) << 4));
+        for (int64_t j = 0; j < kHalf; j++) to[j] = static_cast<std::byte>(pairs[j][r]);
       }
     }
   }

@@ -1,6 +1,7 @@
-// Hashes, environment, parallel loops, the log and the progress line.
+// Hashes, checksums, environment, parallel loops, the log and the progress line.
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <atomic>
 #include <chrono>
@@ -9,6 +10,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "base/crc32.h"
 #include "base/env.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -147,6 +149,22 @@ TEST(Progress, OneLineOrSilence) {
   EXPECT_NE(text.find("compiling  2/2  second"), std::string::npos);
   EXPECT_TRUE(text.ends_with("\r\033[K"));
   EXPECT_EQ(text.find('\n'), std::string::npos);
+}
+
+TEST(Crc32, IsThatOfZlibForAnyLengthAndPlace) {
+  std::vector<uint8_t> bytes(5000);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>((i * i * 7 + i) >> 3);
+  for (const size_t length : {0, 1, 15, 1023, 1024, 1025, 1087, 1088, 1100, 1200, 4096, 4999}) {
+    for (const size_t begin : {0, 1}) {
+      const std::span<const uint8_t> piece(bytes.data() + begin, length);
+      for (const uint32_t before : {0u, 1u, 0xcbf43926u, ~0u}) {
+        const auto want = length == 0 ? before : static_cast<uint32_t>(crc32_z(before, piece.data(), length));
+        EXPECT_EQ(crc32_of(piece, before), want) << length << " " << begin;
+      }
+    }
+  }
+  const std::string_view digits = "123456789";
+  EXPECT_EQ(crc32_of({reinterpret_cast<const uint8_t*>(digits.data()), digits.size()}), 0xcbf43926u);
 }
 
 }  // namespace

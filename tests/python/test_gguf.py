@@ -19,12 +19,13 @@ import coil
 import coil.gguf
 import coil.llm
 import harness
-from coil.gguf._blocks import unpacked
+from coil.gguf._blocks import _BLOCKS, unpacked
+from coil.gguf._codebooks import CODEBOOKS
 from coil.gguf._store import Store
 
 WIDTH, INNER, HEADS, KEY_HEADS, SIZE, LAYERS, VOCABULARY, CONTEXT = 256, 512, 4, 2, 64, 2, 300, 48
 KINDS = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"]
-BLOCKS = {"Q4_K": (144, (0, 2)), "Q5_K": (176, (0, 2)), "Q6_K": (210, (208,))}  # of 256 numbers; where their float16s are
+BLOCKS = {"Q4_K": (144, (0, 2)), "Q5_K": (176, (0, 2)), "Q6_K": (210, (208,)), "Q2_K": (84, (80, 82)), "IQ4_XS": (136, (0,))}  # of 256 numbers; where their float16s are
 
 
 def quantised(values, kind, rng):
@@ -34,7 +35,7 @@ def quantised(values, kind, rng):
     size, halves = BLOCKS[kind]
     blocks = rng.integers(0, 256, (values.shape[0], values.shape[1] // 256, size), dtype=np.uint8)
     for at in halves:
-        scale = (rng.uniform(0.5, 1, blocks.shape[:2]) * {"Q4_K": 2e-4, "Q5_K": 1e-4, "Q6_K": 3e-5}[kind]).astype(np.float16)
+        scale = (rng.uniform(0.5, 1, blocks.shape[:2]) * {"Q4_K": 2e-4, "Q5_K": 1e-4, "Q6_K": 3e-5, "Q2_K": 4e-3, "IQ4_XS": 3e-5}[kind]).astype(np.float16)
         blocks[..., at:at + 2] = scale[..., None].view(np.uint8)
     if kind == "Q4_K":
         blocks[0, 0, :16] = 0  # a block whose scales are 0
@@ -150,7 +151,22 @@ def test_blocks_are_taken_apart(kind, tmp_path):
         np.testing.assert_allclose(rows, want, rtol=1e-5, atol=1e-6 * np.abs(want).max())
 
 
-@pytest.mark.parametrize("kind,arch,tied", [("F16", "llama", True), ("Q4_0", "llama", True), ("Q8_0", "qwen2", False), ("Q4_K", "llama", False), ("Q6_K", "qwen3", True), ("Q5_1", "llama", True)])
+@pytest.mark.parametrize("kind", sorted(CODEBOOKS))
+def test_codebooks_are_looked_up(kind):
+    """Any bytes are a block of these: what gguf makes of them is whole numbers times scales, bit for bit (beside numbers that are added)."""
+    size, take_apart = _BLOCKS[kind]
+    blocks = np.random.default_rng(3).integers(0, 256, (3, 100, size), dtype=np.uint8)
+    with np.errstate(all="ignore"):
+        want = gguf.quants.dequantize(blocks.reshape(300, size), Kind[kind])
+        numbers, scale, zero = take_apart(blocks)
+        found = ((numbers - (np.float32(0) if zero is None else zero[..., None])) * scale.astype(np.float32)[..., None]).reshape(want.shape)
+    finite = np.isfinite(want).all(1)
+    assert finite.sum() > 200 and numbers.dtype == np.int8 and len(np.unique(numbers)) <= 16
+    most = np.abs(want[finite]).max(1, keepdims=True)
+    assert (np.abs(found[finite] - want[finite]) <= (most * 2e-7 if zero is not None else 0)).all()
+
+
+@pytest.mark.parametrize("kind,arch,tied", [("Q2_K", "llama", True), ("IQ4_XS", "llama", False), ("F16", "llama", True), ("Q4_0", "llama", True), ("Q8_0", "qwen2", False), ("Q4_K", "llama", False), ("Q6_K", "qwen3", True), ("Q5_1", "llama", True)])
 def test_logits_are_those_of_the_dequantised_model(kind, arch, tied, tmp_path):
     floats = write(tmp_path / "m.gguf", kind, arch, tied)
     told = harness.coil_ok("import-gguf", tmp_path / "m.gguf", "-o", tmp_path / "m.coil.pt2", "-O", "1").stdout
@@ -170,7 +186,7 @@ def test_logits_are_those_of_the_dequantised_model(kind, arch, tied, tmp_path):
     assert coil.llm.Generator(package).generate([*found, *found, *found], 10, draft=4) == coil.llm.Generator(package).generate([*found, *found, *found], 10)
     shown = harness.coil_ok("inspect", tmp_path / "m.coil.pt2", "--program", "decode", "--json").stdout
     constants, numbers = json.loads(shown)["memory"]["constants_bytes"], sum(v.size for v in floats.values())
-    most = {"Q4_0": 1.1, "Q4_K": 1.4, "Q8_0": 1.4, "Q6_K": 1.9}.get(kind)  # bytes a number: packed, with its scales; an embedding stands there beside
+    most = {"Q2_K": 1.3, "IQ4_XS": 1.4, "Q4_0": 1.1, "Q4_K": 1.4, "Q8_0": 1.4, "Q6_K": 1.9}.get(kind)  # bytes a number: packed, with its scales; an embedding stands there beside
     assert most is None or constants < (most + 0.3) * numbers, constants / numbers
 
 
@@ -205,7 +221,12 @@ def test_tokenizer_comes_along(tmp_path):
     (dict(arch="mamba"), 105, "architecture is 'mamba'"),
     (dict(leave_out=("blk.1.ffn_up.weight",)), 13, "no tensor 'blk.1.ffn_up.weight'"),
     (dict(extra=("blk.0.ffn_gate_inp.weight",)), 105, "'blk.0.ffn_gate_inp.weight'"),
-    (dict(numbers=(("expert_count", 8),)), 105, "mixture of experts"),
+    (dict(arch="qwen2", numbers=(("expert_count", 8),)), 105, "mixture of experts"),
+    (dict(numbers=(("expert_count", 8),)), 13, "llama.expert_used_count"),
+    (dict(numbers=(("expert_count", 2), ("expert_used_count", 3))), 13, "3 of 2 experts"),
+    (dict(numbers=(("expert_count", 64), ("expert_used_count", 2)), extra=("blk.0.ffn_gate_inp.weight",), leave_out=[f"blk.0.ffn_{c}.weight" for c in ("gate", "up", "down")]), 13,
+     "no tensor 'blk.0.ffn_down_exps.weight'"),
+    (dict(numbers=(("expert_count", 64), ("expert_used_count", 2)), extra=("blk.0.ffn_gate_inp.weight",)), 105, "'blk.0.ffn_down.weight'"),
     (dict(numbers=(("rope.scaling.type", "dynamic"),)), 105, "'dynamic'"),
     (dict(numbers=(("attention.value_length", 32),)), 105, "values have another size"),
     (dict(numbers=(("rope.dimension_count", 66),)), 13, "66 are turned"),
@@ -220,7 +241,7 @@ def test_other_models_are_refused(options, code, text, tmp_path):
 
 @pytest.mark.parametrize("kind,size,width,tied", [("Q4_0", 96, 192, True), ("IQ4_NL", 80, 320, False)])
 def test_odd_heads(kind, size, width, tied, tmp_path, monkeypatch):
-    """Sizes of heads that no vector divides, heads that are together wider than the model, and a type that has no form as groups."""
+    """Sizes of heads that no vector divides, heads that are together wider than the model, and numbers of a codebook."""
     monkeypatch.setattr(sys.modules[__name__], "SIZE", size)
     monkeypatch.setattr(sys.modules[__name__], "WIDTH", width)
     if kind == "IQ4_NL":  # gguf writes none: all blocks are some

@@ -20,9 +20,9 @@ class Case:
     """arch: of the file; config: beside BASE; head: numbers of the file's head; permuted: q and k are written with pairs side by side; more: what norms' weights
     are less by in transformers."""
 
-    def __init__(self, arch, model=None, config=None, head=None, permuted=False, more=0.0, drop=(), **shape):
+    def __init__(self, arch, model=None, config=None, head=None, permuted=False, more=0.0, drop=(), fused=False, **shape):
         self.arch, self.model, self.config, self.permuted, self.more, self.drop = arch, model or arch, {**(config or {}), **shape}, permuted, more, drop
-        self.head = head or {}
+        self.head, self.fused = head or {}, fused
 
 
 RMS, LAYER = {"attention.layer_norm_rms_epsilon": 1e-5}, {"attention.layer_norm_epsilon": 1e-5}
@@ -38,6 +38,21 @@ CASES = {
     "llama_heads_of_80": Case("llama", head={**RMS, "attention.key_length": 80, "attention.value_length": 80, "rope.dimension_count": 80}, permuted=True, rms_norm_eps=1e-5, head_dim=80),
     "qwen2": Case("qwen2", head=RMS, rms_norm_eps=1e-5),
     "qwen3": Case("qwen3", head={**RMS, "attention.key_length": 16, "attention.value_length": 16}, rms_norm_eps=1e-5, head_dim=16),
+    "mixtral": Case("llama", "mixtral", head={**RMS, "expert_count": 5, "expert_used_count": 2}, permuted=True, rms_norm_eps=1e-5, num_local_experts=5, num_experts_per_tok=2,
+                    rope_parameters=PLAIN),
+    "qwen2_moe": Case("qwen2moe", "qwen2_moe", head={**RMS, "expert_count": 6, "expert_used_count": 3}, rms_norm_eps=1e-5, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=32,
+                      shared_expert_intermediate_size=INNER),
+    "qwen3_moe": Case("qwen3moe", "qwen3_moe", head={**RMS, "expert_count": 6, "expert_used_count": 3, "attention.key_length": 16, "attention.value_length": 16}, rms_norm_eps=1e-5, head_dim=16,
+                      num_experts=6, num_experts_per_tok=3, moe_intermediate_size=32, norm_topk_prob=True),
+    "qwen3_moe_one_expert": Case("qwen3moe", "qwen3_moe", head={**RMS, "expert_count": 4, "expert_used_count": 1}, rms_norm_eps=1e-5, head_dim=16, num_experts=4, num_experts_per_tok=1,
+                                 moe_intermediate_size=32, norm_topk_prob=True),
+    "granitemoe": Case("granitemoe", head={**RMS, "embedding_scale": 12.0, "residual_scale": 0.3, "attention.scale": 0.1, "logit_scale": 4.0, "expert_count": 5, "expert_used_count": 2}, permuted=True,
+                       rms_norm_eps=1e-5, embedding_multiplier=12.0, residual_multiplier=0.3, attention_multiplier=0.1, logits_scaling=4.0, num_local_experts=5, num_experts_per_tok=2),
+    "granitemoeshared": Case("granitemoe", "granitemoeshared", head={**RMS, "embedding_scale": 12.0, "residual_scale": 0.3, "attention.scale": 0.1, "logit_scale": 4.0, "expert_count": 5,
+                                                                     "expert_used_count": 2}, permuted=True, rms_norm_eps=1e-5, embedding_multiplier=12.0, residual_multiplier=0.3,
+                             attention_multiplier=0.1, logits_scaling=4.0, num_local_experts=5, num_experts_per_tok=2, shared_intermediate_size=32),
+    "olmoe_fused": Case("olmoe", head={**RMS, "expert_count": 5, "expert_used_count": 2}, rms_norm_eps=1e-5, num_experts=5, num_experts_per_tok=2, fused=True),
+    "olmoe": Case("olmoe", head={**RMS, "expert_count": 5, "expert_used_count": 2}, rms_norm_eps=1e-5, num_experts=5, num_experts_per_tok=2),
     "arcee": Case("arcee", head=RMS, permuted=True, rms_norm_eps=1e-5),
     "cohere": Case("command-r", "cohere", head={**LAYER, "logit_scale": 0.25}, logit_scale=0.25, layer_norm_eps=1e-5, tie_word_embeddings=True, rope_parameters=PLAIN),
     "cohere2": Case("cohere2", head={**LAYER, "logit_scale": 0.25, "attention.sliding_window": 9}, logit_scale=0.25, layer_norm_eps=1e-5, sliding_window=9, num_hidden_layers=8, sliding_window_pattern=4,
@@ -91,6 +106,13 @@ def halves_to_pairs(data, heads):
     return data.reshape(heads, 2, -1, *data.shape[1:]).swapaxes(1, 2).reshape(data.shape)
 
 
+CUT = ("experts.gate_up_proj", "shared_mlp.input_linear.weight")  # gate and up are one matrix
+
+
+def layer_of(name):
+    return f"blk.{re.search(r'[.]([0-9]+)[.]', name)[1]}."
+
+
 def written(case, model, path, kind=None):
     config, arch = model.config, case.arch
     heads, key_heads = config.num_attention_heads, case.head.pop("key_heads", None) or getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -103,11 +125,29 @@ def written(case, model, path, kind=None):
         {int: writer.add_uint32, str: writer.add_string}.get(type(value), writer.add_float32)(f"{arch}.{name}", value)
     names = gguf.get_tensor_name_map(next(a for a, n in gguf.MODEL_ARCH_NAMES.items() if n == arch), config.num_hidden_layers)
     tied = getattr(config, "tie_word_embeddings", False)
+
+    def add(new, data):
+        data = np.ascontiguousarray(data)
+        if kind and data.ndim >= 2 and "norm" not in new and "gate_inp" not in new:
+            writer.add_tensor(new, gguf.quants.quantize(data, kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(new, data)
+
     for name, tensor in model.state_dict().items():
         if name == "lm_head.weight" and tied or name.endswith((".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq", ".attention.bias")):
             continue
-        new, data = names.get_name(name, try_suffixes=(".weight", ".bias")), tensor.float().numpy()
+        data = tensor.float().numpy()
+        cut = {"experts.gate_up_proj": "exps", "shared_mlp.input_linear.weight": "shexp"}.get(next((e for e in CUT if name.endswith(e)), ""))
+        if cut and not case.fused:  # as the converter does
+            for part, half in zip(("gate", "up"), np.split(data, 2, axis=-2)):
+                add(f"{layer_of(name)}ffn_{part}_{cut}.weight", half)
+            continue
+        own = {"experts.gate_up_proj": "ffn_gate_up_exps", "experts.down_proj": "ffn_down_exps", "shared_mlp.output_linear.weight": "ffn_down_shexp"}
+        known = next((own[e] for e in own if name.endswith(e)), None)
+        new = f"{layer_of(name)}{known}.weight" if known else names.get_name(name.replace("moe.router", "moe.gate"), try_suffixes=(".weight", ".bias"))
         assert new, name
+        if "shexp" in new and data.shape[0] == 1:
+            data = data[0]
         if case.more and "norm" in name and name.endswith("weight"):
             data = data + np.float32(case.more)
         if case.model == "gpt2" and re.search(r"(c_attn|c_proj|c_fc)\.weight", name):
@@ -116,11 +156,7 @@ def written(case, model, path, kind=None):
             data = data.reshape(heads, 3, -1, *data.shape[1:]).swapaxes(0, 1).reshape(data.shape)
         if case.permuted and (part := re.search(r"attn_([qk])\.", new)):
             data = halves_to_pairs(data, heads if part[1] == "q" else key_heads)
-        data = np.ascontiguousarray(data)
-        if kind and data.ndim == 2 and "norm" not in new:
-            writer.add_tensor(new, gguf.quants.quantize(data, kind), raw_dtype=kind)
-        else:
-            writer.add_tensor(new, data)
+        add(new, data)
     rope = getattr(config, "rope_parameters", None) or {}
     for which in ("long", "short"):
         if f"{which}_factor" in rope:
@@ -147,7 +183,7 @@ def test_logits_are_those_of_transformers(name, tmp_path):
     torch.testing.assert_close(torch.cat(single, 1), want, rtol=2e-4, atol=2e-4 * want.abs().max().item())
 
 
-@pytest.mark.parametrize("name", ["gemma2", "gemma3", "cohere2", "phi3"])
+@pytest.mark.parametrize("name", ["gemma2", "gemma3", "cohere2", "phi3", "mixtral", "qwen2_moe"])
 def test_packages_generate_what_transformers_does(name, tmp_path):
     """With weights of 8 bits: those of the file, dequantised, are transformers'."""
     case = CASES[name]
@@ -155,7 +191,7 @@ def test_packages_generate_what_transformers_does(name, tmp_path):
     kind = gguf.GGMLQuantizationType.Q8_0
     with torch.no_grad():
         for key, parameter in model.named_parameters():
-            if parameter.ndim == 2 and "norm" not in key:
+            if parameter.ndim >= 2 and "norm" not in key and not re.search(r"\bgate\.|router|expert_gate", key):
                 parameter.copy_(torch.from_numpy(gguf.quants.dequantize(gguf.quants.quantize(parameter.numpy(), kind), kind).astype(np.float32)))
     written(case, model, tmp_path / "m.gguf", kind)
     coil.gguf.import_gguf(tmp_path / "m.gguf", tmp_path / "m.coil.pt2", options={"opt_level": 1})

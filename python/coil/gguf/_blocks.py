@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from typing import Any, Callable
 
 import numpy as np
 import torch
 
+from ._codebooks import CODEBOOKS, half, least_of_q2_k, looked_up
 from ._store import Store, by_rows
 
 
 @dataclasses.dataclass
 class Rows:
-    """A matrix [n, k] as it is stored: numbers int8 [n, k], scale and zero [n, k / group]."""
+    """A matrix [n, k], or a list of such, as it is stored: numbers int8 [n, k], scale and zero [n, k / group]."""
 
     numbers: np.ndarray
     scale: np.ndarray
@@ -22,17 +24,21 @@ class Rows:
 
     @property
     def group(self) -> int:
-        return self.numbers.shape[1] // self.scale.shape[1]
+        return self.numbers.shape[-1] // self.scale.shape[-1]
 
 
-def _half(block: np.ndarray, at: int) -> np.ndarray:
-    """A float16 at byte `at` of each block."""
-    return np.ascontiguousarray(block[..., at:at + 2]).view(np.float16)[..., 0]
-
-
-def _nibbles(packed: np.ndarray) -> np.ndarray:
-    """[..., b] bytes to [..., 2, b] numbers of 4 bits: the low ones, then the high ones."""
-    return np.stack([packed & 15, packed >> 4], -2)
+def _nibbles(packed: np.ndarray, less: int = 0) -> np.ndarray:
+    """[..., b] bytes to [..., 2, b] numbers of 4 bits, less `less`: the low ones, then the high ones."""
+    high = np.array(packed, order="C")  # whole vectors of a contiguous array are five times as fast as pieces of b
+    low = high & 15
+    high >>= 4
+    if less:
+        low -= np.uint8(less)
+        high -= np.uint8(less)
+    piece = np.dtype(f"V{packed.shape[-1]}")
+    made = np.empty((*packed.shape[:-1], 2), piece)
+    made[..., 0], made[..., 1] = low.view(piece)[..., 0], high.view(piece)[..., 0]
+    return made.view(np.uint8).reshape(*packed.shape[:-1], 2, -1)
 
 
 def _fifth_bits(bits: np.ndarray) -> np.ndarray:
@@ -44,32 +50,33 @@ def _with_least(q: np.ndarray, scale: np.ndarray, least: np.ndarray, middle: int
     """q * scale + least of groups [..., g] as (numbers - zero) * scale, the numbers less `middle`. A scale of 0 leaves `least` alone."""
     flat = scale == 0
     divisor = np.where(flat, np.float32(1), scale)
-    numbers = np.where(flat[..., None], 0, q.astype(np.int16) - middle)
+    numbers = q.astype(np.int8) - np.int8(middle)
+    numbers[flat] = 0
     zero = np.where(flat, -least, -least / divisor - middle).astype(np.float32)
-    return numbers.astype(np.int8), divisor, zero
+    return numbers, divisor, zero
 
 
 def _q4_0(b: np.ndarray) -> tuple:
-    return _nibbles(b[..., 2:18]).reshape(*b.shape[:-1], 1, 32).astype(np.int8) - np.int8(8), _half(b, 0)[..., None], None
+    return _nibbles(b[..., 2:18], 8).view(np.int8).reshape(*b.shape[:-1], 1, 32), half(b, 0)[..., None], None
 
 
 def _q5_0(b: np.ndarray) -> tuple:
     q = (_nibbles(b[..., 6:22]) | _fifth_bits(b[..., 2:6])).astype(np.int8) - np.int8(16)
-    return q.reshape(*b.shape[:-1], 1, 32), _half(b, 0)[..., None], None
+    return q.reshape(*b.shape[:-1], 1, 32), half(b, 0)[..., None], None
 
 
 def _q8_0(b: np.ndarray) -> tuple:
-    return b[..., None, 2:34].view(np.int8), _half(b, 0)[..., None], None
+    return b[..., None, 2:34].view(np.int8), half(b, 0)[..., None], None
 
 
 def _q4_1(b: np.ndarray) -> tuple:
     q = _nibbles(b[..., 4:20]).reshape(*b.shape[:-1], 1, 32)
-    return _with_least(q, _half(b, 0)[..., None].astype(np.float32), _half(b, 2)[..., None].astype(np.float32), 8)
+    return _with_least(q, half(b, 0)[..., None].astype(np.float32), half(b, 2)[..., None].astype(np.float32), 8)
 
 
 def _q5_1(b: np.ndarray) -> tuple:
     q = (_nibbles(b[..., 8:24]) | _fifth_bits(b[..., 4:8])).reshape(*b.shape[:-1], 1, 32)
-    return _with_least(q, _half(b, 0)[..., None].astype(np.float32), _half(b, 2)[..., None].astype(np.float32), 16)
+    return _with_least(q, half(b, 0)[..., None].astype(np.float32), half(b, 2)[..., None].astype(np.float32), 16)
 
 
 def _scales_of_k(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -77,7 +84,7 @@ def _scales_of_k(b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     s = b[..., 4:16]
     scale = np.concatenate([s[..., :4] & 63, (s[..., 8:] & 15) | (s[..., :4] >> 6 << 4)], -1)
     least = np.concatenate([s[..., 4:8] & 63, (s[..., 8:] >> 4) | (s[..., 4:8] >> 6 << 4)], -1)
-    d, m = _half(b, 0).astype(np.float32)[..., None], _half(b, 2).astype(np.float32)[..., None]
+    d, m = half(b, 0).astype(np.float32)[..., None], half(b, 2).astype(np.float32)[..., None]
     return d * scale, -(m * least)
 
 
@@ -96,14 +103,25 @@ def _q6_k(b: np.ndarray) -> tuple:
     low = _nibbles(b[..., :128].reshape(*b.shape[:-1], 2, 64)).reshape(*b.shape[:-1], 2, 4, 32)
     high = b[..., 128:192].reshape(*b.shape[:-1], 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
     q = (low | high << 4).astype(np.int8) - np.int8(32)
-    scale = _half(b, 208).astype(np.float32)[..., None] * np.ascontiguousarray(b[..., 192:208]).view(np.int8)
+    scale = half(b, 208).astype(np.float32)[..., None] * np.ascontiguousarray(b[..., 192:208]).view(np.int8)
     return q.reshape(*b.shape[:-1], 16, 16), scale, None
+
+
+def _codebook(kind: str) -> Callable[[np.ndarray], tuple]:
+    def taken(b: np.ndarray) -> tuple:
+        numbers, scale = looked_up(kind, b), CODEBOOKS[kind][1](b)
+        return _with_least(numbers, scale, least_of_q2_k(b), 0) if kind == "Q2_K" else (numbers, scale, None)
+
+    return taken
 
 
 # Bytes of a block, and how it is taken apart: [..., bytes] to numbers [..., groups, size], scale and zero [..., groups].
 _BLOCKS: dict[str, tuple[int, Callable[[np.ndarray], tuple]]] = {
     "Q4_0": (18, _q4_0), "Q4_1": (20, _q4_1), "Q5_0": (22, _q5_0), "Q5_1": (24, _q5_1), "Q8_0": (34, _q8_0),
     "Q4_K": (144, _q4_k), "Q5_K": (176, _q5_k), "Q6_K": (210, _q6_k),
+    **{kind: (size, _codebook(kind)) for kind, size in (
+        ("Q2_K", 84), ("Q3_K", 110), ("TQ1_0", 54), ("TQ2_0", 66), ("MXFP4", 17), ("NVFP4", 36), ("IQ4_NL", 18), ("IQ4_XS", 136), ("IQ3_XXS", 98), ("IQ3_S", 110),
+        ("IQ2_XXS", 66), ("IQ2_XS", 74), ("IQ2_S", 82), ("IQ1_S", 50), ("IQ1_M", 56))},
 }
 
 
@@ -114,7 +132,7 @@ _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 def _floats(tensor: Any, shape: list[int], store: Store, order: np.ndarray | None, dtype: torch.dtype) -> torch.Tensor:
     """Floats of a file, where they are if they can stay as they are."""
     kind = _FLOATS[tensor.tensor_type.name]
-    raw = np.asarray(tensor.data).view(np.uint8).reshape(shape[0], -1)
+    raw = np.asarray(tensor.data).view(np.uint8).reshape(math.prod(shape[: max(1, len(shape) - 1)]), -1)
     if kind != dtype or order is not None:
         def converted(rows: np.ndarray) -> tuple[np.ndarray]:
             given = mapped(rows).view(kind)
@@ -174,5 +192,5 @@ def unpacked(tensor: Any, store: Store | None = None, order: np.ndarray | None =
         wide = scale.reshape(len(rows), -1).astype(np.float32)  # the program's own conversion would be made in memory when it is compiled
         return q.reshape(len(rows), -1), wide, None if zero is None else zero.reshape(len(rows), -1)
 
-    numbers, scale, zero = by_rows(data, order, taken, store)
+    numbers, scale, zero = (None if part is None else part.reshape(*shape[:-1], -1) for part in by_rows(data, order, taken, store))
     return Rows(numbers, scale, zero)

@@ -25,12 +25,15 @@ class Form:
     turned: str = "all"        # layers that are turned by place; or "windows": those with a window; "three": three of four; "none": places have an embedding
     divided: bool = False      # logits are divided by the file's scale, else multiplied
     local_base: float = 0      # of the frequencies of layers with a window, where they have their own
+    experts: str = ""          # a mixture of them: what the chosen ones give is weighed by their shares of all ("shares"), or of the chosen ones ("shares of chosen")
 
 
 FORMS: dict[str, Form] = {
-    "llama": Form(pairs=True),
+    "llama": Form(pairs=True, experts="shares of chosen"),
     "qwen2": Form(),
+    "qwen2moe": Form(experts="shares"),
     "qwen3": Form(),
+    "qwen3moe": Form(experts="shares of chosen"),
     "arcee": Form(pairs=True, activation="relu2", gated=False),
     "cohere2": Form(norm="layer", pairs=True, parallel=True, window_every=4, turned="windows"),
     "command-r": Form(norm="layer", pairs=True, parallel=True),
@@ -44,9 +47,11 @@ FORMS: dict[str, Form] = {
     "gpt2": Form(norm="layer", activation="gelu_tanh", gated=False, turned="none"),
     "gptneox": Form(norm="layer", activation="gelu", gated=False),
     "granite": Form(pairs=True, divided=True),
+    "granitemoe": Form(pairs=True, divided=True, experts="shares of chosen"),
     "nemotron": Form(norm="layer", activation="relu2", gated=False),
     "olmo": Form(norm="layer", pairs=True, weightless=True),
     "olmo2": Form(post=True, window_every=4),
+    "olmoe": Form(experts="shares"),
     "phi2": Form(norm="layer", activation="gelu_tanh", gated=False, parallel=True),
     "phi3": Form(window_every=1),
     "smollm3": Form(pairs=True, turned="three"),
@@ -92,6 +97,9 @@ class Shape:
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     clamp: float = 0.0                      # of queries, keys and values; 0: none
+    experts: int = 0                        # of a layer with a mixture of them
+    chosen: int = 0                         # of these for a token
+    expert_scale: float = 1.0               # what they give is multiplied by
 
     def has_window(self, layer: int) -> bool:
         every = self.form.window_every
@@ -131,7 +139,7 @@ class _Fields:
 
     def count(self, name: str, default: Any = None) -> int:
         value = self.get(name, default)
-        if not (isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31):
+        if not (isinstance(value, int) and not isinstance(value, bool) and (0 < value < 1 << 31 or value == default == 0)):
             raise damaged(self._path, f"its {self.arch}.{name} is {value!r}")
         return value
 
@@ -166,7 +174,8 @@ def shape_of(reader: Any, path: str) -> Shape:
     if arch not in FORMS:
         raise unsupported(path, f"its architecture is '{arch}'")
     fields.arch, form = arch, FORMS[arch]
-    if fields.get("expert_count", 0):
+    experts = fields.count("expert_count", 0)
+    if experts and not form.experts:
         raise unsupported(path, "it is a mixture of experts")
     if any(isinstance(fields.get(f"attention.{n}", 1), list) for n in ("head_count", "head_count_kv")):
         raise unsupported(path, "its layers have different numbers of heads")
@@ -180,6 +189,9 @@ def shape_of(reader: Any, path: str) -> Shape:
         raise unsupported(path, "values have another size than keys")
     if layers > len(reader.tensors):
         raise damaged(path, f"it says that it has {layers} layers, and has {len(reader.tensors)} tensors")
+    chosen = fields.count("expert_used_count") if experts else 0
+    if chosen > experts:
+        raise damaged(path, f"a token has {chosen} of {experts} experts")
     context = fields.count("context_length", 4096)
     window = int(fields.real("attention.sliding_window", 4096 if arch == "gemma2" else 0)) if form.window_every else 0
     scale = fields.real("logit_scale", 0.0) or 1.0
@@ -190,4 +202,5 @@ def shape_of(reader: Any, path: str) -> Shape:
                  attention_cap=fields.real("attn_logit_softcapping", 50.0 if arch == "gemma2" else 0.0),
                  logit_cap=fields.real("final_logit_softcapping", 30.0 if arch == "gemma2" else 0.0), logit_scale=1 / scale if form.divided else scale,
                  embedding_scale=width ** 0.5 if form.embedding else fields.real("embedding_scale", 0.0) or 1.0,
-                 residual_scale=fields.real("residual_scale", 0.0) or 1.0, clamp=fields.real("attention.clamp_kqv", 0.0))
+                 residual_scale=fields.real("residual_scale", 0.0) or 1.0, clamp=fields.real("attention.clamp_kqv", 0.0),
+                 experts=experts, chosen=chosen, expert_scale=fields.real("expert_weights_scale", 0.0) or 1.0)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from ._blocks import Rows, mapped
-from ._forms import Scaling, Shape
+from ._forms import Form, Scaling, Shape
 
 
 class Weight(nn.Module):
@@ -60,6 +61,69 @@ def _bent(x: torch.Tensor, cap: float) -> torch.Tensor:
 _ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "relu2": lambda x: F.relu(x).square()}
 
 
+class Perceptron(nn.Module):
+    """One for all rows. `names`: of its matrices up, down and, where it is gated, gate."""
+
+    def __init__(self, form: Form, names: dict[str, str], weights: dict[str, Rows | torch.Tensor], dtype: torch.dtype):
+        super().__init__()
+        self.activation, self.parts = _ACTIVATIONS[form.activation], list(names)
+        for part, name in names.items():
+            setattr(self, part, Weight(weights[f"{name}.weight"], dtype))
+            bias = weights.get(f"{name}.bias")
+            self.register_parameter(f"{part}_bias", None if bias is None else nn.Parameter(bias))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        up = self.up(x, self.up_bias)
+        return self.down(self.activation(self.gate(x, self.gate_bias)) * up if "gate" in self.parts else self.activation(up), self.down_bias)
+
+
+class Experts(nn.Module):
+    """Perceptrons of which a router chooses some for each row, which go by their shares into the sum; beside them there may be one that all rows have."""
+
+    def __init__(self, shape: Shape, weights: dict[str, Rows | torch.Tensor], dtype: torch.dtype):
+        super().__init__()
+        self.shape, self.activation, self.dtype = shape, _ACTIVATIONS[shape.form.activation], dtype
+        self.router = Weight(weights["ffn_gate_inp.weight"], dtype)
+        self.fused = "ffn_gate_up_exps.weight" in weights
+        for part in ("gate_up", "down") if self.fused else ("gate", "up", "down"):
+            setattr(self, part, Weight(weights[f"ffn_{part}_exps.weight"], dtype))
+        names = {part: f"ffn_{part}_shexp" for part in ("up", "down", "gate")}
+        self.shared = Perceptron(shape.form, names, weights, dtype) if "ffn_down_shexp.weight" in weights else None
+        share = weights.get("ffn_gate_inp_shexp.weight")
+        self.register_parameter("shared_share", None if share is None else nn.Parameter(share))
+
+    def routed(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of each row the shares of its experts, and which these are."""
+        shares, chosen = self.router(x).float().softmax(-1).topk(self.shape.chosen, -1)
+        if self.shape.form.experts == "shares of chosen":
+            shares = shares / shares.sum(-1, keepdim=True)
+        return shares * self.shape.expert_scale if self.shape.expert_scale != 1 else shares, chosen
+
+    def inner(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        if self.fused:
+            gate, up = grouped(x, self.gate_up, ends).chunk(2, -1)
+        else:
+            gate, up = grouped(x, self.gate, ends), grouped(x, self.up, ends)
+        return self.activation(gate) * up
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        x, used = given.flatten(0, 1), self.shape.chosen
+        shares, chosen = self.routed(x)
+        experts, order = chosen.flatten().sort(stable=True)
+        ends = (experts <= torch.arange(self.shape.experts).unsqueeze(-1)).sum(-1, dtype=torch.int32)
+        y = grouped(self.inner(x[order // used], ends), self.down, ends)
+        y = (y[order.argsort()].unflatten(0, (-1, used)) * shares.unsqueeze(-1).to(self.dtype)).sum(1)
+        if self.shared is not None:
+            always = self.shared(x)
+            y = y + (always if self.shared_share is None else always * torch.sigmoid(F.linear(x, self.shared_share.unsqueeze(0))))
+        return y.unflatten(0, (1, -1))
+
+
+def grouped(x: torch.Tensor, weight: Weight, ends: torch.Tensor) -> torch.Tensor:
+    """Rows that are sorted by expert times the matrices [experts, n, k] of these; ends: behind each expert's rows."""
+    return torch._grouped_mm(x, weight.rows().transpose(-2, -1), offs=ends)
+
+
 class Places(NamedTuple):
     """Of a call's tokens: where they are, how a layer turns queries and keys (None: not at all), and which keys it sees."""
 
@@ -69,20 +133,27 @@ class Places(NamedTuple):
     mask: torch.Tensor
 
 
+def zeros(sizes: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """As torch.zeros, but pages that nobody writes take no memory: caches of 4096 rows are a gigabyte of a model of 8B."""
+    return torch.from_numpy(np.zeros(math.prod(sizes) * dtype.itemsize, np.uint8)).view(dtype).reshape(sizes)
+
+
 class Layer(nn.Module):
     """One layer. `weights`: by the names that follow "blk.N." in the file. Programs of layers whose weights and `kind` are alike differ in nothing else."""
 
     def __init__(self, shape: Shape, number: int, weights: dict[str, Rows | torch.Tensor], context: int, dtype: torch.dtype):
         super().__init__()
         self.shape, self.kind = shape, (shape.has_window(number), shape.is_turned(number))
-        for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_down", *(("ffn_gate",) if shape.form.gated else ())):
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
             setattr(self, name, Weight(weights[f"{name}.weight"], dtype))
+        names = {part: f"ffn_{part}" for part in ("up", "down", *(("gate",) if shape.form.gated else ()))}
+        self.ffn = Experts(shape, weights, dtype) if "ffn_gate_inp.weight" in weights else Perceptron(shape.form, names, weights, dtype)
         # (StableLM's files have no second norm where both read the same x.)
         self.parallel = shape.parallel or not (shape.form.weightless or shape.form.post or "ffn_norm.weight" in weights)
-        vectors = {n: w for n, w in weights.items() if isinstance(w, torch.Tensor) and w.ndim == 1}
+        vectors = {n: w for n, w in weights.items() if isinstance(w, torch.Tensor) and w.ndim == 1 and not n.startswith(("ffn_up", "ffn_down", "ffn_gate"))}
         self.vectors = nn.ParameterDict({n.replace(".", "_"): nn.Parameter(w) for n, w in vectors.items()})
-        self.register_buffer("keys", torch.zeros(1, shape.key_heads, context, shape.head_size, dtype=dtype), persistent=False)
-        self.register_buffer("values", torch.zeros(1, shape.key_heads, context, shape.head_size, dtype=dtype), persistent=False)
+        for name in ("keys", "values"):
+            self.register_buffer(name, zeros((1, shape.key_heads, context, shape.head_size), dtype), persistent=False)
 
     def vector(self, name: str) -> torch.Tensor | None:
         name = name.replace(".", "_")
@@ -126,19 +197,14 @@ class Layer(nn.Module):
         weights = _bent(scores.float(), shape.attention_cap).masked_fill(~mask, -math.inf).softmax(-1).to(q.dtype)
         return torch.matmul(weights, self.values.unsqueeze(2)).flatten(1, 2)
 
-    def perceptron(self, x: torch.Tensor) -> torch.Tensor:
-        activation = _ACTIVATIONS[self.shape.form.activation]
-        up = self.product(x, "ffn_up")
-        return self.product(activation(self.product(x, "ffn_gate")) * up if self.shape.form.gated else activation(up), "ffn_down")
-
     def forward(self, x: torch.Tensor, at: Places) -> torch.Tensor:
         before, scale = self.norm(x, "attn_norm"), self.shape.residual_scale
         y = self.norm(self.attend(before, at), "post_attention_norm")
         if self.parallel:
             own = self.vector("ffn_norm.weight") is not None
-            return x + (y + self.perceptron(self.norm(x, "ffn_norm") if own else before)) * scale
+            return x + (y + self.ffn(self.norm(x, "ffn_norm") if own else before)) * scale
         x = x + (y if scale == 1 else y * scale)
-        y = self.norm(self.perceptron(self.norm(x, "ffn_norm")), "post_ffw_norm")
+        y = self.norm(self.ffn(self.norm(x, "ffn_norm")), "post_ffw_norm")
         return x + (y if scale == 1 else y * scale)
 
 

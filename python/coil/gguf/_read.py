@@ -54,15 +54,39 @@ def _check_head(path: str) -> None:
 _FACTORS = ("rope_freqs", "rope_factors_long", "rope_factors_short")  # of frequencies
 
 
-def _layer_parts(shape: Shape, inner: int, fused: bool, doubled: bool) -> tuple[dict[str, tuple[int, ...]], set[str]]:
-    """The sizes of what a layer may have, without "blk.N.", and which of it has to be there. fused: q, k and v are one matrix; doubled: gate and up."""
+def _perceptron(shape: Shape, block: str, tensors: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The sizes of the matrices of a layer's perceptron, or of its mixture of them; the inner sizes are the file's."""
+    def inner_of(name: str) -> int:
+        return int(tensors[block + name].shape[0])
+
+    width, gated = shape.width, shape.form.gated
+    if f"{block}ffn_gate_inp.weight" not in tensors or not shape.experts:
+        inner = inner_of("ffn_down.weight") if f"{block}ffn_down.weight" in tensors else 1
+        doubled = gated and f"{block}ffn_gate.weight" not in tensors and f"{block}ffn_up.weight" in tensors and int(tensors[f"{block}ffn_up.weight"].shape[-1]) == 2 * inner
+        sizes: dict[str, tuple[int, ...]] = {"ffn_up.weight": (2 * inner if doubled else inner, width), "ffn_down.weight": (width, inner)}
+        return sizes | ({"ffn_gate.weight": (inner, width)} if gated and not doubled else {})
+    inner = inner_of("ffn_down_exps.weight") if f"{block}ffn_down_exps.weight" in tensors else 1
+    sizes = {"ffn_gate_inp.weight": (shape.experts, width), "ffn_down_exps.weight": (shape.experts, width, inner)}
+    if f"{block}ffn_gate_up_exps.weight" in tensors:
+        sizes["ffn_gate_up_exps.weight"] = (shape.experts, 2 * inner, width)
+    else:
+        sizes |= {"ffn_gate_exps.weight": (shape.experts, inner, width), "ffn_up_exps.weight": (shape.experts, inner, width)}
+    if f"{block}ffn_down_shexp.weight" in tensors:  # one that all tokens have
+        inner = inner_of("ffn_down_shexp.weight")
+        sizes |= {"ffn_up_shexp.weight": (inner, width), "ffn_down_shexp.weight": (width, inner), "ffn_gate_shexp.weight": (inner, width)}
+        if f"{block}ffn_gate_inp_shexp.weight" in tensors:
+            sizes["ffn_gate_inp_shexp.weight"] = (width,)
+    return sizes
+
+
+def _layer_parts(shape: Shape, block: str, tensors: dict[str, Any]) -> tuple[dict[str, tuple[int, ...]], set[str]]:
+    """The sizes of what a layer may have, without "blk.N.", and which of it has to be there."""
     rows, keys, width, form = shape.heads * shape.head_size, shape.key_heads * shape.head_size, shape.width, shape.form
-    sizes: dict[str, tuple[int, ...]] = {"attn_output.weight": (width, rows), "ffn_up.weight": (2 * inner if doubled else inner, width), "ffn_down.weight": (width, inner)}
+    sizes: dict[str, tuple[int, ...]] = {"attn_output.weight": (width, rows), **_perceptron(shape, block, tensors)}
+    fused = f"{block}attn_qkv.weight" in tensors
     sizes.update({"attn_qkv.weight": (rows + 2 * keys, width)} if fused else {f"attn_{c}.weight": (n, width) for c, n in (("q", rows), ("k", keys), ("v", keys))})
-    if form.gated and not doubled:
-        sizes["ffn_gate.weight"] = (inner, width)
     needed = set(sizes)
-    sizes.update({name.replace("weight", "bias"): size[:1] for name, size in sizes.items()})
+    sizes.update({name.replace("weight", "bias"): size[:1] for name, size in sizes.items() if "_exps" not in name and "_inp" not in name})
     if not form.weightless:
         norms = {"attn_norm", "ffn_norm"} | ({"post_attention_norm", "post_ffw_norm"} if form.post else set())
         sizes.update({f"{n}.{kind}": (width,) for n in norms for kind in (("weight", "bias") if form.norm == "layer" else ("weight",))})
@@ -79,10 +103,9 @@ def _check_tensors(tensors: dict[str, Any], shape: Shape, path: str) -> None:
     def missing(name: str) -> Exception:
         return make_error(13, f"COIL-E013: '{path}' has no tensor '{name}'\n  hint: files of a model in several parts have to be joined first (llama-gguf-split --merge)")
 
-    for name in ("token_embd.weight", "blk.0.ffn_down.weight"):
-        if name not in tensors:
-            raise missing(name)
-    vocabulary, inner = int(tensors["token_embd.weight"].shape[-1]), int(tensors["blk.0.ffn_down.weight"].shape[0])
+    if "token_embd.weight" not in tensors:
+        raise missing("token_embd.weight")
+    vocabulary = int(tensors["token_embd.weight"].shape[-1])
     sizes: dict[str, tuple[int, ...]] = {"token_embd.weight": (vocabulary, shape.width), "output.weight": (vocabulary, shape.width), "output.bias": (vocabulary,)}
     sizes.update({f"{name}.weight": (shape.turned_size // 2,) for name in _FACTORS})
     needed = {"token_embd.weight"}
@@ -94,8 +117,7 @@ def _check_tensors(tensors: dict[str, Any], shape: Shape, path: str) -> None:
         needed.add("position_embd.weight")
     for layer in range(shape.layers):
         block = f"blk.{layer}."
-        doubled = shape.form.gated and f"{block}ffn_gate.weight" not in tensors and f"{block}ffn_up.weight" in tensors and int(tensors[f"{block}ffn_up.weight"].shape[-1]) == 2 * inner
-        own, must = _layer_parts(shape, inner, f"{block}attn_qkv.weight" in tensors, doubled)
+        own, must = _layer_parts(shape, block, tensors)
         for part, heads in (("q", shape.heads), ("k", shape.key_heads)):  # of each head, or of all together
             name = f"attn_{part}_norm.weight"
             own[name] = (shape.head_size,) if f"{block}{name}" in tensors and int(tensors[f"{block}{name}"].shape[0]) == shape.head_size else (heads * shape.head_size,)

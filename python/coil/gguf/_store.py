@@ -32,7 +32,7 @@ class Store:
         return WrittenRows(self, tuple(shape), np.dtype(dtype))
 
     def _unwritable(self, error: OSError) -> Exception:
-        return make_error(3, f"COIL-E003: a temporary file for the weights in '{self._folder}' cannot be written: {error.strerror}\n  hint: it takes up to four times the "
+        return make_error(3, f"COIL-E003: a temporary file for the weights in '{self._folder}' cannot be written: {error.strerror}\n  hint: it takes up to six times the "
                              "model's file; write the package where there is room")
 
     def write(self, at: int, data: memoryview) -> None:

@@ -15,12 +15,15 @@
 namespace coil {
 
 bool has_4_bits(std::span<const uint8_t> numbers) {
-  // Of such a number the upper four bits are as the one below them: told of eight numbers at a time, for a large model has billions.
+  // Of such a number the upper four bits are as the one below them: told of a line of memory at a time, for a large model has billions.
+  constexpr size_t kLine = 64;
   const auto others = [](uint64_t word) { return (word ^ word << 1) & 0xf0f0f0f0f0f0f0f0u; };
   size_t at = 0;
-  for (uint64_t word; at + sizeof word <= numbers.size(); at += sizeof word) {
-    std::memcpy(&word, numbers.data() + at, sizeof word);
-    if (others(word)) return false;
+  for (; at + kLine <= numbers.size(); at += kLine) {
+    uint64_t words[kLine / sizeof(uint64_t)], found = 0;
+    std::memcpy(words, numbers.data() + at, kLine);
+    for (const uint64_t word : words) found |= others(word);
+    if (found) return false;
   }
   return std::none_of(numbers.begin() + static_cast<std::ptrdiff_t>(at), numbers.end(), [&](uint8_t v) { return others(v) != 0; });
 }
