@@ -50,7 +50,7 @@ endforeach()
 set_source_files_properties(src/base/json.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 
 # fmt: Debian ships no static libfmt. base/fmt_impl.cc compiles it once; header-only use would cost every file 2 s.
-target_link_libraries(coil_base PUBLIC ${COIL_ZLIB_STATIC} Threads::Threads)
+target_link_libraries(coil_base PUBLIC ${COIL_ZLIB_STATIC} ${COIL_DEFLATE_STATIC} Threads::Threads)
 if(TARGET coil_cache)
   target_link_libraries(coil_cache PUBLIC ${COIL_SSL_STATIC} ${COIL_CRYPTO_STATIC} ${CMAKE_DL_LIBS} Threads::Threads)
 endif()

@@ -45,12 +45,13 @@ if(runtime_type STREQUAL STATIC_LIBRARY)
   set_target_properties(coil_runtime PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
     INTERFACE_INCLUDE_DIRECTORIES ${CMAKE_SOURCE_DIR}/include)
 
-  # The static form: the runtime, base and zlib in one archive. A user links it with -lpthread and the C++ library.
+  # The static form: the runtime, base, zlib and libdeflate in one archive. A user links it with -lpthread and the C++ library.
   set(mri ${CMAKE_BINARY_DIR}/runtime_static.mri)
   file(GENERATE OUTPUT ${mri} CONTENT "CREATE ${CMAKE_BINARY_DIR}/libcoil_runtime.a
 ADDLIB $<TARGET_FILE:coil_runtime_objects>
 ADDLIB $<TARGET_FILE:coil_base>
 ADDLIB ${COIL_ZLIB_STATIC}
+ADDLIB ${COIL_DEFLATE_STATIC}
 SAVE
 END
 ")

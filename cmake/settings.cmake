@@ -61,6 +61,7 @@ target_link_options(coil_options INTERFACE ${COIL_LLD})
 # Third-party code that ends in our binaries must be static or header-only: ldd shows only libc, libm, libstdc++, libgcc.
 # OpenSSL: authentication codes and TLS for caches that machines share.
 find_library(COIL_ZLIB_STATIC NAMES libz.a REQUIRED)
+find_library(COIL_DEFLATE_STATIC NAMES libdeflate.a REQUIRED)
 if(NOT COIL_RUNTIME_ONLY)
   find_library(COIL_SSL_STATIC NAMES libssl.a REQUIRED)
   find_library(COIL_CRYPTO_STATIC NAMES libcrypto.a REQUIRED)

@@ -4,7 +4,7 @@
 set -e
 packages="git make g++ cmake ninja-build ccache python3 python3-venv python3-dev
   clang-19 lld-19 llvm-19-dev libclang-19-dev liblld-19-dev libpolly-19-dev libclang-rt-19-dev clang-format-19
-  libfmt-dev libxxhash-dev rapidjson-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libzstd-dev
+  libfmt-dev libxxhash-dev rapidjson-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libdeflate-dev libzstd-dev
   libgtest-dev libbenchmark-dev liblapack-dev libblas-dev libssl-dev"
 # Headers for aarch64's part of the device library. A build without them has no target aarch64.
 cross="libc6-dev-arm64-cross libstdc++-12-dev-arm64-cross"

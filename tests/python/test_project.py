@@ -130,7 +130,7 @@ def test_notice_names_what_is_linked():
     packages = re.search(r'packages="(.*?)"', (REPO / "tools/install_deps.sh").read_text(), re.S)[1].split()
     tools = {"git", "make", "g++", "cmake", "ninja-build", "ccache", "python3", "python3-venv", "python3-dev", "libgtest-dev", "libbenchmark-dev", "libclang-rt-19-dev", "clang-format-19"}
     names = {"clang-19": "LLVM", "lld-19": "LLVM", "llvm-19-dev": "LLVM", "libclang-19-dev": "LLVM", "liblld-19-dev": "LLVM", "libpolly-19-dev": "Polly", "libfmt-dev": "fmt",
-             "libxxhash-dev": "xxHash", "rapidjson-dev": "RapidJSON", "nlohmann-json3-dev": "nlohmann json", "libcli11-dev": "CLI11", "zlib1g-dev": "zlib",
+             "libxxhash-dev": "xxHash", "rapidjson-dev": "RapidJSON", "nlohmann-json3-dev": "nlohmann json", "libcli11-dev": "CLI11", "zlib1g-dev": "zlib", "libdeflate-dev": "libdeflate",
              "libzstd-dev": "zstd", "liblapack-dev": "LAPACK", "libblas-dev": "BLAS", "libssl-dev": "OpenSSL"}
     for package in packages:
         if package not in tools:
@@ -140,7 +140,7 @@ def test_notice_names_what_is_linked():
 
 
 def test_versions_are_those_of_the_packages():
-    known, names = components(), {"fmt": "libfmt-dev", "zlib": "zlib1g-dev", "zstd": "libzstd-dev", "LAPACK": "liblapack-dev", "BLAS (reference)": "libblas-dev",
+    known, names = components(), {"fmt": "libfmt-dev", "zlib": "zlib1g-dev", "libdeflate": "libdeflate-dev", "zstd": "libzstd-dev", "LAPACK": "liblapack-dev", "BLAS (reference)": "libblas-dev",
                                   "OpenSSL": "libssl-dev", "xxHash": "libxxhash-dev", "RapidJSON": "rapidjson-dev", "nlohmann json": "nlohmann-json3-dev", "CLI11": "libcli11-dev",
                                   "LLVM, clang, lld": "llvm-19-dev", "Polly": "libpolly-19-dev", "libstdc++, libgcc": "libstdc++-12-dev"}
     for name, package in names.items():
