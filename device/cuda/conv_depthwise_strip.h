@@ -30,6 +30,25 @@ CD_FN void finish_channels(const E& epilogue, int pixel, int channel, const reg_
   }
 }
 
+// The weights [c][TAPS] of a block's channels to [tap][PITCH] in shared memory.
+template <class T, int TAPS, int PITCH, int V>
+CD_FN void turn_strip_weights(T* weights, const CudaConv2d& t, int channel0, int in_block) {
+  using Piece = Pieces<T, V>;
+  const T* w = (const T*)t.w + (i64)channel0 * TAPS;
+  if ((u64)t.w % Piece::kBytes == 0) {
+#pragma unroll 2
+    for (int i = threadIdx.x * V; i < in_block * TAPS; i += 256 * V) {
+      Piece piece;
+      piece.chunk[0] = __ldg((const typename Chunk<Piece::kBytes>::type*)(w + i));
+#pragma unroll
+      for (int e = 0; e < V; e++) weights[(i + e) % TAPS * PITCH + (i + e) / TAPS] = piece.element[e];
+    }
+  } else {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < in_block * TAPS; i += 256) weights[i % TAPS * PITCH + i / TAPS] = w[i];
+  }
+}
+
 // T: float, double, bf16, f16. KH x KW taps, the same stride S both ways, no dilation. CG: groups of V channels in a block, a power of
 // two up to 32. Weight [c][KH][KW].
 // Needs x_c == 1, x and its other strides multiples of V elements, oc a multiple of V.
@@ -46,19 +65,7 @@ CD_FN void conv_depthwise_strip(const CudaConv2d& t, const E& epilogue) {
   T* const weights = (T*)shared;  // [tap][CG * V]
   const u32 channel_blocks = ((u32)t.oc / V + CG - 1) / CG, block = blockIdx.x / channel_blocks;
   const int channel0 = (int)(blockIdx.x - block * channel_blocks) * CG * V, in_block = min(CG * V, (int)t.oc - channel0);
-  const T* w = (const T*)t.w + (i64)channel0 * TAPS;
-  if ((u64)t.w % Piece::kBytes == 0) {
-#pragma unroll 2
-    for (int i = threadIdx.x * V; i < in_block * TAPS; i += 256 * V) {
-      Piece piece;
-      piece.chunk[0] = __ldg((const Word*)(w + i));
-#pragma unroll
-      for (int e = 0; e < V; e++) weights[(i + e) % TAPS * (CG * V) + (i + e) / TAPS] = piece.element[e];
-    }
-  } else {
-#pragma unroll 1
-    for (int i = threadIdx.x; i < in_block * TAPS; i += 256) weights[i % TAPS * (CG * V) + i / TAPS] = w[i];
-  }
+  turn_strip_weights<T, TAPS, CG * V, V>(weights, t, channel0, in_block);
   __syncthreads();
 
   const u32 strips = (u32)(t.ow + STRIP - 1) / STRIP, strip = block * LINES + threadIdx.x / CG, line = strip / strips, image = line / (u32)t.oh;

@@ -8,6 +8,21 @@
 
 namespace cd {
 
+// The weights [c][K] of a block's channels to [k][PITCH] in shared memory. Lanes take neighbouring channels: 16 bytes of each, or what of that a row holds.
+template <class T, int K, int PITCH>
+CD_FN void turn_group_weights(T* weights, const CudaConv2d& t, int channel0, int in_block) {
+  constexpr int W = 16 / sizeof(T), V = K % W == 0 ? W : W >= 4 && K % (W / 2) == 0 ? W / 2 : W >= 8 && K % (W / 4) == 0 ? W / 4 : 1;
+#pragma unroll 2
+  for (int i = threadIdx.x; i < PITCH * (K / V); i += 256) {
+    const int row = i % PITCH, k = i / PITCH * V;
+    if (row >= in_block) continue;
+    Pieces<T, V> v;
+    v.chunk[0] = *(const typename Chunk<V*(int)sizeof(T)>::type*)((const T*)t.w + (i64)(channel0 + row) * K + k);
+#pragma unroll
+    for (int e = 0; e < V; e++) weights[(k + e) * PITCH + row] = v.element[e];
+  }
+}
+
 // T: float, double, bf16, f16. Groups of ICG input and OCG output channels: OCG a divisor or a multiple of W, the inputs of W outputs whole pieces of W.
 // KH x KW taps, the same stride S both ways, no dilation. CG: groups of W output channels in a block, a power of two up to 32. Weight [oc][KH][KW][ICG].
 // Needs x_c == 1, x, w and x's other strides multiples of 16 bytes, oc a multiple of W.
@@ -25,17 +40,7 @@ CD_FN void conv_groups(const CudaConv2d& t, const E& epilogue) {
   T* const weights = (T*)shared;  // [tap][channel of the group][PITCH]
   const u32 channel_blocks = ((u32)t.oc / W + CG - 1) / CG;
   const int channel0 = (int)(blockIdx.x % channel_blocks) * PITCH, in_block = min(PITCH, (int)t.oc - channel0);
-  // Lanes take neighbouring channels: 16 bytes of each, or what of that a row holds.
-  constexpr int V = K % W == 0 ? W : W >= 4 && K % (W / 2) == 0 ? W / 2 : W >= 8 && K % (W / 4) == 0 ? W / 4 : 1;
-#pragma unroll 2
-  for (int i = threadIdx.x; i < PITCH * (K / V); i += 256) {
-    const int row = i % PITCH, k = i / PITCH * V;
-    if (row >= in_block) continue;
-    Pieces<T, V> v;
-    v.chunk[0] = *(const typename Chunk<V*(int)sizeof(T)>::type*)((const T*)t.w + (i64)(channel0 + row) * K + k);
-#pragma unroll
-    for (int e = 0; e < V; e++) weights[(k + e) * PITCH + row] = v.element[e];
-  }
+  turn_group_weights<T, K, PITCH>(weights, t, channel0, in_block);
   __syncthreads();
 
   const int channel = (int)(threadIdx.x % CG) * W;

@@ -151,6 +151,21 @@ struct MmaFragments {
   }
 };
 
+// A warp's sums to their places in a staged tile of rows of BN, from (warp_m, warp_n) on.
+template <int BN, int ROWS, int COLUMNS>
+CD_FN void store_fragments(float* out, const float (&acc)[ROWS][COLUMNS][4], int warp_m, int warp_n) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+    for (int j = 0; j < COLUMNS; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = warp_m + i * 16 + h * 8 + lane / 4, col = warp_n + j * 8 + lane % 4 * 2;
+        *(float2*)(out + stage_index<float, BN>(row, col)) = make_float2(acc[i][j][h * 2], acc[i][j][h * 2 + 1]);
+      }
+}
+
 template <class T, int BM, int BN, int BK, int WM, int WN, int STAGES, bool A_K, bool B_K, int SPLIT, class E>
 CD_FN void gemm_mma_tile(const CudaGemm& t, const E& epilogue, const TilePlace& place, unsigned char* shared) {
   constexpr int kWarpsN = BN / WN, THREADS = BM / WM * kWarpsN * 32, kStage = (BM + BN) * BK * (int)sizeof(T);
@@ -205,16 +220,7 @@ CD_FN void gemm_mma_tile(const CudaGemm& t, const E& epilogue, const TilePlace& 
   __syncthreads();
 
   float* const out = (float*)shared;
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int i = 0; i < WM / 16; ++i)
-#pragma unroll
-    for (int j = 0; j < WN / 8; ++j)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int row = warp_m + i * 16 + h * 8 + lane / 4, col = warp_n + j * 8 + lane % 4 * 2;
-        *(float2*)(out + stage_index<float, BN>(row, col)) = make_float2(acc[i][j][h * 2], acc[i][j][h * 2 + 1]);
-      }
+  store_fragments<BN>(out, acc, warp_m, warp_n);
   finish_tile<T, BM, BN, THREADS, SPLIT>(out, place.batch, row0, col0, m, n, epilogue);
 }
 

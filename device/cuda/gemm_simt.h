@@ -119,6 +119,32 @@ __device__ __forceinline__ void read_group(const T* t, T (&x)[G][G]) {
   for (int k = 0; k < G; ++k) *(uint4*)x[k] = *(const uint4*)(t + k * PITCH);
 }
 
+// A warp's results to the epilogue: some rows at a time through its own part of shared memory, to have few copies of the epilogue's code.
+template <class T, int LANES_M, int LANES_N, int TM, int TN, class E>
+CD_FN void simt_finish_warp(const T (&acc)[TM][TN], T* buffer, i64 batch, int warp_row, int warp_col, int m, int n, const E& epilogue) {
+  constexpr int G = 16 / (int)sizeof(T), kWide = LANES_N * TN;
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < TM; i += G) {
+    __syncwarp();
+#pragma unroll
+    for (int e = 0; e < G; ++e)
+#pragma unroll
+      for (int j = 0; j < TN; j += G) {
+        *(uint4*)(buffer + stage_index<T, kWide>(lane / LANES_N * G + e, lane % LANES_N * G + j * LANES_N)) = *(const uint4*)(acc[i + e] + j);
+      }
+    __syncwarp();
+#pragma unroll 1
+    for (int item = lane; item < LANES_M * kWide; item += 32) {
+      const int r = item / (kWide / G), c = item % (kWide / G) * G, row = warp_row + i * LANES_M + r, col = warp_col + c;
+      if (row >= m || col >= n) continue;
+      T group[G];
+      *(uint4*)group = *(const uint4*)(buffer + stage_index<T, kWide>(r, c));
+      epilogue(batch, row, col, group, min(G, n - col));
+    }
+  }
+}
+
 template <class T, int BM, int BN, int BK, int TM, int TN, int STAGES, int SLICES, bool A_K, bool B_K, int SPLIT, class E>
 CD_FN void gemm_simt_tile(const CudaGemm& t, const E& epilogue, const TilePlace& place, T* shared) {
   constexpr int G = 16 / (int)sizeof(T), kGroup = BM / TM * (BN / TN), THREADS = kGroup * SLICES, kDepth = BK / SLICES;
@@ -226,29 +252,8 @@ CD_FN void gemm_simt_tile(const CudaGemm& t, const E& epilogue, const TilePlace&
     }
     finish_tile<T, BM, BN, THREADS, SPLIT>(shared, place.batch, row0, col0, m, n, epilogue);
   } else {
-    // Some rows at a time through the warp's own part of shared memory, to have few copies of the epilogue's code.
-    constexpr int kWide = kLanesN * TN;
-    T* const buffer = shared + warp * (kLanesM * G * kWide);
-    const int warp_row = row0 + warp / kWarpsN * (kLanesM * TM), warp_col = col0 + warp % kWarpsN * kWide;
-#pragma unroll
-    for (int i = 0; i < TM; i += G) {
-      __syncwarp();
-#pragma unroll
-      for (int e = 0; e < G; ++e)
-#pragma unroll
-        for (int j = 0; j < TN; j += G) {
-          *(uint4*)(buffer + stage_index<T, kWide>(lane / kLanesN * G + e, lane % kLanesN * G + j * kLanesN)) = *(const uint4*)(acc[i + e] + j);
-        }
-      __syncwarp();
-#pragma unroll 1
-      for (int item = lane; item < kLanesM * kWide; item += 32) {
-        const int r = item / (kWide / G), c = item % (kWide / G) * G, row = warp_row + i * kLanesM + r, col = warp_col + c;
-        if (row >= m || col >= n) continue;
-        T group[G];
-        *(uint4*)group = *(const uint4*)(buffer + stage_index<T, kWide>(r, c));
-        epilogue(place.batch, row, col, group, min(G, n - col));
-      }
-    }
+    simt_finish_warp<T, kLanesM, kLanesN>(acc, shared + warp * (kLanesM * G * kLanesN * TN), place.batch, row0 + warp / kWarpsN * (kLanesM * TM),
+                                          col0 + warp % kWarpsN * (kLanesN * TN), m, n, epilogue);
   }
 }
 

@@ -92,6 +92,22 @@ CD_FN int gemv_mma_turns(float (&acc)[GROUPS][4], const T* w0, const T* w1, cons
   return k;
 }
 
+// One step of this warp alone, at k, of which it has `count` elements (8 or more: all). wide: the whole ones are 16 aligned bytes.
+template <class T, int GROUPS>
+CD_FN void gemv_mma_piece(float (&acc)[GROUPS][4], const CudaGemm& t, const T* w0, const T* w1, const T* const (&x)[GROUPS], int k, int count, bool wide) {
+  uint4 a0, a1, b[GROUPS];
+  if (wide && count >= 8) {
+    a0 = load_chunk<16>(w0 + k), a1 = load_chunk<16>(w1 + k);
+#pragma unroll
+    for (int g = 0; g < GROUPS; ++g) b[g] = load_chunk<16>(x[g] + k);
+  } else {
+    a0 = load_elements(w0 + k * t.b_row, t.b_row, count), a1 = load_elements(w1 + k * t.b_row, t.b_row, count);
+#pragma unroll
+    for (int g = 0; g < GROUPS; ++g) b[g] = load_elements(x[g] + k * t.a_col, t.a_col, count);
+  }
+  gemv_mma_step<T>(acc, a0, a1, b);
+}
+
 // Grid: x = cdiv(n, 16) * SPLIT, y = cdiv(m, 8 * GROUPS), z = batches (or fewer). Block: WARPS warps. No dynamic shared memory.
 template <class T, int GROUPS, int WARPS, int SPLIT, class E>
 CD_FN void gemv_mma(const CudaGemm& t, const E& epilogue) {
@@ -130,17 +146,7 @@ CD_FN void gemv_mma(const CudaGemm& t, const E& epilogue) {
       // Not clamped to 0 .. 8: ptxas 13.0 makes one instruction of the clamp and of a comparison with its limit, and that one is
       // true below 0 too.
       const int count = k_end - k - lane_k;
-      uint4 a0, a1, b[GROUPS];
-      if (width == 16 && count >= 8) {
-        a0 = load_chunk<16>(w0 + k), a1 = load_chunk<16>(w1 + k);
-#pragma unroll
-        for (int g = 0; g < GROUPS; ++g) b[g] = load_chunk<16>(x[g] + k);
-      } else {
-        a0 = load_elements(w0 + k * t.b_row, t.b_row, count), a1 = load_elements(w1 + k * t.b_row, t.b_row, count);
-#pragma unroll
-        for (int g = 0; g < GROUPS; ++g) b[g] = load_elements(x[g] + k * t.a_col, t.a_col, count);
-      }
-      gemv_mma_step<T>(acc, a0, a1, b);
+      gemv_mma_piece<T>(acc, t, w0, w1, x, k, count, width == 16);
     }
 #pragma unroll
     for (int g = 0; g < GROUPS; ++g)
@@ -156,6 +162,26 @@ CD_FN void gemv_mma(const CudaGemm& t, const E& epilogue) {
     }
     finish_tile<T, kRows, 16, WARPS * 32, SPLIT>(stage, batch, row0, col0, m, n, epilogue);
   }
+}
+
+// Adds up what the lanes have; then every lane has all sums: lane i finishes row i.
+template <class T, int ROWS, int W, class E>
+CD_FN void finish_dots(T (&acc)[ROWS][W], i64 batch, int row0, int col0, int m, int n, const E& epilogue) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+    for (int j = 0; j < W; ++j)
+#pragma unroll
+      for (int s = 16; s; s >>= 1) acc[i][j] += __shfl_xor_sync(~0u, acc[i][j], s);
+  T mine[W];
+#pragma unroll
+  for (int j = 0; j < W; ++j) mine[j] = acc[0][j];
+#pragma unroll
+  for (int i = 1; i < ROWS; ++i)
+#pragma unroll
+    for (int j = 0; j < W; ++j) mine[j] = lane == i ? acc[i][j] : mine[j];
+  if (lane < ROWS && row0 + lane < m) epilogue(batch, row0 + lane, col0, mine, min(W, n - col0));
 }
 
 // Grid: x = cdiv(n, WARPS * 16 / sizeof(T)), y = cdiv(m, ROWS), z = batches (or fewer). Block: WARPS warps.
@@ -215,21 +241,30 @@ CD_FN void gemv_dot(const CudaGemm& t, const E& epilogue) {
         }
       }
     }
+    finish_dots(acc, batch, row0, col0, m, n, epilogue);
+  }
+}
+
+// The first `columns` elements, at most V, of lines [k, min(k + COUNT, k_end)) of b, zeros behind them. wide: all are there, 16 aligned bytes of each.
+template <class T, int COUNT, int V>
+CD_FN void load_lines(T (&x)[COUNT][V], const T* w, const CudaGemm& t, int k, int k_end, int columns, bool wide) {
 #pragma unroll
-    for (int i = 0; i < ROWS; ++i)
+  for (int u = 0; u < COUNT; ++u) *(uint4*)x[u] = make_uint4(0, 0, 0, 0);
+  if (wide) {
 #pragma unroll
-      for (int j = 0; j < W; ++j)
+    for (int u = 0; u < COUNT; ++u) *(uint4*)x[u] = load_stream(w + (k + u) * t.b_row);
+  } else {
+#pragma unroll 1
+    for (int e = 0; e < min(V, columns); ++e) {
 #pragma unroll
-        for (int s = 16; s; s >>= 1) acc[i][j] += __shfl_xor_sync(~0u, acc[i][j], s);
-    // Every lane has all sums: lane i finishes row i.
-    T mine[W];
+      for (int u = 0; u < COUNT; ++u) {
+        if (k + u >= k_end) continue;
+        const T value = w[(k + u) * t.b_row + e * t.b_col];
 #pragma unroll
-    for (int j = 0; j < W; ++j) mine[j] = acc[0][j];
-#pragma unroll
-    for (int i = 1; i < ROWS; ++i)
-#pragma unroll
-      for (int j = 0; j < W; ++j) mine[j] = lane == i ? acc[i][j] : mine[j];
-    if (lane < ROWS && row0 + lane < m) epilogue(batch, row0 + lane, col0, mine, min(W, n - col0));
+        for (int c = 0; c < V; ++c)
+          if (c == e) x[u][c] = value;
+      }
+    }
   }
 }
 
@@ -258,24 +293,7 @@ CD_FN void gemv_axpy(const CudaGemm& t, const E& epilogue) {
     for (int k = k_begin + (warp * kDown + lane / kAcross) * kUnroll; k < k_end; k += kStep) {
       const bool whole = k + kUnroll <= k_end;
       alignas(16) T fw[kUnroll][V];
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) *(uint4*)fw[u] = make_uint4(0, 0, 0, 0);
-      if (wide_b && whole) {
-#pragma unroll
-        for (int u = 0; u < kUnroll; ++u) *(uint4*)fw[u] = load_stream(w + (k + u) * t.b_row);
-      } else {
-#pragma unroll 1
-        for (int e = 0; e < min(V, columns); ++e) {
-#pragma unroll
-          for (int u = 0; u < kUnroll; ++u) {
-            if (k + u >= k_end) continue;
-            const T value = w[(k + u) * t.b_row + e * t.b_col];
-#pragma unroll
-            for (int c = 0; c < V; ++c)
-              if (c == e) fw[u][c] = value;
-          }
-        }
-      }
+      load_lines(fw, w, t, k, k_end, columns, wide_b && whole);
 #pragma unroll
       for (int i = 0; i < ROWS; ++i) {
         R fx[kUnroll];
