@@ -38,7 +38,7 @@ def test_floats_that_can_stay_are_those_of_the_file(tmp_path):
     write(tmp_path / "m.gguf", "F16", "qwen2", False)
     model = coil.gguf.load_gguf(tmp_path / "m.gguf", dtype="float16")
     mapped = [line.split()[0].split("-") for line in open("/proc/self/maps") if line.rstrip().endswith("m.gguf")]
-    for weight in (model.output, model.blk[1].ffn_up):
+    for weight in (model.output, model.blk[1].ffn.up):
         address = weight.floats.data_ptr()
         assert any(int(begin, 16) <= address < int(end, 16) for begin, end in mapped)
 
