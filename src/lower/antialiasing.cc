@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "lower/formula.h"
+#include "lower/resampling.h"
 
 namespace coil::lowering {
 namespace {
@@ -25,18 +26,14 @@ Val cubic_filter(Val t) {
 
 // Axis i of the image (0: lines).
 Axis axis_of(Op& op, const View& x, size_t i, bool cubic) {
-  const Argument* factors = op.node.find("scale_factors");
-  const auto* list = factors ? std::get_if<std::vector<double>>(factors) : nullptr;
   Axis axis;
   axis.in = x.sizes.at(2 + i);
   axis.out = op.out().sizes.at(2 + i);
   const std::optional<int64_t> n = const_int(axis.in), m = const_int(axis.out);
   if (!n || !m) fail(ErrorCode::unsupported_feature, op.node.target + " of an image of dynamic size");
-  const char* arg = i == 0 ? "scales_h" : "scales_w";
   axis.step = static_cast<double>(*n) / static_cast<double>(*m);
   if (op.flag("align_corners")) axis.step = *m > 1 ? static_cast<double>(*n - 1) / static_cast<double>(*m - 1) : 0;
-  else if (list && list->size() == 2) axis.step = 1 / (*list)[i];
-  else if (op.has(arg)) axis.step = 1 / op.number(arg);
+  else if (const std::optional<double> factor = given_factor(op, i, 2)) axis.step = 1 / *factor;
   axis.support = (cubic ? 2 : 1) * std::max(axis.step, 1.0);
   axis.taps = static_cast<int64_t>(std::ceil(axis.support)) * 2 + 1;
   return axis;
@@ -66,6 +63,7 @@ Filter filter_of(Op& op, const Axis& a, DType type, bool cubic) {
 }
 
 Views upsample_aa(Op& op, bool cubic) {
+  if (resizes_bytes(op)) return resized_bytes(op, cubic, true);
   View x = op.tensor(op.node.find("self") ? "self" : "input");
   const TensorType& out = op.out();
   if (!is_float(out.dtype)) fail(ErrorCode::unsupported_feature, op.node.target + " of integers");

@@ -116,11 +116,17 @@ std::vector<RuleOperand> operands_of(const Op& op) {
   return known ? found : std::vector<RuleOperand>();
 }
 
+// Operators that resize images: bytes are the only integers that eager resizes.
+bool takes_bytes(const Op& op) {
+  constexpr std::string_view kResizing[] = {"upsample_nearest", "upsample_bilinear2d", "upsample_bicubic2d"};
+  if (op.node.target.find("backward") != std::string::npos) return false;
+  return std::any_of(std::begin(kResizing), std::end(kResizing), [&](std::string_view name) { return op.node.target.find(name) != std::string::npos; });
+}
+
 // One rule of the table.
 void check(const Op& op, const Rule& rule, const std::vector<RuleOperand>& operands) {
   if (is_empty_product(op, operands)) return;
-  const bool copies_pixels = op.node.target.find("upsample_nearest") != std::string::npos;
-  if (copies_pixels && operands[0].type == DType::u8) return;  // the only integers that eager resizes so
+  if (operands[0].type == DType::u8 && takes_bytes(op)) return;
   for (std::string_view kinds = rule.kinds; !kinds.empty();) {
     std::string_view limit = next(kinds, ' ');
     const std::string_view argument = next(limit, ':');

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "lower/grid_sampling.h"
+#include "lower/resampling.h"
 
 namespace coil::lowering {
 
@@ -200,6 +201,7 @@ CubicTaps cubic_taps(Op& op, const Math& m, const CubicPlaces& places, Coordinat
 }
 
 Views bicubic(Op& op) {
+  if (resizes_bytes(op)) return resized_bytes(op, true, false);
   View x = op.tensor(op.node.find("self") ? "self" : "input");
   const TensorType& out = op.out();
   const Math m{op.pool, accumulate_type(out.dtype)};

@@ -1,7 +1,7 @@
 // upsample: nearest and linear interpolation in one, two and three dimensions.
-#include <fmt/format.h>
+#include "lower/resampling.h"
 
-#include "lower/lowering.h"
+#include <fmt/format.h>
 
 namespace coil::lowering {
 namespace {
@@ -9,7 +9,8 @@ namespace {
 constexpr const char* kScales2d[] = {"scales_h", "scales_w"};
 constexpr const char* kScales3d[] = {"scales_d", "scales_h", "scales_w"};
 
-// How many steps of the result make one of the image along spatial dimension i, where the call says so.
+}  // namespace
+
 std::optional<double> given_factor(const Op& op, size_t i, size_t dims) {
   if (op.has("scale_factors")) {
     const Argument& list = *op.node.find("scale_factors");
@@ -19,6 +20,8 @@ std::optional<double> given_factor(const Op& op, size_t i, size_t dims) {
   if (op.has(arg)) return op.number(arg);
   return std::nullopt;
 }
+
+namespace {
 
 // Input positions per output step along spatial dimension i: by the factor that is given, else the ratio of sizes.
 Expr step(Op& op, const View& x, size_t i, size_t dims, DType type) {
@@ -91,8 +94,9 @@ Places places(Op& op, const View& x, size_t i, size_t dims, bool align, DType ty
       return p.op(ScalarOp::minimum, {at, p.cast(in - 1, DType::i64)});
     });
   };
-  const View weight =
-      op.rec.pointwise(op.name + ".weight", type, {out}, [&](Coordinates c) { return p.op(ScalarOp::sub, {source(c), p.op(ScalarOp::floor, {source(c)})}); });
+  const View weight = op.rec.pointwise(op.name + ".weight", type, {out}, [&](Coordinates c) {
+    return p.op(ScalarOp::sub, {source(c), p.op(ScalarOp::floor, {source(c)})});
+  });
   return {in, pixel(".low", 0), pixel(".high", 1), weight};
 }
 
@@ -116,6 +120,7 @@ bool grows(const View& x, const TensorType& out, size_t d) {
 
 // One dimension after the other, the last one in the end, from the first on that all behind it grow.
 Views linear_resampling(Op& op, size_t dims) {
+  if (dims == 2 && resizes_bytes(op)) return resized_bytes(op, false, false);
   View x = op.tensor(op.node.find("self") ? "self" : "input");
   const TensorType& out = op.out();
   const DType type = accumulate_type(out.dtype);

@@ -26,10 +26,10 @@ bool is_random(const Node& node) {
   return false;
 }
 
-// A text that is equal for equal nodes; empty if the node must stay apart.
+// A text that is equal for equal nodes, whose results lie alike: copies in another memory format were removed before. Empty if the node must stay apart.
 class Key {
  public:
-  explicit Key(const Node& node) {
+  Key(const Graph& graph, const Node& node) {
     bool is_pure = (node.target.starts_with("aten.") || node.target.starts_with("prims.")) && !node.outputs.empty() && !is_random(node) &&
                    node.target.find("_assert") == std::string::npos;
     if (!is_pure) {
@@ -38,6 +38,9 @@ class Key {
     }
     text_ = node.target;
     for (const Argument& a : node.args) add(a);
+    for (const ValueId v : node.outputs) {
+      if (graph.value(v).is_tensor()) put_list('r', graph.value(v).tensor().strides);
+    }
   }
   std::string text() && { return valid_ ? std::move(text_) : std::string(); }
 
@@ -90,7 +93,7 @@ Result<Graph> common_subexpr(const Graph& graph) {
   for (const Node& node : graph.nodes) {
     Node mapped = node;
     for (Argument& a : mapped.args) a = builder.map(a);
-    std::string key = Key(mapped).text();
+    std::string key = Key(graph, mapped).text();
     auto it = key.empty() ? seen.end() : seen.find(key);
     // What gives a size its value stays; the same operator later may use its result.
     if (it != seen.end() && node.binds.empty() && builder.graph().node(it->second).outputs.size() == node.outputs.size()) {

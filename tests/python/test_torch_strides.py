@@ -99,3 +99,22 @@ def test_a_strided_view_of_another():
         return torch.as_strided(part.t(), (5, 2), (2, 7), 1) * 2, torch.as_strided(written, (6, 5), (7, 1), 2) + 1
 
     check(run, [numbers(8, 6)])
+
+
+def equal_results_that_lie_otherwise(x):
+    z = x + torch.zeros(3, 4, 2, 2)
+    return z.relu(), z.contiguous(memory_format=torch.channels_last).relu(), z.clone(memory_format=torch.channels_last) * 2, z * 2
+
+
+@pytest.mark.parametrize("door", ["torch.compile", "package"])
+def test_equal_results_that_lie_otherwise(door):
+    """Copies in another memory format are no operators; what is computed of them is equal, but lies as they did."""
+    class Program(torch.nn.Module):
+        def forward(self, x):
+            return equal_results_that_lie_otherwise(x)
+
+    x = torch.ones(1)
+    torch._dynamo.reset()
+    compiled = torch.compile(equal_results_that_lie_otherwise, backend="coil") if door == "torch.compile" else coil.compile(torch.export.export(Program(), (x,)))
+    for found, wanted in zip(compiled(x), equal_results_that_lie_otherwise(x), strict=True):
+        assert torch.equal(found, wanted) and found.stride() == wanted.stride()

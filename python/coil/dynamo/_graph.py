@@ -29,7 +29,7 @@ from ._patches import write_patches
 from ._products import write_products
 from ._program import Program, build_programs, find_problems
 from ._results import settle_results
-from ._rewrite import close_gaps, draw_masks_first, numbers_as_tensors, numbers_on_the_gpu, read_whole_storages, return_written_inputs, separate_gradients
+from ._rewrite import close_gaps, draw_masks_first, fill_unwritten, numbers_as_tensors, numbers_on_the_gpu, read_whole_storages, return_written_inputs, separate_gradients
 from ._sink import sink
 from ._split import Split, is_number, is_view, size_sources
 from ._stages import graph_begun, graph_split
@@ -51,6 +51,7 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
     own = of_pytorch if fallback == "torch" and kind != "inference" else ()
     kept = own if device.type == "cuda" else ()
     settle_results(gm.graph, kept)
+    fill_unwritten(gm.graph)
     draw_masks_first(gm.graph, size_sources(gm.graph))
     if kind != "inference":
         _lay_out(gm, example_inputs, own, device, kind)

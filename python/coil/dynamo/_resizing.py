@@ -63,14 +63,16 @@ def find_resizing(node: Node) -> Callable[..., Any] | None:
 
 
 def _is_known(node: Node) -> bool:
-    """Floats, of sizes that are numbers, in a mode that is one operator; some images (PyTorch 2.15 cannot infer the operator's sizes for none)."""
+    """Floats, or bytes that eager resizes by whole numbers, of sizes that are numbers, in a mode that is one operator; some images (PyTorch 2.15 cannot
+    infer the operator's sizes for none)."""
     tensors = [node.meta.get("example_value"), *(n.meta.get("example_value") for n in node.all_input_nodes)]
     if len(tensors) != 2 or not all(isinstance(t, torch.Tensor) and type(t.shape[-1]) is int and 3 <= t.dim() <= 5 for t in tensors):
         return False
     given = _arguments(*node.args, **node.kwargs)
     if given["mode"] not in MODES or given["antialias"] or not isinstance(given["scale_factor"], (int, float, list, tuple, type(None))):
         return False
-    return all(t.is_floating_point() and t.layout == torch.strided and _sizes_known(t.shape) for t in tensors)
+    has_type = all(t.is_floating_point() or (t.dtype == torch.uint8 and t.device.type == "cpu" and given["mode"] == "bilinear") for t in tensors)
+    return has_type and all(t.layout == torch.strided and _sizes_known(t.shape) for t in tensors)
 
 
 def _sizes_known(shape: torch.Size) -> bool:

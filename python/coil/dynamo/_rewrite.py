@@ -46,6 +46,30 @@ def _memory_of(node: Node) -> Node:
         node = operator_.args[0]
 
 
+_UNWRITTEN = {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default, aten.empty_permuted.default, aten.new_empty.default,
+              aten.new_empty_strided.default}
+
+
+def fill_unwritten(graph: Graph) -> None:
+    """Memory that nobody has written holds what eager fills it with where algorithms are to be deterministic: NaN, or the largest integer."""
+    if not (torch.are_deterministic_algorithms_enabled() and torch.utils.deterministic.fill_uninitialized_memory):  # type: ignore[attr-defined]
+        return
+    for node in list(graph.nodes):
+        value = node.meta.get("val")
+        if node.target not in _UNWRITTEN or value.layout != torch.strided:
+            continue
+        with graph.inserting_after(node):
+            filled = graph.call_function(aten.fill.Scalar, (node, _unwritten(value.dtype)))
+        filled.meta.update(origin_of(node), val=value)
+        node.replace_all_uses_with(filled, delete_user_cb=lambda user, filled=filled: user is not filled)
+
+
+def _unwritten(dtype: torch.dtype) -> float | int | bool:
+    if dtype.is_floating_point or dtype.is_complex:
+        return float("nan")
+    return True if dtype == torch.bool else torch.iinfo(dtype).max
+
+
 def draw_masks_first(graph: Graph, sizes: dict[sympy.Symbol, tuple[Node, int | None]]) -> None:
     """Dropout as a mask times a number. PyTorch draws the mask, from a tensor that is only like the input: so it can draw it before
     the input is known, in the order and the layout in which eager draws it, and coil's program is not cut in two."""
