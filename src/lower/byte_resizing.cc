@@ -8,11 +8,11 @@
 namespace coil::lowering {
 namespace {
 
-constexpr double kLongest = 1 << 24;  // entries of a table
+constexpr double kMostEntries = 1 << 24;  // entries of a table
 constexpr int kMostBits = 22;
 
 // What the points of one dimension read: `taps` neighbours from a first one on.
-struct Weights {
+struct ByteWeights {
   int64_t taps = 0;
   std::vector<int64_t> first;
   std::vector<double> shares;  // of a point after the other
@@ -36,7 +36,7 @@ double cubic_share(double distance, double a) {
 }
 
 // One dimension: n pixels of the image, m points of the result, `step` pixels from one to the next.
-struct Axis {
+struct ByteAxis {
   int64_t n = 0, m = 0;
   double step = 1;
   bool align = false, cubic = false, antialiased = false;
@@ -45,7 +45,7 @@ struct Axis {
 };
 
 // A filter that is as wide as the step.
-void spread(const Axis& axis, double support, Weights& w, size_t point) {
+void spread(const ByteAxis& axis, double support, ByteWeights& w, size_t point) {
   const double centre = axis.step * (static_cast<double>(point) + 0.5), scale = axis.step >= 1 ? 1 / axis.step : 1;
   const int64_t first = std::max<int64_t>(static_cast<int64_t>(centre - support + 0.5), 0);
   const int64_t count = std::clamp<int64_t>(std::min(static_cast<int64_t>(centre + support + 0.5), axis.n) - first, 0, w.taps);
@@ -56,7 +56,7 @@ void spread(const Axis& axis, double support, Weights& w, size_t point) {
 }
 
 // Two or four neighbours. Shares of pixels outside of the image are those of its first and its last one.
-void interpolate(const Axis& axis, Weights& w, size_t point) {
+void interpolate(const ByteAxis& axis, ByteWeights& w, size_t point) {
   const double at = static_cast<double>(point);
   double source = axis.align ? axis.step * at : axis.step * (at + 0.5) - 0.5;
   if (!axis.align && !axis.cubic) source = std::max(source, 0.0);
@@ -73,28 +73,28 @@ void interpolate(const Axis& axis, Weights& w, size_t point) {
   }
 }
 
-Weights weights_of(const Op& op, const Axis& axis) {
+ByteWeights weights_of(const Op& op, const ByteAxis& axis) {
   const double support = (axis.cubic ? 2 : 1) * std::max(axis.step, 1.0);
   const double taps = axis.antialiased ? std::ceil(support) * 2 + 1 : axis.cubic ? 4 : 2;
-  if (!(axis.step >= 0 && taps * static_cast<double>(axis.m) <= kLongest && axis.step * static_cast<double>(axis.m) <= kLongest))
+  if (!(axis.step >= 0 && taps * static_cast<double>(axis.m) <= kMostEntries && axis.step * static_cast<double>(axis.m) <= kMostEntries))
     fail(ErrorCode::unsupported_feature, op.node.target + " of bytes, to an image this large or from one");
-  Weights w{static_cast<int64_t>(taps), {}, std::vector<double>(static_cast<size_t>(taps) * static_cast<size_t>(axis.m)), 0};
+  ByteWeights w{static_cast<int64_t>(taps), {}, std::vector<double>(static_cast<size_t>(taps) * static_cast<size_t>(axis.m)), 0};
   for (size_t point = 0; point < static_cast<size_t>(axis.m); ++point) axis.antialiased ? spread(axis, support, w, point) : interpolate(axis, w, point);
   return w;
 }
 
 // How many bits behind the point a weight has.
-int bits_of(const Weights& w) {
+int bits_of(const ByteWeights& w) {
   int bits = 0;
   while (bits < kMostBits && 0.5 + w.largest * static_cast<double>(int64_t{1} << (bits + 1)) < 1 << 15) ++bits;
   return bits;
 }
 
-Axis axis_of(const Op& op, const View& x, size_t i, bool cubic, bool antialiased) {
+ByteAxis axis_of(const Op& op, const View& x, size_t i, bool cubic, bool antialiased) {
   const std::optional<int64_t> n = const_int(x.sizes.at(2 + i)), m = const_int(op.out().sizes.at(2 + i));
   if (!n || !m) fail(ErrorCode::unsupported_feature, op.node.target + " of bytes, of an image of dynamic size");
   if (*n < 1 || *m < 1) fail(ErrorCode::bad_program, op.node.target + " of no pixels");
-  Axis axis{*n, *m, static_cast<double>(*n) / static_cast<double>(*m), op.flag("align_corners"), cubic, antialiased};
+  ByteAxis axis{*n, *m, static_cast<double>(*n) / static_cast<double>(*m), op.flag("align_corners"), cubic, antialiased};
   const std::optional<double> factor = given_factor(op, i, 2);
   if (axis.align) axis.step = *m > 1 ? static_cast<double>(*n - 1) / static_cast<double>(*m - 1) : 0;
   else if (factor) axis.step = 1 / *factor;
@@ -102,9 +102,9 @@ Axis axis_of(const Op& op, const View& x, size_t i, bool cubic, bool antialiased
 }
 
 // The image with dimension d resized, in bytes.
-View resized(Op& op, const View& x, const Axis& axis, size_t d) {
+View resized(Op& op, const View& x, const ByteAxis& axis, size_t d) {
   ExprPool& p = op.pool;
-  const Weights w = weights_of(op, axis);
+  const ByteWeights w = weights_of(op, axis);
   const int bits = bits_of(w);
   std::vector<int64_t> whole;
   for (const double share : w.shares) whole.push_back(static_cast<int64_t>((share < 0 ? -0.5 : 0.5) + share * static_cast<double>(int64_t{1} << bits)));
@@ -130,7 +130,7 @@ bool resizes_bytes(const Op& op) { return op.out().dtype == DType::u8 && op.out(
 Views resized_bytes(Op& op, bool cubic, bool antialiased) {
   View x = op.tensor(op.node.find("self") ? "self" : "input");
   for (const size_t i : {size_t{1}, size_t{0}}) {  // along lines first: each pass is rounded, so that the order shows
-    const Axis axis = axis_of(op, x, i, cubic, antialiased);
+    const ByteAxis axis = axis_of(op, x, i, cubic, antialiased);
     if (axis.n != axis.m) x = resized(op, x, axis, 2 + i);
   }
   return {x};

@@ -94,9 +94,8 @@ Places places(Op& op, const View& x, size_t i, size_t dims, bool align, DType ty
       return p.op(ScalarOp::minimum, {at, p.cast(in - 1, DType::i64)});
     });
   };
-  const View weight = op.rec.pointwise(op.name + ".weight", type, {out}, [&](Coordinates c) {
-    return p.op(ScalarOp::sub, {source(c), p.op(ScalarOp::floor, {source(c)})});
-  });
+  const View weight =
+      op.rec.pointwise(op.name + ".weight", type, {out}, [&](Coordinates c) { return p.op(ScalarOp::sub, {source(c), p.op(ScalarOp::floor, {source(c)})}); });
   return {in, pixel(".low", 0), pixel(".high", 1), weight};
 }
 
