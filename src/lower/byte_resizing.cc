@@ -123,17 +123,36 @@ View resized(Op& op, const View& x, const ByteAxis& axis, size_t d) {
   });
 }
 
+// x as it lies, stored so that the last of the dimensions in this order lies side by side.
+View turned(Op& op, const View& x, const std::vector<size_t>& order, const std::string& name) {
+  const View seen = permuted(op, x, order);
+  const View stored = op.rec.pointwise(op.name + name, x.dtype, seen.sizes, [&](Coordinates c) { return op.rec.at(seen, c); });
+  std::vector<size_t> back(order.size());
+  for (size_t i = 0; i < order.size(); ++i) back[order[i]] = i;
+  return permuted(op, stored, back);
+}
+
+// Along lines: vectors are of neighbours down the columns, whose pixels have the same weights, so the image is turned for them.
+View resized_lines(Op& op, const View& x, const ByteAxis& axis) {
+  const std::vector<size_t> columns = {0, 3, 1, 2};
+  const View lines = permuted(op, turned(op, x, columns, ".turned"), columns);
+  return permuted(op, resized(op, lines, axis, 1), {0, 2, 3, 1});
+}
+
 }  // namespace
 
 bool resizes_bytes(const Op& op) { return op.out().dtype == DType::u8 && op.out().device == DeviceType::cpu; }
 
+// Along lines first: each pass is rounded, so that the order shows.
 Views resized_bytes(Op& op, bool cubic, bool antialiased) {
   View x = op.tensor(op.node.find("self") ? "self" : "input");
-  for (const size_t i : {size_t{1}, size_t{0}}) {  // along lines first: each pass is rounded, so that the order shows
-    const ByteAxis axis = axis_of(op, x, i, cubic, antialiased);
-    if (axis.n != axis.m) x = resized(op, x, axis, 2 + i);
-  }
-  return {x};
+  const ByteAxis lines = axis_of(op, x, 1, cubic, antialiased), columns = axis_of(op, x, 0, cubic, antialiased);
+  const TensorType& out = op.out();
+  const bool channels_last = is_const(out.strides[1], 1) && !is_const(out.sizes[1], 1);
+  if (lines.n != lines.m) x = resized_lines(op, x, lines);
+  if (columns.n == columns.m) return {x};
+  if (lines.n != lines.m) x = turned(op, x, channels_last ? std::vector<size_t>{0, 2, 3, 1} : std::vector<size_t>{0, 2, 1, 3}, ".lines");
+  return {resized(op, x, columns, 2)};
 }
 
 }  // namespace coil::lowering

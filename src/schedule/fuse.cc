@@ -29,7 +29,13 @@ constexpr const char* kTurned = "it stores along another axis than it reads alon
 class Grouper {
  public:
   Grouper(LoopProgram& program, const Epilogues& epilogues, const std::vector<bool>& alive, const TargetTraits& target, std::vector<FusionNote>& notes)
-      : program_(program), epilogues_(epilogues), alive_(alive), target_(target), notes_(notes), group_of_(program.loops.size(), -1) {}
+      : program_(program),
+        epilogues_(epilogues),
+        alive_(alive),
+        target_(target),
+        notes_(notes),
+        group_of_(program.loops.size(), -1),
+        turned_(turned_for_rows(program)) {}
 
   std::vector<FusionGroup> run() {
     std::vector<bool> in_epilogue(program_.loops.size(), false);
@@ -206,7 +212,7 @@ class Grouper {
     std::vector<int> candidates = inputs;
     std::sort(candidates.rbegin(), candidates.rend());
     std::vector<int> beside;
-    const bool turned = target_.turns_in_tiles && stores_turned(program_, loop(row));
+    const bool turned = (target_.turns_in_tiles && stores_turned(program_, loop(row))) || turned_.contains(row);
     if (target_.fuse_siblings && !turned) beside = siblings(row);
     for (int sibling : beside) {
       if (std::find(candidates.begin(), candidates.end(), sibling) == candidates.end()) candidates.push_back(sibling);
@@ -342,6 +348,7 @@ class Grouper {
   std::vector<FusionGroup> groups_;
   std::vector<int> group_of_;
   std::vector<int> producer_;
+  const std::set<int> turned_;                  // rows of copies that loops read rows of
   std::set<int> alone_;                         // groups of a loop that stores turned
   std::vector<std::vector<BufferId>> reads_;    // of each loop
   std::vector<std::vector<int>> open_readers_;  // of each buffer: groups that may take more loops in, rising but for loops that join late

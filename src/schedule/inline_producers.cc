@@ -4,6 +4,7 @@
 
 #include "expr/written_size.h"
 #include "schedule/schedule.h"
+#include "schedule/turned_loops.h"
 
 namespace coil {
 namespace {
@@ -133,7 +134,7 @@ void add_names(Loop& user, const Loop& producer) {
 class Inliner {
  public:
   Inliner(LoopProgram& program, const Epilogues& epilogues, const TargetTraits& target, std::vector<FusionNote>& notes)
-      : program_(program), target_(target), notes_(notes), uses_(buffer_uses(program)), readers_(program.buffers.size()) {
+      : program_(program), target_(target), notes_(notes), uses_(buffer_uses(program)), turned_(turned_for_rows(program)), readers_(program.buffers.size()) {
     for (const auto& [row, chain] : epilogues) in_epilogue_.insert(chain.begin(), chain.end());
     for (size_t l = 0; l < program.loops.size(); ++l) {
       const std::vector<BodyRef> refs = bodies(program, program.loops[l]);
@@ -175,10 +176,16 @@ class Inliner {
     const int c = cost(p->body), n = count_loads(p->body);
     const bool cheap = c <= target_.inline_cost && n <= target_.max_inlined_loads;
     const bool once = users.size() == 1 && !expanding && target_.inline_cost >= 0;
+    const bool gathered = turned_.contains(static_cast<int>(l));
+    const bool turned_next = users.size() == 1 && turned_.contains(users[0]) && reads_sums(p->body);
     const bool repeated = (c > kEpilogueCost || n > kEpilogueLoads) && repeats(buffer, readers);
     std::string why;
     if (why = too_long(buffer, p->body, readers); !why.empty()) {
       // a budget
+    } else if (gathered) {
+      why = "it turns memory so that the rows that data names are read whole";
+    } else if (turned_next) {
+      why = "that loop turns memory, and with it the sums that this one reads would be computed along the other axis";
     } else if (!once && !cheap) {
       why = "recomputing it (cost " + std::to_string(c) + ", " + std::to_string(n) + " loads) for " +
             (expanding ? "a larger domain" : std::to_string(users.size()) + " consumers") + " is dearer than storing it";
@@ -204,6 +211,15 @@ class Inliner {
       const Expr read = points(*program_.pool, s.domain);
       const bool fewer = typical(read) < typical(produced) / loads;  // a slice, a gather: what is not read need not be computed
       return !fewer && !provably_equal(read, produced);
+    });
+  }
+
+  // Sums of a loop of their own, or short ones of what data names.
+  bool reads_sums(Expr body) {
+    return any_of(body, [&](Expr e) {
+      if (e->is_op(ScalarOp::checked_index)) return true;
+      const int from = e->kind == ExprKind::load ? uses_[static_cast<size_t>(e->id)].producer : -1;
+      return from >= 0 && std::holds_alternative<Reduction>(loop(from).def);
     });
   }
 
@@ -253,6 +269,7 @@ class Inliner {
   const TargetTraits& target_;
   std::vector<FusionNote>& notes_;
   const std::vector<BufferUse> uses_;
+  const std::set<int> turned_;              // rows of copies that loops read rows of
   std::vector<std::set<BodyRow>> readers_;  // of each buffer
   std::set<int> in_epilogue_;               // these read an accumulator that exists nowhere else
 };

@@ -41,6 +41,48 @@ TEST_F(TurnedLoopsTest, ShareAKernelWithoutTiles) { EXPECT_EQ(kernels(512, 300, 
 TEST_F(TurnedLoopsTest, ShareAKernelWhereThereIsLittle) { EXPECT_EQ(kernels(64, 30, true), 1u); }
 TEST_F(TurnedLoopsTest, ShareAKernelWhereASideIsShort) { EXPECT_EQ(kernels(100000, 3, true), 1u); }
 
+// Sums of `taps` rows of a copy that turns x, from a first one on that data (or the result's row) names.
+class RowsByData : public TurnedLoopsTest {
+ protected:
+  View rows_of(const View& lines, int64_t taps, bool by_data) {
+    const View first = rec.input("first", DType::i64, {pool.index(20)}, {pool.index(1)});
+    return rec.reduce("rows", ReduceOp::sum, DType::f32, {pool.index(20), lines.sizes[1]}, {pool.index(taps)}, [&](Coordinates c, Coordinates k) {
+      const Expr named = pool.op(ScalarOp::add, {rec.at(first, std::vector<Expr>{c[0]}), pool.cast(k[0], DType::i64)});
+      const Expr row = by_data ? pool.checked_index(named, lines.sizes[0]) : c[0] + k[0];
+      return rec.at(lines, std::vector<Expr>{row, c[1]});
+    });
+  }
+  std::string kernels() {
+    auto plan = schedule(rec.take(), TargetTraits());
+    EXPECT_TRUE(plan.ok());
+    std::string names;
+    for (const Kernel& k : plan.value().kernels) names += k.name + " ";
+    return names;
+  }
+};
+
+TEST_F(RowsByData, AreReadWholeInACopy) {
+  output(rows_of(turned(input(512, 300)), 11, true));
+  EXPECT_EQ(kernels(), "turned rows ");
+}
+TEST_F(RowsByData, ShortSumsToo) {
+  output(rows_of(turned(input(512, 300)), 3, true));
+  EXPECT_EQ(kernels(), "turned rows ");
+}
+TEST_F(RowsByData, RowsThatTheLoopNamesNeedNoCopy) {
+  output(rows_of(turned(input(512, 300)), 11, false));
+  EXPECT_EQ(kernels(), "turned_rows ");
+}
+TEST_F(RowsByData, SumsAreComputedBeforeTheyAreTurned) {
+  const View sums = rows_of(turned(input(512, 300)), 11, true);
+  const View half =
+      rec.pointwise("half", DType::f32, sums.sizes, [&](Coordinates c) { return pool.op(ScalarOp::mul, {rec.at(sums, c), pool.constant(0.5, DType::f32)}); });
+  const View again =
+      rec.pointwise("again", DType::f32, {sums.sizes[1], sums.sizes[0]}, [&](Coordinates c) { return rec.at(half, std::vector<Expr>{c[1], c[0]}); });
+  output(rows_of(again, 7, true));
+  EXPECT_EQ(kernels(), "turned rows_half again rows ");
+}
+
 TEST_F(TurnedLoopsTest, ByStrides) {
   const std::vector<Expr> sizes = {pool.index(300), pool.index(400)};
   const View across = rec.input("a", DType::f32, sizes, {pool.index(1), pool.index(300)});  // columns lie side by side
