@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Chebyshev series of src/lower/special_tables.inc: special functions in double precision on a few intervals; needs mpmath.
 
-`chebyshev.py > src/lower/special_tables.inc` writes the file. Each row of FITS: name, f(u), the interval of u, the largest error relative to f's
+`chebyshev.py > src/lower/special_tables.inc` writes the file, `chebyshev.py inverse_erf > src/lower/inverse_erf_tables.inc` that of the inverse error
+function, for float32 and as a first estimate, by powers of t. Each row of FITS: name, f(u), the interval of u, the largest error relative to f's
 largest magnitude there. Series are in t = the interval mapped to [-1, 1], the constant term first and already halved.
 """
 import sys
@@ -27,6 +28,15 @@ def series(f, low, high, tolerance):
     if len(c) > 60:
         raise SystemExit(f"{f}: {len(c)} terms")
     return c
+
+
+def powers(c):
+    """The same sum by powers of t: for series of few terms, of which the digits allow that."""
+    terms = [[1], [0, 1]]
+    while len(terms) < len(c):
+        last, next_term = terms[-2], [0] + [2 * v for v in terms[-1]]
+        terms.append([v - (last[i] if i < len(last) else 0) for i, v in enumerate(next_term)])
+    return [sum(v * t[i] for v, t in zip(c, terms) if i < len(t)) for i in range(len(c))]
 
 
 def at_infinity(f, limit):
@@ -91,6 +101,13 @@ def large(f, limit):
     return at_infinity(lambda x: f(x) * sqrt(x), limit)
 
 
+def inverse_erf(w):
+    """erfinv(x) / x by w = -log(1 - x^2), in which it is smooth (Giles, Approximating the erfinv function, 2010)."""
+    with mp.workdps(400):  # x is close to 1
+        x = sqrt(-mpmath.expm1(-w))
+        return mpmath.erfinv(x) / x if w > mpf("1e-30") else sqrt(pi) / 2
+
+
 root = 1 / sqrt(2 * pi)
 FITS = [
     ("I0eNear", lambda x: mpmath.besseli(0, x) * exp(-x), 0, 8, 1e-16),
@@ -116,11 +133,22 @@ FITS = [
     ("AiryQ", airy_phase("q"), 0, (3 / (2 * mpf(4) ** mpf("1.5"))) ** 2, 1e-16),
 ]
 
+# By w, and by its root. w is at most 15.95 for float32 and 36.8 for float64; where 1 - x^2 is 4 p (1 - p), 102 for a float32 p and 744 for a float64 one.
+INVERSE_ERF = [
+    ("ErfinvNear", inverse_erf, 0, 5, 1e-9),
+    ("ErfinvFar", lambda root_of_w: inverse_erf(root_of_w**2), sqrt(mpf(5)), 4, 1e-9),
+    ("ErfinvFarther", lambda root_of_w: inverse_erf(root_of_w**2), 4, mpf(41) / 4, 1e-9),
+    ("ErfinvFarthest", lambda root_of_w: inverse_erf(root_of_w**2), mpf(41) / 4, mpf(55) / 2, 1e-9),
+]
+
 
 def main():
+    fits = INVERSE_ERF if sys.argv[1:] == ["inverse_erf"] else FITS
     print("// Written by tools/chebyshev.py.")
-    for name, f, low, high, tolerance in FITS:
+    for name, f, low, high, tolerance in fits:
         c = series(f, low, high, tolerance)
+        if fits is INVERSE_ERF:
+            c = powers(c)
         print(f"{name}: {len(c)} terms, last {mpmath.nstr(c[-1], 3)}", file=sys.stderr)
         numbers = [mpmath.nstr(v, 18) for v in c]
         rows = [", ".join(numbers[i : i + 6]) for i in range(0, len(numbers), 6)]

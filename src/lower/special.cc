@@ -30,32 +30,6 @@ Val polynomial(Val x, std::span<const double> high_first) {
   return r;
 }
 
-// Giles' approximation, to some 4 ulp of float32.
-Val inverse_erf_estimate(Val x) {
-  constexpr double kCentre[] = {2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
-                                -0.00125372503, -0.00417768164, 0.246640727,    1.50140941};
-  constexpr double kTail[] = {-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
-                              -0.0076224613,   0.00943887047,  1.00167406,    2.83297682};
-  Val w = -log((1.0 - x) * (1.0 + x));
-  return select(w < 5.0, polynomial(w - 2.5, kCentre), polynomial(sqrt(w) - 3.0, kTail)) * x;
-}
-
-// The estimate, then Newton's steps on erf: two in float64; for the digits of float32 one, whose residue alone needs float64.
-Val inverse_erf(Val x) {
-  Val y = inverse_erf_estimate(x);
-  for (int step = 0; step < 2; ++step) y = y - (erf(y) - x) / (2 / std::sqrt(kPi) * exp(-(y * y)));
-  return select(equal(abs(x), 1.0), x * HUGE_VAL, y);
-}
-Val inverse_erf_of_float(Val x) {
-  auto wide = [](Val v) { return Val(as(v.e, DType::f64)); };
-  Val y = inverse_erf_estimate(x), slope = exp(y * y) * (std::sqrt(kPi) / 2), near = wide(y) - (erf(wide(y)) - wide(x)) * wide(slope);
-  return select(equal(abs(x), 1.0), x * HUGE_VAL, Val(as(near.e, DType::f32)));
-}
-Views erfinv(Op& op) {
-  const bool doubles = op.out().dtype == DType::f64;
-  return {map1(op, op.tensor("self"), [&](Expr x) { return (doubles ? inverse_erf(x) : inverse_erf_of_float(x)).e; }, doubles ? DType::f64 : DType::f32)};
-}
-
 // Upwards to 10 by the recurrence, then the asymptotic series; the reflection formula below 0.
 Val digamma(Val x) {
   constexpr double kSeries[] = {1.0 / 12, -691.0 / 32760, 1.0 / 132, -1.0 / 240, 1.0 / 252, -1.0 / 120, 1.0 / 12};
@@ -168,20 +142,6 @@ Val ndtr(Val x) {
   return select(abs(z) < std::sqrt(0.5), 0.5 + 0.5 * erf(z), erfc(-z) * 0.5);
 }
 
-// A rational approximation (Abramowitz and Stegun 26.2.23), then Halley's steps.
-Val ndtri(Val p) {
-  Val q = min(p, 1.0 - p), y = sqrt(-2.0 * log(q));
-  Val x = (2.515517 + y * (0.802853 + y * 0.010328)) / (1.0 + y * (1.432788 + y * (0.189269 + y * 0.001308))) - y;
-  for (int step = 0; step < 3; ++step) {
-    Val u = (erfc(x * -std::sqrt(0.5)) * 0.5 - q) * std::sqrt(2 * kPi) * exp(x * x * 0.5);
-    x = x - u / (1.0 + x * u * 0.5);
-  }
-  Val value = select(p > 0.5, -x, x);
-  value = select(equal(p, 0.5), 0.0, value);
-  value = select(equal(p, 0.0), -HUGE_VAL, select(equal(p, 1.0), HUGE_VAL, value));
-  return select(either(p < 0.0, p > 1.0), std::nan(""), value);
-}
-
 Val sinc(Val x) {
   Val z = x * kPi;
   return select(equal(x, 0.0), 1.0, sin(z) / z);
@@ -196,13 +156,11 @@ Val xlog1py(Val x, Val y) { return select(isnan(y), y, select(equal(x, 0.0), 0.0
 void add_special(Table& table) {
   auto wide = [](Val (*f)(Val)) { return function_row(Function1(f), DType::f64); };
   for (const char* target : {"aten.lgamma.default", "aten.special_gammaln.default"}) table[target] = wide(log_gamma);
-  for (const char* target : {"aten.erfinv.default", "aten.special_erfinv.default"}) table[target] = erfinv;
   for (const char* target : {"aten.digamma.default", "aten.special_digamma.default", "aten.special_psi.default"}) table[target] = wide(digamma);
   for (const char* target : {"aten.polygamma.default", "aten.special_polygamma.default"}) table[target] = polygamma;
   for (const char* target : {"aten.mvlgamma.default", "aten.special_multigammaln.default"}) table[target] = multivariate_lgamma;
   for (const char* target : {"aten.sinc.default", "aten.special_sinc.default"}) table[target] = function_row(Function1(sinc));
   table["aten.special_ndtr.default"] = wide(ndtr);
-  table["aten.special_ndtri.default"] = wide(ndtri);
   table["aten.special_entr.default"] = function_row(Function1(entropy));
   for (const char* overload : {".default", ".self_scalar", ".other_scalar"}) {
     table[std::string("aten.special_xlog1py") + overload] = function_row(Function2(xlog1py));
