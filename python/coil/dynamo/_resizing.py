@@ -71,7 +71,7 @@ def _is_known(node: Node) -> bool:
     given = _arguments(*node.args, **node.kwargs)
     if given["mode"] not in MODES or given["antialias"] or not isinstance(given["scale_factor"], (int, float, list, tuple, type(None))):
         return False
-    has_type = all(t.is_floating_point() or (t.dtype == torch.uint8 and t.device.type == "cpu" and given["mode"] == "bilinear") for t in tensors)
+    has_type = all(t.is_floating_point() or (t.dtype == torch.uint8 and t.device.type == "cpu" and given["mode"] in ("bilinear", "bicubic")) for t in tensors)
     return has_type and all(t.layout == torch.strided and _sizes_known(t.shape) for t in tensors)
 
 
