@@ -159,7 +159,7 @@ def time_forms(forms, row, options):
 def work(options):
     import torch
 
-    dashboard_models.IMAGES, dashboard_models.SEQUENCES = options.images, options.sequences
+    dashboard_models.IMAGES, dashboard_models.SEQUENCES, dashboard_models.DROPOUT = options.images, options.sequences, options.dropout
     if "coil" in options.peers:
         import coil  # noqa: F401  registers the backend
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -215,7 +215,7 @@ def start(job, options):
                "--device", options.device, "--lock", options.lock, "--busiest", str(options.busiest), "--peers", *options.peers]
     command += ["--images", str(options.images), "--sequences", str(options.sequences)]
     command += ["--mode", options.mode] if options.mode else []
-    command += ["--freeze"] * options.freeze + ["--no-check"] * options.no_check + ["--trace"] * options.trace
+    command += ["--freeze"] * options.freeze + ["--no-check"] * options.no_check + ["--dropout"] * options.dropout + ["--trace"] * options.trace
     threads = str(max(2, (os.cpu_count() or 2) // options.jobs))
     environment = dict(os.environ, TORCHINDUCTOR_COMPILE_THREADS=threads, **({} if options.device == "cpu" else {"OMP_NUM_THREADS": threads}))
     job["process"] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -351,6 +351,7 @@ def main():
     parser.add_argument("--lock", default="/tmp/coil_dashboard.lock", help=argparse.SUPPRESS)
     parser.add_argument("--images", type=int, default=dashboard_models.IMAGES, help="of a batch")
     parser.add_argument("--sequences", type=int, default=dashboard_models.SEQUENCES, help="of a batch")
+    parser.add_argument("--dropout", action="store_true", help="models keep their dropout; use it with --no-check")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:

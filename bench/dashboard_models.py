@@ -3,6 +3,7 @@
 import functools
 
 IMAGES, SEQUENCES, TOKENS = 32, 16, 256
+DROPOUT = False  # whether models keep it
 
 TORCHVISION = """resnet18 resnet50 wide_resnet50_2 resnext50_32x4d densenet121 mobilenet_v2 mobilenet_v3_large efficientnet_b0 efficientnet_v2_s
 shufflenet_v2_x1_0 mnasnet1_0 squeezenet1_1 vgg16 alexnet googlenet regnet_y_400mf convnext_tiny vit_b_16 swin_t maxvit_t""".split()
@@ -32,6 +33,8 @@ TRANSFORMERS = {
 
 def without_dropout(model):
     """Dropout would make every call another one."""
+    if DROPOUT:
+        return model
     for module in model.modules():
         for name in ("p", "drop_prob", "dropout", "attention_dropout", "dropout_prob", "hidden_dropout_prob", "activation_dropout"):
             if type(module).__name__ in ("StochasticDepth",) or isinstance(getattr(module, name, None), float):
@@ -62,7 +65,7 @@ def transformers_model(name):
     family, head, changes = TRANSFORMERS[name]
     config = getattr(transformers, family + "Config")(**changes)
     for key, value in vars(config).items():
-        if isinstance(value, float) and ("drop" in key):
+        if isinstance(value, float) and "drop" in key and not DROPOUT:
             setattr(config, key, 0.0)
     config.use_cache = False
     separator = "" if head in ("LMHeadModel", "ForConditionalGeneration") else "For"

@@ -208,6 +208,15 @@ Status GraphReader::read_arguments(JsonValue json, Node& node, const Schema* sch
   return bind_arguments(node, schema, std::move(names), std::move(given));
 }
 
+// Which of the `names` is the argument at `place` of the schema; names.size(): none. PyTorch's versions call some arguments otherwise ("grad" became
+// "grad_output"), but leave them in their places: a name that the schema does not have is that of a required argument there.
+size_t GraphReader::place_of_argument(const Schema& schema, size_t place, const std::vector<std::string_view>& names) {
+  const auto found = std::find(names.begin(), names.end(), schema.args[place].name);
+  if (found != names.end() || schema.args[place].default_text || place >= names.size()) return static_cast<size_t>(found - names.begin());
+  const bool is_known = std::any_of(schema.args.begin(), schema.args.end(), [&](const SchemaArg& a) { return a.name == names[place]; });
+  return is_known ? names.size() : place;
+}
+
 Status GraphReader::bind_arguments(Node& node, const Schema* schema, std::vector<std::string_view> names, std::vector<Argument> given) {
   if (!schema) {
     node.arg_names.assign(names.begin(), names.end());
@@ -216,9 +225,9 @@ Status GraphReader::bind_arguments(Node& node, const Schema* schema, std::vector
   }
   std::vector<bool> used(given.size(), false);
   node.args.reserve(schema->args.size());
-  for (const SchemaArg& s : schema->args) {
-    size_t i = 0;
-    while (i < names.size() && names[i] != s.name) ++i;
+  for (size_t place = 0; place < schema->args.size(); ++place) {
+    const SchemaArg& s = schema->args[place];
+    const size_t i = place_of_argument(*schema, place, names);
     if (i < names.size()) {
       TRY(given[i], known_number(std::move(given[i]), s));
     }

@@ -64,6 +64,7 @@ class GraphReader : public ArgumentSource {
   Status read_functionalized(JsonValue json, Node& node);
   Status read_outputs(JsonValue json, Node& node, size_t skipped = 0);
   Status read_arguments(JsonValue json, Node& node, const Schema* schema);
+  static size_t place_of_argument(const Schema& schema, size_t place, const std::vector<std::string_view>& names);
   Status bind_arguments(Node& node, const Schema* schema, std::vector<std::string_view> names, std::vector<Argument> given);
   // Nodes that compute sizes or check them: nothing is left of them but checks, their values are expressions. Numbers that are
   // read from data become 0-d tensors.

@@ -20,11 +20,8 @@ Val slope(Val difference, Val distance, double p) {
   return select(none, 0.0, direction * pow(part, p - 1) / pow(safe, p - 1));
 }
 
-// PyTorch before 2.12 calls it "grad".
-View result_gradient(Op& op) { return op.tensor(op.has("grad") ? "grad" : "grad_output"); }
-
 Views cdist_backward(Op& op) {
-  const View grad = result_gradient(op), a = op.tensor("x1"), b = op.tensor("x2"), distances = op.tensor("cdist");
+  const View grad = op.tensor("grad_output"), a = op.tensor("x1"), b = op.tensor("x2"), distances = op.tensor("cdist");
   const double p = op.number("p");
   const TensorType& out = op.out();
   const DType type = accumulate_type(out.dtype);
@@ -40,7 +37,7 @@ Views cdist_backward(Op& op) {
 
 // The pairs i < j are one row: (0, 1), (0, 2), ..., (1, 2), ...
 Views pdist_backward(Op& op) {
-  const View grad = result_gradient(op), x = op.tensor("self"), distances = op.tensor("pdist");
+  const View grad = op.tensor("grad_output"), x = op.tensor("self"), distances = op.tensor("pdist");
   const double p = op.number("p");
   const TensorType& out = op.out();
   const DType type = accumulate_type(out.dtype);

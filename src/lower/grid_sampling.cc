@@ -28,6 +28,11 @@ Expr pixel(const Math& m, Expr g, Expr size, int64_t padding, bool align) {
   return inside_image(m, x, size, padding, align);
 }
 
+Sampling sampling_of(const Op& op) {
+  if (!op.has("interpolation_mode")) return {op.tensor("self"), op.tensor("grid"), kBilinear, kZeros, true};
+  return {op.tensor("input"), op.tensor("grid"), op.integer("interpolation_mode"), op.integer("padding_mode"), op.flag("align_corners")};
+}
+
 std::array<Expr, 4> cubic_weights(const Math& m, Expr t) {
   const double a = -0.75;
   auto near = [&](Expr x) {  // |x| <= 1
@@ -66,9 +71,7 @@ Expr voxel_value(Op& op, const Math& m, const View& x, Coordinates c, const std:
 }
 
 Views grid_sampler_3d(Op& op) {
-  View x = op.tensor("input"), grid = op.tensor("grid");
-  const int64_t mode = op.integer("interpolation_mode"), padding = op.integer("padding_mode");
-  const bool align = op.flag("align_corners");
+  const auto [x, grid, mode, padding, align] = sampling_of(op);
   if (mode == kBicubic) fail(ErrorCode::bad_program, "grid_sampler with bicubic interpolation of volumes");
   const TensorType& out = op.out();
   const Math m{op.pool, accumulate_type(out.dtype)};
@@ -103,9 +106,7 @@ Views grid_sampler_3d(Op& op) {
 
 // Sixteen pixels around the position; those outside are moved inside as the padding mode says.
 Views grid_sampler_bicubic(Op& op) {
-  View x = op.tensor("input"), grid = op.tensor("grid");
-  const int64_t padding = op.integer("padding_mode");
-  const bool align = op.flag("align_corners");
+  const auto [x, grid, mode, padding, align] = sampling_of(op);
   const TensorType& out = op.out();
   const Math m{op.pool, accumulate_type(out.dtype)};
   return {op.rec.pointwise("grid_sampler", out.dtype, out.sizes, [&](Coordinates c) {
@@ -131,9 +132,7 @@ Views grid_sampler_bicubic(Op& op) {
 }
 
 Views grid_sampler(Op& op) {
-  View x = op.tensor("input"), grid = op.tensor("grid");
-  const int64_t mode = op.integer("interpolation_mode"), padding = op.integer("padding_mode");
-  const bool align = op.flag("align_corners");
+  const auto [x, grid, mode, padding, align] = sampling_of(op);
   if (x.rank() == 5) return grid_sampler_3d(op);
   if (mode == kBicubic) return grid_sampler_bicubic(op);
   const TensorType& out = op.out();
@@ -236,7 +235,8 @@ Views bicubic(Op& op) {
 }  // namespace
 
 void add_grid_sampling(Table& table) {
-  for (const char* target : {"aten.grid_sampler.default", "aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default"}) table[target] = grid_sampler;
+  for (const char* name : {"grid_sampler", "grid_sampler_2d", "grid_sampler_3d", "cudnn_grid_sampler"})
+    table[fmt::format("aten.{}.default", name)] = grid_sampler;
   for (const char* overload : {"default", "vec"}) table[fmt::format("aten.upsample_bicubic2d.{}", overload)] = bicubic;
 }
 

@@ -22,6 +22,16 @@ struct Math {
 
 enum : int64_t { kBilinear = 0, kNearest = 1, kBicubic = 2, kZeros = 0, kBorder = 1, kReflection = 2 };
 
+// What is read between the points of an image, where, and how.
+struct Sampling {
+  View x, grid;
+  int64_t mode, padding;
+  bool align;
+};
+
+// Of a node's arguments: cuDNN's operators have none for bilinear reads between corners with zeros outside.
+Sampling sampling_of(const Op& op);
+
 // A position in pixels, moved inside the image as the padding mode says.
 Expr inside_image(const Math& m, Expr x, Expr size, int64_t padding, bool align);
 // From [-1, 1] to positions in pixels.

@@ -45,14 +45,8 @@ struct Sampler {
   bool align;
   Math m;
 
-  explicit Sampler(Op& o)
-      : op(o),
-        x(o.tensor("input")),
-        grid(o.tensor("grid")),
-        mode(o.integer("interpolation_mode")),
-        padding(o.integer("padding_mode")),
-        align(o.flag("align_corners")),
-        m{o.pool, accumulate_type(x.dtype)} {}
+  explicit Sampler(Op& o) : Sampler(o, sampling_of(o)) {}
+  Sampler(Op& o, const Sampling& s) : op(o), x(s.x), grid(s.grid), mode(s.mode), padding(s.padding), align(s.align), m{o.pool, accumulate_type(s.x.dtype)} {}
 
   size_t dims() const { return x.rank() - 2; }
   size_t per_dimension() const { return mode == kNearest ? 1 : mode == kBilinear ? 2 : 4; }
@@ -208,7 +202,8 @@ Views grid_sampler_backward(Op& op) {
 }  // namespace
 
 void add_grid_sampling_backward(Table& table) {
-  for (const char* target : {"aten.grid_sampler_2d_backward.default", "aten.grid_sampler_3d_backward.default"}) table[target] = grid_sampler_backward;
+  for (const char* name : {"grid_sampler_2d_backward", "grid_sampler_3d_backward", "cudnn_grid_sampler_backward"})
+    table[fmt::format("aten.{}.default", name)] = grid_sampler_backward;
 }
 
 }  // namespace coil::lowering

@@ -6,6 +6,7 @@ aoti         that package in stock PyTorch            gradients    torch.compile
 inference    torch.compile in inference_mode          dynamic      gradients through torch.compile(dynamic=True)
 autocast     gradients under autocast(bfloat16)       bfloat16, float64: gradients of all in this type
 steps        three steps of an optimizer that is compiled as well, beside the model
+recorded     gradients by mode="reduce-overhead" on a GPU: the third call, which replays a CUDA graph
 
 What is wrong, fails or stays in PyTorch is printed; with --times all programs, and the microseconds of a call in turns with eager. What eager or
 torch.export refuse themselves is counted alone.
@@ -32,8 +33,8 @@ import registry
 from zoo_sweep import distance
 
 DOORS = ("package", "forward", "gradients")
-MORE_DOORS = ("aoti", "inference", "dynamic", "autocast", "bfloat16", "float64", "steps")
-WITH_GRADIENTS = ("gradients", "dynamic", "autocast", "bfloat16", "float64", "steps")
+MORE_DOORS = ("aoti", "inference", "dynamic", "autocast", "bfloat16", "float64", "steps", "recorded")
+WITH_GRADIENTS = ("gradients", "dynamic", "autocast", "bfloat16", "float64", "steps", "recorded")
 ROUNDED = {"autocast": 3e-2, "bfloat16": 3e-2}  # doors whose results are judged by their distance from double precision, and what is always near enough
 TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.float64: 1e-9, torch.complex128: 1e-9}
 NOT_EXPORTED = ("natural_hvp", "hmc_step", "pde_residual", "jacrev_fwd", "maml", "per_sample_grads", "transforms_of_whole_operators", "linearized")  # torch.export leaves a transform of functorch open
@@ -136,7 +137,7 @@ def opened(function, args, door):
     import coil
 
     if door not in ("package", "aoti"):
-        return torch.compile(function, backend="coil", dynamic=True if door == "dynamic" else None)
+        return torch.compile(function, backend="coil", dynamic=True if door == "dynamic" else None, mode="reduce-overhead" if door == "recorded" else None)
     try:
         program = torch.export.export(Packaged(function), args, strict=False)
         if door == "package":
@@ -180,6 +181,9 @@ def through(name, door):
         found = stepped(ours, compiled, args, lambda o: torch.compile(o.step, backend="coil"))
     else:
         found = call(compiled, fresh(args, lies), door)
+    for _ in range(2 if door == "recorded" else 0):
+        torch.compiler.cudagraph_mark_step_begin()
+        wanted, found = call(reference, fresh(args, lies), door), [t.clone() if isinstance(t, torch.Tensor) else t for t in call(compiled, fresh(args, lies), door)]
     timed = fresh(args, lies)
     return found, wanted, exact, {"eager": lambda: call(reference, timed, door), "coil": lambda: call(compiled, timed, door)}
 

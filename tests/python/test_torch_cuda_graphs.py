@@ -7,7 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from coil._compile import settings_of
-from coil.dynamo._cuda_graphs import with_writes_behind, write_behind, written_inputs
+from coil.dynamo._cuda_graphs import obstacle, with_writes_behind, write_behind, written_inputs
 from coil.dynamo._decompositions import decompositions
 from coil.dynamo._program import _ask
 from coil.dynamo._sink import sink
@@ -166,3 +166,14 @@ def test_chains_move_whole_or_stay(count):
     product = next(n for n in graph.nodes if n.target is torch.ops.aten.mul.Tensor)
     moved = {sunk.level[n] for n in graph.nodes if n.target is torch.ops.aten.relu.default}
     assert moved == ({sunk.level[product]} if count < 200 else {0})
+
+
+@pytest.mark.parametrize("function, word", [
+    (lambda x: torch.linalg.eigh(x @ x.mT)[0], "_linalg_eigh"), (torch.linalg.svdvals, "_linalg_svd"), (torch.linalg.inv, "linalg_inv_ex"), (torch.matrix_exp, "matrix_exp"),
+    (lambda x: torch.fft.fft(x).abs(), ""), (lambda x: torch.linalg.solve_triangular(x.tril(), x, upper=False), ""), (lambda x: torch.linalg.vector_norm(x), ""),
+    (lambda x: x.softmax(-1) @ x, "")], ids=["eigh", "svd", "inv", "matrix_exp", "fft", "solve_triangular", "vector_norm", "softmax"])
+def test_graphs_in_which_the_host_takes_part_are_not_recorded(function, word):
+    with FakeTensorMode():
+        gm = make_fx(function, tracing_mode="fake")(torch.empty(3, 4, 4, device="cuda"))
+    reason = obstacle(gm, [])
+    assert word in reason if word else reason == ""

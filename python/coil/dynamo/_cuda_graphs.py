@@ -11,6 +11,7 @@ import torch
 from torch.fx import Graph, GraphModule
 
 from ._split import tensors_of, writes_input
+from ._support import host_takes_part
 
 log = logging.getLogger("coil")
 
@@ -75,7 +76,7 @@ def obstacle(gm: GraphModule, static: Sequence[int]) -> str:
         return "it has tensors on the CPU"
     if len(devices) != 1:
         return "it has tensors on several devices" if devices else "it has no tensors"
-    node = get_first_incompatible_cudagraph_node(gm)
+    node = get_first_incompatible_cudagraph_node(gm) or next((n for n in gm.graph.nodes if host_takes_part(n)), None)
     return f"the host takes part in {node.target}" if node is not None else ""
 
 

@@ -22,6 +22,7 @@ from ._control import inner_nodes, is_control
 from ._cuda_graphs import CudaGraphs, static_inputs, with_writes_behind, write_behind
 from ._cut import cut
 from ._decompositions import operator_name
+from ._devices import on_the_gpu
 from ._effects import free_checks
 from ._freeze import FrozenGraph, weights_of
 from ._layout import lay_images_channels_last
@@ -29,7 +30,7 @@ from ._patches import write_patches
 from ._products import write_products
 from ._program import Program, build_programs, find_problems
 from ._results import settle_results
-from ._rewrite import close_gaps, draw_masks_first, fill_unwritten, numbers_as_tensors, numbers_on_the_gpu, read_whole_storages, return_written_inputs, separate_gradients
+from ._rewrite import close_gaps, draw_masks_first, fill_unwritten, numbers_as_tensors, read_whole_storages, return_written_inputs, separate_gradients
 from ._sink import sink
 from ._split import Split, is_number, is_view, size_sources
 from ._stages import graph_begun, graph_split
@@ -57,8 +58,9 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
         _lay_out(gm, example_inputs, own, device, kind)
     moved = write_behind(gm.graph, static) if records else []
     launches: dict[Node, str] = {}  # of Triton kernels that coil does not take
+    copied: list[Node] = []
     if device.type == "cuda":
-        numbers_on_the_gpu(gm.graph, device)
+        copied = on_the_gpu(gm.graph, device)
         registrations = rewrite_graph(gm.graph, settings["target"], refused=launches)
         settings["kernels"] = [*settings["kernels"], *registrations]
         if registrations:
@@ -71,7 +73,7 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
     return_written_inputs(gm.graph)
     read_whole_storages(gm.graph)
     close_gaps(gm.graph)
-    filled = numbers_as_tensors(gm.graph)
+    filled = [*numbers_as_tensors(gm.graph), *copied]
     reasons = torch_nodes(gm.graph, device, functools.partial(may_have_kernel, settings), own)
     reasons.update(dict.fromkeys(filled, FREE))
     reasons.update(launches)

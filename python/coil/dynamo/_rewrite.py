@@ -192,50 +192,6 @@ def _is_of_a_number(node: Node) -> bool:
         and value.layout == torch.strided and not value.dim() and not node.all_input_nodes and not draws(node)
 
 
-def numbers_on_the_gpu(graph: Graph, device: torch.device) -> None:
-    """Tensors of one number that PyTorch computes on the CPU for a graph of the GPU (scales that follow from sizes, constants of masks) are computed on the
-    GPU where nothing else reads them: beside the CPU's numbers an operator would stay in PyTorch."""
-    found: dict[Node, None] = {}
-    for node in graph.nodes:
-        if _is_number_of_cpu(node) and (_constant(node) is not None or all(n in found for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor))):
-            found[node] = None
-    for node in reversed(list(found)):
-        if not all(user in found or user.op == "call_function" and _is_on(user.meta.get("val"), device) for user in node.users):
-            del found[node]
-    for node in found:
-        constant = _constant(node)
-        if constant is not None:
-            with unset_fake_temporarily():  # a compiler of AOTAutograd's runs under its fake mode, which takes no tensor of a module
-                number = constant.item()
-            node.target, node.args, node.kwargs = aten.scalar_tensor.default, (number,), {"dtype": constant.dtype}
-        if any(argument.name == "device" for argument in node.target._schema.arguments):  # type: ignore[union-attr]
-            node.kwargs = {**{k: v for k, v in node.kwargs.items() if k != "pin_memory"}, "device": device}
-        with node.meta["val"].fake_mode:
-            node.meta["val"] = node.meta["val"].new_empty((), device=device)
-
-
-def _is_number_of_cpu(node: Node) -> bool:
-    value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or value.device.type != "cpu" or value.dim() or node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
-        return False
-    arguments = node.target._schema.arguments
-    is_made = any(a.name == "device" for a in arguments) or any(isinstance(n.meta.get("val"), torch.Tensor) for n in node.all_input_nodes)
-    return is_made and not node.target._schema.is_mutable and not draws(node)
-
-
-def _constant(node: Node) -> torch.Tensor | None:
-    """The value of a copy of a constant of the graph's module, a number."""
-    if node.target is not aten.lift_fresh_copy.default or node.args[0].op != "get_attr":  # type: ignore[union-attr]
-        return None
-    value = getattr(node.graph.owning_module, node.args[0].target, None)  # type: ignore[union-attr, arg-type]
-    return value if type(value) is torch.Tensor and not value.dim() and not value.is_cuda else None
-
-
-def _is_on(value: Any, device: torch.device) -> bool:
-    tensors = list(tensors_of(value))
-    return bool(tensors) and all(t.device == device for t in tensors)
-
-
 def close_gaps(graph: Graph) -> None:
     """Results that would lie in memory with gaps (a copy of what a slice holds) lie there without, where only operators read them: these read
     elements, not memory."""

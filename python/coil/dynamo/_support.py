@@ -28,6 +28,8 @@ _CONVOLUTIONS = {torch.ops.aten.convolution.default, torch.ops.aten.convolution_
 _LIBRARIES = tuple(f"aten.{name}" for name in ("linalg_", "_linalg_", "cholesky", "lu_", "geqrf", "ormqr", "orgqr", "triangular_solve", "matrix_exp",
                                                "inverse", "det.", "slogdet", "logdet", "svd", "_fft_", "fft_"))
 _LOOPS = tuple(f"aten.linalg_{name}" for name in ("vector_norm", "cross", "vecdot", "matmul", "diagonal", "vander", "multi_dot"))
+# Of the libraries, those whose calls by PyTorch only launch kernels, whatever the sizes. The others may wait for the GPU, or copy numbers to it.
+_ONLY_LAUNCHED = ("aten._fft_", "aten.fft_", "aten.linalg_solve_triangular", "aten.triangular_solve")
 
 
 def graph_device(graph: torch.fx.Graph) -> torch.device:
@@ -107,7 +109,7 @@ def _reason(node: Node, device: torch.device, told: Collection[sympy.Symbol]) ->
     known = unknown_operators.get(name)
     if known:
         return known
-    if device.type == "cuda" and name.startswith(_LIBRARIES) and not name.startswith(_LOOPS):
+    if device.type == "cuda" and _is_by_library(name):
         return "coil computes it by a library for the CPU"
     if node.target._schema.is_mutable and not can_write_input(node):
         return "it writes to its arguments"
@@ -123,6 +125,16 @@ def _reason(node: Node, device: torch.device, told: Collection[sympy.Symbol]) ->
     if not is_view(node) and not writes_input(node) and any(not is_dense(t) for t in tensors_of(value)):
         return "a result with gaps"
     return _values_reason(node, device, told)
+
+
+def _is_by_library(name: str) -> bool:
+    return name.startswith(_LIBRARIES) and not name.startswith(_LOOPS)
+
+
+def host_takes_part(node: Node) -> bool:
+    """Whether PyTorch computes a node of a graph of the GPU in a way that no CUDA graph records."""
+    name = operator_name(node.target) if isinstance(node.target, torch._ops.OpOverload) else ""
+    return _is_by_library(name) and not name.startswith(_ONLY_LAUNCHED)
 
 
 def _strides_elsewhere(node: Node) -> bool:
