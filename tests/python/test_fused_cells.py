@@ -52,11 +52,10 @@ def close(found, expected, dtype):
     torch.testing.assert_close(found.double(), expected.double(), atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("dtype", list(TOLERANCE))
-@pytest.mark.parametrize("biases", [True, False])
+@pytest.mark.parametrize("dtype, biases", [(torch.float32, False), *((dtype, True) for dtype in TOLERANCE)])
 @pytest.mark.parametrize("cell", CELLS)
 def test_steps(cell, biases, dtype):
-    for rows, hidden in ((3, 5), (1, 1)):
+    for rows, hidden in ((3, 5), (1, 1))[: 2 if dtype == torch.float32 else 1]:
         args = operands(cell, rows, hidden, dtype, biases)
         found = compiled(getattr(aten, f"_thnn_fused_{cell}_cell").default, args)(*args)
         for a, b in zip(found, CELLS[cell][1](*(t.double() for t in args)), strict=True):
@@ -70,8 +69,7 @@ def gradients(cell, args, grads, biases):
     return torch.autograd.grad(results[: len(grads)], leaves, [g.double() for g in grads])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("biases", [True, False])
+@pytest.mark.parametrize("dtype, biases", [(torch.float32, True), (torch.float32, False), (torch.bfloat16, True)])
 def test_gradients_of_an_lstm_step(biases, dtype):
     args = operands("lstm", 3, 5, dtype, biases)
     _, after, gates = (t.to(dtype) for t in lstm(*args))
@@ -91,8 +89,7 @@ def test_gradients_of_an_lstm_step(biases, dtype):
             close(a, b, dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("biases", [True, False])
+@pytest.mark.parametrize("dtype, biases", [(torch.float32, True), (torch.float32, False), (torch.bfloat16, True)])
 def test_gradients_of_a_gru_step(biases, dtype):
     args = operands("gru", 3, 5, dtype, biases)
     workspace, grad = gru(*args)[1].to(dtype), torch.randn(3, 5).to(dtype)

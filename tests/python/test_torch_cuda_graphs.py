@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+import torchvision
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -170,10 +171,10 @@ def test_chains_move_whole_or_stay(count):
 
 @pytest.mark.parametrize("function, word", [
     (lambda x: torch.linalg.eigh(x @ x.mT)[0], "_linalg_eigh"), (torch.linalg.svdvals, "_linalg_svd"), (torch.linalg.inv, "linalg_inv_ex"), (torch.matrix_exp, "matrix_exp"),
-    (lambda x: torch.fft.fft(x).abs(), ""), (lambda x: torch.linalg.solve_triangular(x.tril(), x, upper=False), ""), (lambda x: torch.linalg.vector_norm(x), ""),
-    (lambda x: x.softmax(-1) @ x, "")], ids=["eigh", "svd", "inv", "matrix_exp", "fft", "solve_triangular", "vector_norm", "softmax"])
+    (lambda x: torchvision.ops.roi_align(x[None], [x[0]], 2), ""), (lambda x: torch.fft.fft(x).abs(), ""), (lambda x: torch.linalg.solve_triangular(x.tril(), x, upper=False), ""), (lambda x: torch.linalg.vector_norm(x), ""),
+    (lambda x: x.softmax(-1) @ x, "")], ids=["eigh", "svd", "inv", "matrix_exp", "roi_align", "fft", "solve_triangular", "vector_norm", "softmax"])
 def test_graphs_in_which_the_host_takes_part_are_not_recorded(function, word):
     with FakeTensorMode():
         gm = make_fx(function, tracing_mode="fake")(torch.empty(3, 4, 4, device="cuda"))
-    reason = obstacle(gm, [])
+    reason = obstacle(gm, [], torch_nodes(gm.graph, torch.device("cuda", 0)))
     assert word in reason if word else reason == ""

@@ -8,7 +8,7 @@ import logging
 from typing import Any, Callable, Iterable, Sequence
 
 import torch
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Node
 
 from ._split import tensors_of, writes_input
 from ._support import host_takes_part
@@ -22,9 +22,10 @@ class CudaGraphs:
     def __init__(self) -> None:
         self.recorded_forward = False
 
-    def record(self, call: Callable[[list], Any], gm: GraphModule, kind: str, static: Sequence[int], models: Iterable[Any]) -> Callable[[list], Any]:
-        """`call` as a recorded function; as it is, with a note, where the graph has what cannot be recorded."""
-        reason = "its forward graph is not" if kind == "backward" and not self.recorded_forward else obstacle(gm, static)
+    def record(self, call: Callable[[list], Any], gm: GraphModule, kind: str, static: Sequence[int], models: Iterable[Any],
+               in_torch: Iterable[Node]) -> Callable[[list], Any]:
+        """`call` as a recorded function; as it is, with a note, where the graph has what cannot be recorded. `in_torch`: what PyTorch computes of it."""
+        reason = "its forward graph is not" if kind == "backward" and not self.recorded_forward else obstacle(gm, static, in_torch)
         if reason:
             log.info("%s graph: not recorded as a CUDA graph: %s", kind, reason)
             return _beside_recorded(call, gm) if kind == "backward" and self.recorded_forward else call
@@ -65,7 +66,7 @@ def written_inputs(graph: Graph) -> list[int]:
     return sorted({inputs.index(node.args[0]) for node in graph.nodes if writes_input(node)})
 
 
-def obstacle(gm: GraphModule, static: Sequence[int]) -> str:
+def obstacle(gm: GraphModule, static: Sequence[int], in_torch: Iterable[Node]) -> str:
     """Why a graph cannot be recorded; "" if it can."""
     from torch._inductor.utils import get_first_incompatible_cudagraph_node
 
@@ -76,7 +77,7 @@ def obstacle(gm: GraphModule, static: Sequence[int]) -> str:
         return "it has tensors on the CPU"
     if len(devices) != 1:
         return "it has tensors on several devices" if devices else "it has no tensors"
-    node = get_first_incompatible_cudagraph_node(gm) or next((n for n in gm.graph.nodes if host_takes_part(n)), None)
+    node = get_first_incompatible_cudagraph_node(gm) or next(filter(host_takes_part, in_torch), None)
     return f"the host takes part in {node.target}" if node is not None else ""
 
 

@@ -93,7 +93,7 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
         graph_split(gm, split, reasons, kind, [programs[level].model for level in sorted(programs)])
         log.debug("%s graph of %d operators: %d programs, %d operators in PyTorch", kind, len(operators), len(programs), len(used))
         call = _assemble(gm, split, programs)
-        return with_writes_behind(records.record(call, gm, kind, static, {p.model for p in programs.values()}), moved) if records else call
+        return with_writes_behind(records.record(call, gm, kind, static, {p.model for p in programs.values()}, used), moved) if records else call
 
     weights = weights_of(gm.graph) if freeze and kind == "inference" else {}
     return FrozenGraph(weights, build) if weights else build({})

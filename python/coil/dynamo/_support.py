@@ -132,9 +132,10 @@ def _is_by_library(name: str) -> bool:
 
 
 def host_takes_part(node: Node) -> bool:
-    """Whether PyTorch computes a node of a graph of the GPU in a way that no CUDA graph records."""
+    """Whether a node of a graph of the GPU, which stays in PyTorch, is computed in a way that no CUDA graph records: torchvision's kernels read what data says on
+    the host, or give other results when they are replayed (gradients of deform_conv2d)."""
     name = operator_name(node.target) if isinstance(node.target, torch._ops.OpOverload) else ""
-    return _is_by_library(name) and not name.startswith(_ONLY_LAUNCHED)
+    return name.startswith("torchvision.") or _is_by_library(name) and not name.startswith(_ONLY_LAUNCHED)
 
 
 def _strides_elsewhere(node: Node) -> bool:
