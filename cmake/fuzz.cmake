@@ -21,6 +21,7 @@ foreach(source IN LISTS fuzz_sources)
 endforeach()
 # What `coil inspect` makes of a package.
 target_sources(fuzz_package PRIVATE $<TARGET_OBJECTS:coil_inspection>)
+target_link_libraries(fuzz_package PRIVATE coil_report)
 # The texts that are generated for programs whose names are anything, and for foreign kernels.
 foreach(target IN ITEMS fuzz_text fuzz_images fuzz_plan fuzz_loops fuzz_plans)
   target_link_libraries(${target} PRIVATE coil_codegen coil_templates coil_schedule coil_lower coil_loop coil_expr)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "alignment.h"
 #include "model_call.h"
 
 namespace coil_aoti {
@@ -65,7 +66,7 @@ extern __thread CoilError last_error __attribute__((visibility("hidden")));
 __attribute__((format(printf, 2, 3))) int32_t fail(int32_t code, const char* format, ...);
 int32_t report();
 
-constexpr int64_t kAlignment = 64;  // bytes, of memory that a package asks for
+constexpr int64_t kAlignment = cd::kPlacedAlignment;  // of memory that a package asks for
 
 // libtorch's results, and where output i is among them.
 int32_t num_results(const CoilModel* model);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cuda_device.h"
+#include "cuda/limits.h"
 #include "cuda_graph.h"
 #include "host_support.h"
 
@@ -15,11 +16,8 @@ namespace {
 
 enum : int32_t { kInputSize = 204, kBadPackage = 301, kWrongMachine = 303, kLoadFailed = 304, kOutOfMemory = 401, kDeviceFailed = 404 };
 
-constexpr int32_t kSharedWithoutAsking = 48 * 1024;
 constexpr int32_t kClusterWithoutAsking = 8;
 constexpr int32_t kEarlyStartDriver = 12030;  // CUDA 12.3
-constexpr int64_t kMaxGridX = 0x7fffffff;
-constexpr int64_t kMaxGridYZ = 65535;
 
 // Whether the image runs on compute capability `sm`; better images have higher numbers. 0: it does not.
 int32_t fitness(const CudaImage& image, int32_t sm) {
@@ -191,8 +189,8 @@ __attribute__((noinline, cold)) int32_t fail_kernel(const CudaLoaded& d, int32_t
 }
 
 __attribute__((noinline, cold)) int32_t fail_grid(const CudaKernel& k, int64_t gx, int64_t gy, int64_t gz, CoilError* error) {
-  fail(error, kInputSize, "kernel %s would need a grid of %lld x %lld x %lld blocks, and a device takes 2147483647 x 65535 x 65535: the inputs are too large",
-       k.label, static_cast<long long>(gx), static_cast<long long>(gy), static_cast<long long>(gz));
+  fail(error, kInputSize, "kernel %s would need a grid of %lld x %lld x %lld blocks, and a device takes %d x %d x %d: the inputs are too large", k.label,
+       static_cast<long long>(gx), static_cast<long long>(gy), static_cast<long long>(gz), kMostGridX, kMostGridYZ, kMostGridYZ);
   return kInputSize;
 }
 
@@ -299,7 +297,8 @@ int32_t cuda_launch(const CudaCall* call, int32_t kernel, int64_t gx, int64_t gy
   if (gx == 0 || gy == 0 || gz == 0) return 0;
   const CudaLoaded& d = loaded_of(call);
   const CudaKernel& k = d.code->kernels[kernel];
-  if (gx < 0 || gx > kMaxGridX || gy < 0 || gy > kMaxGridYZ || gz < 0 || gz > kMaxGridYZ || num_params > kMaxCudaParams) return fail_grid(k, gx, gy, gz, error);
+  if (gx < 0 || gx > kMostGridX || gy < 0 || gy > kMostGridYZ || gz < 0 || gz > kMostGridYZ || num_params > kMaxCudaParams)
+    return fail_grid(k, gx, gy, gz, error);
   void* function = d.functions[kernel];
   if (!function) return cuda_absent(call, kernel, error);
   const CudaLaunchConfig config = {{static_cast<uint32_t>(gx), static_cast<uint32_t>(gy), static_cast<uint32_t>(gz)},

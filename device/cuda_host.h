@@ -103,7 +103,6 @@ struct CudaParam {
   const void* value;
   uint32_t bytes;
 };
-constexpr int32_t kMaxCudaParams = 48;  // of kernels that another compiler made; coil's own have two
 
 // Both enqueue on call->stream and want the device's context current (the host sees to that). 0, or a code with *error.
 // A grid of no blocks launches nothing.

@@ -2,6 +2,7 @@
 #ifndef COIL_DEVICE_CUDA_TAPE_H_
 #define COIL_DEVICE_CUDA_TAPE_H_
 
+#include "cuda/limits.h"
 #include "cuda_driver.h"
 #include "cuda_host.h"
 

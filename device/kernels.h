@@ -22,7 +22,7 @@ extern "C" {
 #define COIL_PANEL 32
 /* Columns of a panel of elements of so many bytes: a row of doubles has the bytes of one of floats. */
 #define COIL_PANEL_COLUMNS(BYTES) ((BYTES) == 8 ? COIL_PANEL / 2 : COIL_PANEL)
-/* The k from which on a blocked product keeps partial sums in its scratch. */
+/* The k of one call of a micro-kernel, from which on a blocked product keeps partial sums in its scratch. */
 #define COIL_GEMM_UNBLOCKED_K(BYTES) ((BYTES) == 8 ? 128 : 256)
 /* Bounds of a tile that an epilogue sees, for every ISA and kernel. */
 #define COIL_TILE_ROWS 64
@@ -33,8 +33,16 @@ extern "C" {
 /* Rows from which such a copy pays: of float32, and of elements of two bytes, which are widened else. */
 #define COIL_GEMM_COPY_ROWS 756
 #define COIL_GEMM_COPY_HALF_ROWS 16
-/* Scratch of one worker, see coil_*_scratch_bytes. */
-#define COIL_GEMM_WORKER_BYTES 172032
+/* Rows of a tile of sums that vectors of so many floats compute; the most rows of A and panels of B in a task. */
+#define COIL_VECTOR_TILE_ROWS(LANES) ((LANES) == 16 ? 14 : 6)
+#define COIL_BLOCK_ROWS 84
+#define COIL_BLOCK_PANELS 16
+/* Rows that are a multiple of so many bytes apart share so few sets of the first cache that a tile's rows would drive each other out. */
+#define COIL_COLLIDING_ROW_BYTES 2048
+/* Rows of bfloat16 from which on its instructions beat the reading of a weight (with fewer the vector units are as fast: kernels/amx.h). */
+#define COIL_FEWEST_PAIRED_ROWS 8
+/* Scratch of one worker, see coil_*_scratch_bytes: the sums of a task. */
+#define COIL_GEMM_WORKER_BYTES (COIL_BLOCK_ROWS * COIL_BLOCK_PANELS * COIL_PANEL * 4)
 /* Of coil_gemm_grouped: where its groups begin; bfloat16 panels that a worker keeps while it goes through a group's rows, and the k up to which it does. */
 #define COIL_GROUP_TABLE_BYTES(groups) (((groups) + 5) / 4 * 64)
 #define COIL_GROUP_PANELS 8
@@ -51,10 +59,19 @@ extern "C" {
   ((kh) * (7 * (stride_w) + ((kw) - 1) * (dilation_w) + 1) * (64 % (width) == 0 ? 64 : 64 + 2 * (width)) <= COIL_NARROW_GROUPS_FLOATS)
 /* Output channels for which vectors along the input's channels pay, see CoilConv2d. */
 #define COIL_FEW_OUTPUTS 8
+/* Attention: the most numbers of a head; the most rows of a task, of which smaller ones are made until there are so many tasks. */
+#define COIL_ATTENTION_DIM 256
+#define COIL_ATTENTION_ROWS 56
+#define COIL_ATTENTION_TASKS 16
 #define COIL_ATTENTION_WORKER_BYTES 294912
 /* Winograd convolutions: tiles of 2x2 or 4x4 pixels in a block, and blocks for each worker that may be transformed at a time. */
 #define COIL_WINOGRAD_TILES(tile) ((tile) == 4 ? 14 : 28)
 #define COIL_WINOGRAD_SPREAD 2
+/* The transformed windows of a block: places of a window that share a row, by the input's channels; and the bytes of all rows, of a chunk of k each. */
+#define COIL_WINOGRAD_PLACES(ic) ((ic) < COIL_GEMM_UNBLOCKED_K(4) ? COIL_GEMM_UNBLOCKED_K(4) / (ic) : 1)
+#define COIL_WINOGRAD_BLOCK_BYTES(tile, ic)                                                  \
+  ((((tile) + 2) * ((tile) + 2) + COIL_WINOGRAD_PLACES(ic) - 1) / COIL_WINOGRAD_PLACES(ic) * \
+   (((ic) + COIL_GEMM_UNBLOCKED_K(4) - 1) / COIL_GEMM_UNBLOCKED_K(4)) * COIL_WINOGRAD_TILES(tile) * ((COIL_GEMM_UNBLOCKED_K(4) + 16) * 4))
 
 /* rows x cols finished results, 1 <= rows <= COIL_TILE_ROWS, 1 <= cols <= COIL_TILE_COLS; element (r, c) of the tile is
  * acc[r * ld + c], its place in the problem (row + r, col + c) of `batch`. acc is 64-byte aligned, ld is a multiple of 16 and
@@ -159,7 +176,7 @@ typedef struct CoilConv2d {
 } CoilConv2d;
 
 /* softmax(q k^T * scale + mask) v without the score matrix. All tensors [batch][heads][length][dim], dim stride 1 for q, k,
- * v, o. 1 <= dim, v_dim <= 256. heads % kv_heads == 0 (grouped-query). mask: null, or bool (true = attend) or additive of
+ * v, o. 1 <= dim, v_dim <= COIL_ATTENTION_DIM. heads % kv_heads == 0 (grouped-query). mask: null, or bool (true = attend) or additive of
  * mask_dtype, broadcast by zero strides. causal: row i sees columns <= i (PyTorch's is_causal: top-left aligned); it may be
  * combined with a mask. What is false or at most highest_fill (NaN: nothing is) takes the place of the score, even of NaN, as masked_fill does;
  * other numbers are added. A fully masked row gives zeros when `masked_rows_zero` (PyTorch >= 2.5), else NaN. o has the dtype of q.
@@ -215,7 +232,7 @@ COIL_KERNELS(v4)
  *                              + (x_c == 1 ? 0 : round_up(n * ih * iw * ic * (float64 ? 8 : 4), 64)),
  *              and w_plain ? round_up(bytes of the packed weight, 64) : 0
  *              (of integers: 0)
- *   winograd   min(blocks, COIL_WINOGRAD_SPREAD * num_workers) * ceil((t+2)*(t+2) / (ic < 256 ? 256 / ic : 1)) * ceil(ic / 256) * tiles * 1088,
+ *   winograd   min(blocks, COIL_WINOGRAD_SPREAD * num_workers) * COIL_WINOGRAD_BLOCK_BYTES(t, ic),
  *              where tiles = COIL_WINOGRAD_TILES(t), and n images of ty x tx = ceil(oh / t) x ceil(ow / t) tiles are cut into
  *              bx = ceil(tx / tiles) times ceil(n * ty / (tiles / ceil(tx / bx))) blocks;
  *              with w_plain max(that, 9 * place) + (t+2)*(t+2) * place, where place = round_up(oc, PANEL) * ic * 4

@@ -9,6 +9,40 @@
 
 namespace cd {
 
+// Scores become exponentials; what was summed up before is brought to the new maximum.
+template <int MT, int BN, int D>
+CD_FN void attention_mma_softmax(float (&s)[MT][BN / 8][4], float (&o)[MT][D / 8][4], float (&highest)[MT][2], float (&total)[MT][2], float factor) {
+#pragma unroll
+  for (int i = 0; i < MT; i++) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      float m = highest[i][h];
+#pragma unroll
+      for (int j = 0; j < BN / 8; j++) m = fmaxf(m, fmaxf(s[i][j][2 * h], s[i][j][2 * h + 1]));
+      m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
+      m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
+      const float base = m == -inf32() ? 0.0f : m * factor;
+      const float keep = exp2_approx(fmaf(highest[i][h], factor, -base));
+      highest[i][h] = m;
+      float sum = 0;
+#pragma unroll
+      for (int j = 0; j < BN / 8; j++) {
+#pragma unroll
+        for (int e = 2 * h; e < 2 * h + 2; e++) {
+          s[i][j][e] = exp2_approx(fmaf(s[i][j][e], factor, -base));
+          sum += s[i][j][e];
+        }
+      }
+      total[i][h] = total[i][h] * keep + sum;
+#pragma unroll
+      for (int j = 0; j < D / 8; j++) {
+        o[i][j][2 * h] *= keep;
+        o[i][j][2 * h + 1] *= keep;
+      }
+    }
+  }
+}
+
 // T: bf16 or f16; M: see AttentionMask; D: dim and v_dim rounded up (64, 96, 128, 256).
 // Shared memory: attention_mma_shared. Blocks: x = (batch * heads + head) * query tiles + tile.
 template <class T, class M, bool CAUSAL, int D, int BN, int WARPS, int MT>
@@ -120,35 +154,7 @@ CD_FN void attention_mma(const CudaAttention& t) {
         }
       }
     }
-#pragma unroll
-    for (int i = 0; i < MT; i++) {
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
-        float m = highest[i][h];
-#pragma unroll
-        for (int j = 0; j < BN / 8; j++) m = fmaxf(m, fmaxf(s[i][j][2 * h], s[i][j][2 * h + 1]));
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, 1));
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, 2));
-        const float base = m == -inf32() ? 0.0f : m * factor;
-        const float keep = exp2_approx(fmaf(highest[i][h], factor, -base));
-        highest[i][h] = m;
-        float sum = 0;
-#pragma unroll
-        for (int j = 0; j < BN / 8; j++) {
-#pragma unroll
-          for (int e = 2 * h; e < 2 * h + 2; e++) {
-            s[i][j][e] = exp2_approx(fmaf(s[i][j][e], factor, -base));
-            sum += s[i][j][e];
-          }
-        }
-        total[i][h] = total[i][h] * keep + sum;
-#pragma unroll
-        for (int j = 0; j < D / 8; j++) {
-          o[i][j][2 * h] *= keep;
-          o[i][j][2 * h + 1] *= keep;
-        }
-      }
-    }
+    attention_mma_softmax<MT, BN, D>(s, o, highest, total, factor);
 #pragma unroll
     for (int n = 0; n < BN / 16; n++) {
       u32 p[MT][4];

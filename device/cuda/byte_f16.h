@@ -118,7 +118,7 @@ struct F16Scales {
 template <class KIND, int COLUMNS, int ROWS, int STAGES, int HALVES, int CONVERTERS, int SHIFT>
 struct ByteF16 : ByteSteps<KIND, COLUMNS, ROWS, STAGES> {
   using Steps = ByteSteps<KIND, COLUMNS, ROWS, STAGES>;
-  static constexpr int kMultipliers = 256, kTiles = COLUMNS / 128, kOfStep = Steps::kStep / 64, kBytesHalf = ROWS * 128;
+  static constexpr int kMultipliers = kByteF16Multipliers, kTiles = COLUMNS / 128, kOfStep = Steps::kStep / 64, kBytesHalf = ROWS * 128;
   using Scales = F16Scales<KIND, COLUMNS, SHIFT, CONVERTERS * 32>;
   u32 halves, tables, ready, taken;  // shared addresses
   u32 half = 0, half_phase = 0;
@@ -272,7 +272,7 @@ template <class KIND, int COLUMNS, int ROWS, int STAGES, int HALVES, int CONVERT
 CD_FN void byte_f16(const CudaBytes& t, const E& epilogue) {
 #ifdef CD_HAS_WGMMA
   using Products = ByteF16<KIND, COLUMNS, ROWS, STAGES, HALVES, CONVERTERS, SHIFT>;
-  constexpr int kThreads = Products::kMultipliers + CONVERTERS * 32, kTiles = Products::kTiles;
+  constexpr int kThreads = (int)byte_f16_threads(CONVERTERS), kTiles = Products::kTiles;
   constexpr int kBarriers = (int)byte_f16_shared(KIND::kBits, KIND::kGroup, COLUMNS, ROWS, STAGES, HALVES, KIND::kHasZero) - 16 * (STAGES + HALVES);
   constexpr int kAll = 168, kMore = 208, kFewer = 88;  // registers of a thread
   static_assert(!ROLES || CONVERTERS == 4);

@@ -112,7 +112,7 @@ struct ByteSums {
 template <class KIND, int BM, int BN, int WM, int WN, int STAGES, class E>
 CD_FN void byte_tiles(const CudaBytes& t, const E& epilogue) {
   using Stages = ByteStages<KIND, BM, BN, STAGES>;
-  constexpr int kWarps = BM / WM * (BN / WN), kThreads = kWarps * 32, kStep = Stages::kStep, kGroup = KIND::kGroup;
+  constexpr int kThreads = (int)warp_tile_threads(BM, BN, WM, WN), kStep = Stages::kStep, kGroup = KIND::kGroup;
   extern __shared__ __align__(1024) unsigned char cd_gemm_shared[];
   const Stages stages{shared_address(cd_gemm_shared)};
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warp_row = warp / (BN / WN) * WM, warp_col = warp % (BN / WN) * WN;

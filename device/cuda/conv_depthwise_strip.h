@@ -37,7 +37,7 @@ CD_FN void turn_strip_weights(T* weights, const CudaConv2d& t, int channel0, int
   const T* w = (const T*)t.w + (i64)channel0 * TAPS;
   if ((u64)t.w % Piece::kBytes == 0) {
 #pragma unroll 2
-    for (int i = threadIdx.x * V; i < in_block * TAPS; i += 256 * V) {
+    for (int i = threadIdx.x * V; i < in_block * TAPS; i += kBlockThreads * V) {
       Piece piece;
       piece.chunk[0] = __ldg((const typename Chunk<Piece::kBytes>::type*)(w + i));
 #pragma unroll
@@ -45,7 +45,7 @@ CD_FN void turn_strip_weights(T* weights, const CudaConv2d& t, int channel0, int
     }
   } else {
 #pragma unroll 1
-    for (int i = threadIdx.x; i < in_block * TAPS; i += 256) weights[i % TAPS * PITCH + i / TAPS] = w[i];
+    for (int i = threadIdx.x; i < in_block * TAPS; i += kBlockThreads) weights[i % TAPS * PITCH + i / TAPS] = w[i];
   }
 }
 
@@ -56,7 +56,7 @@ CD_FN void turn_strip_weights(T* weights, const CudaConv2d& t, int channel0, int
 // Shared memory: conv_depthwise_strip_shared.
 template <class T, int KH, int KW, int S, int STRIP, int CG, int V, class E>
 CD_FN void conv_depthwise_strip(const CudaConv2d& t, const E& epilogue) {
-  constexpr int TAPS = KH * KW, LINES = 256 / CG, COLUMNS = (STRIP - 1) * S + KW;
+  constexpr int TAPS = KH * KW, LINES = kBlockThreads / CG, COLUMNS = (STRIP - 1) * S + KW;
   using A = reg_t<T>;
   using Piece = Pieces<T, V>;
   using Word = typename Chunk<Piece::kBytes>::type;

@@ -31,12 +31,12 @@ CD_FN void conv_few(const CudaConv2d& t, const E& epilogue) {
   const int oc = (int)t.oc, oh = (int)t.oh, ow = (int)t.ow, ih = (int)t.ih, iw = (int)t.iw;
   const u32 parts = (u32)(oc + BN - 1) / BN, tiles_y = (u32)(oh + 15) / 16, tiles_x = (u32)(ow + 15) / 16;
   const int n0 = (int)(blockIdx.x % parts) * BN;
-  for (int i = threadIdx.x; i < C::STEPS * 16; i += 256) {
+  for (int i = threadIdx.x; i < C::STEPS * 16; i += kBlockThreads) {
     const int tap = i / IC, c = i % IC;
     taps[i] = i < C::K ? (c * C::PH + tap / KW) * C::PW + tap % KW : 0;
   }
 #pragma unroll 4
-  for (int i = threadIdx.x; i < BN * C::STEPS * 16; i += 256) {
+  for (int i = threadIdx.x; i < BN * C::STEPS * 16; i += kBlockThreads) {
     const int row = i / (C::STEPS * 16), k = i % (C::STEPS * 16);
     weight[row * C::PITCH + k] = k < C::K && n0 + row < oc ? __ldg((const u16*)t.w + (i64)(n0 + row) * C::K + k) : (u16)0;
   }
@@ -51,7 +51,7 @@ CD_FN void conv_few(const CudaConv2d& t, const E& epilogue) {
     const u16* x = (const u16*)t.x + image * t.x_n;
     __syncthreads();  // nobody reads the tile before's patch any more
 #pragma unroll 8
-    for (int i = threadIdx.x; i < IC * C::PH * C::PW; i += 256) {
+    for (int i = threadIdx.x; i < IC * C::PH * C::PW; i += kBlockThreads) {
       const int row = i / C::PW, c = row / C::PH, to_y = y0 * S - t.pad_h + row % C::PH, to_x = x0 * S - t.pad_w + i % C::PW;
       const bool inside = (u32)to_y < (u32)ih && (u32)to_x < (u32)iw;
       patch[i] = inside ? __ldg(x + c * t.x_c + to_y * t.x_h + to_x * t.x_w) : (u16)0;

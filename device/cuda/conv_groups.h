@@ -13,7 +13,7 @@ template <class T, int K, int PITCH>
 CD_FN void turn_group_weights(T* weights, const CudaConv2d& t, int channel0, int in_block) {
   constexpr int W = 16 / sizeof(T), V = K % W == 0 ? W : W >= 4 && K % (W / 2) == 0 ? W / 2 : W >= 8 && K % (W / 4) == 0 ? W / 4 : 1;
 #pragma unroll 2
-  for (int i = threadIdx.x; i < PITCH * (K / V); i += 256) {
+  for (int i = threadIdx.x; i < PITCH * (K / V); i += kBlockThreads) {
     const int row = i % PITCH, k = i / PITCH * V;
     if (row >= in_block) continue;
     Pieces<T, V> v;
@@ -30,7 +30,7 @@ CD_FN void turn_group_weights(T* weights, const CudaConv2d& t, int channel0, int
 // Shared memory: conv_groups_shared.
 template <class T, int ICG, int OCG, int KH, int KW, int S, int STRIP, int CG, class E>
 CD_FN void conv_groups(const CudaConv2d& t, const E& epilogue) {
-  constexpr int W = 16 / sizeof(T), K = KH * KW * ICG, LINES = 256 / CG, COLUMNS = (STRIP - 1) * S + KW, PITCH = CG * W;
+  constexpr int W = 16 / sizeof(T), K = KH * KW * ICG, LINES = kBlockThreads / CG, COLUMNS = (STRIP - 1) * S + KW, PITCH = CG * W;
   constexpr bool SEVERAL = OCG < W;  // groups for a thread
   constexpr int OUT = SEVERAL ? OCG : W, PIECES = SEVERAL ? ICG / OCG : ICG / W;
   static_assert((SEVERAL ? W % OCG == 0 && W / OCG * ICG % W == 0 : OCG % W == 0 && ICG % W == 0) && PIECES > 0);

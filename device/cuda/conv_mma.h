@@ -10,7 +10,7 @@ namespace cd {
 // T: bf16, f16 or tf32. A block of BM / WM x BN / WN warps. SPLIT: blocks of a cluster that share a tile (1: no cluster). LINE: bytes of k in a slab.
 template <class T, int BM, int BN, int WM, int WN, int SPLIT, int LINE, class E>
 CD_FN void conv_mma(const CudaConv2d& t, const E& epilogue) {
-  constexpr int SIZE = sizeof(T), BK = LINE / SIZE, PITCH = BK + 16 / SIZE, LD = BN + 8, WARPS_N = BN / WN, THREADS = 32 * (BM / WM) * WARPS_N;
+  constexpr int SIZE = sizeof(T), BK = LINE / SIZE, PITCH = BK + 16 / SIZE, LD = BN + 8, WARPS_N = BN / WN, THREADS = (int)warp_tile_threads(BM, BN, WM, WN);
   extern __shared__ __align__(128) unsigned char shared[];
   const ConvShape s = conv_shape<BM, BN, BK, SPLIT>(t);
   const int begin = SPLIT > 1 ? (int)((i64)s.slabs * s.rank / SPLIT) : 0;

@@ -21,7 +21,7 @@ CD_FN double conv_fma(double a, double b, double c) { return fma(a, b, c); }
 template <class T, int BM, int BN, int TM, int TN, int SPLIT, class E>
 CD_FN void conv_simt(const CudaConv2d& t, const E& epilogue) {
   constexpr int V = 16 / sizeof(T), BK = 4 * V, PITCH = BK + V, LD = BN + V;
-  constexpr int WARPS_M = BM / (8 * TM), WARPS_N = BN / (4 * TN), THREADS = 32 * WARPS_M * WARPS_N;
+  constexpr int WARPS_M = BM / (8 * TM), WARPS_N = BN / (4 * TN), THREADS = (int)conv_simt_threads(BM, BN, TM, TN);
   constexpr int UNROLL = sizeof(T) == 8 ? 1 : 2;  // more takes registers that more warps need
   static_assert(WARPS_M * 8 * TM == BM && WARPS_N * 4 * TN == BN);
   extern __shared__ __align__(128) unsigned char shared[];

@@ -158,7 +158,7 @@ template <class T, int G, int BN, int STAGES, int SPLIT, class E>
 CD_FN void conv_wgmma(const CudaConv2d& t, const E& epilogue) {
 #ifdef CD_HAS_WGMMA
   using Conv = ConvWgmma<T, G, BN, STAGES, SPLIT>;
-  constexpr int BM = 64 * G, LD = BN + 8, THREADS = 128 * (G + 1);
+  constexpr int BM = 64 * G, LD = BN + 8, THREADS = (int)warpgroup_threads(G);
   static_assert(SPLIT == 1 || BM * LD * 4 <= STAGES * (Conv::kBytesA + Conv::kBytesB));
   extern __shared__ __align__(1024) unsigned char cd_conv_shared[];
   const u32 base = shared_address(cd_conv_shared);

@@ -168,7 +168,7 @@ CD_FN void store_fragments(float* out, const float (&acc)[ROWS][COLUMNS][4], int
 
 template <class T, int BM, int BN, int BK, int WM, int WN, int STAGES, bool A_K, bool B_K, int SPLIT, class E>
 CD_FN void gemm_mma_tile(const CudaGemm& t, const E& epilogue, const TilePlace& place, unsigned char* shared) {
-  constexpr int kWarpsN = BN / WN, THREADS = BM / WM * kWarpsN * 32, kStage = (BM + BN) * BK * (int)sizeof(T);
+  constexpr int kWarpsN = BN / WN, THREADS = (int)warp_tile_threads(BM, BN, WM, WN), kStage = (BM + BN) * BK * (int)sizeof(T);
   using LoaderA = MmaLoader<T, BM, BK, THREADS, A_K>;
   using LoaderB = MmaLoader<T, BN, BK, THREADS, B_K>;
   static_assert(STAGES * kStage <= gemm_mma_shared(sizeof(T), BM, BN, BK, STAGES) && LoaderA::kBytes + LoaderB::kBytes <= kStage);

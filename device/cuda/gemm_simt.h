@@ -147,7 +147,7 @@ CD_FN void simt_finish_warp(const T (&acc)[TM][TN], T* buffer, i64 batch, int wa
 
 template <class T, int BM, int BN, int BK, int TM, int TN, int STAGES, int SLICES, bool A_K, bool B_K, int SPLIT, class E>
 CD_FN void gemm_simt_tile(const CudaGemm& t, const E& epilogue, const TilePlace& place, T* shared) {
-  constexpr int G = 16 / (int)sizeof(T), kGroup = BM / TM * (BN / TN), THREADS = kGroup * SLICES, kDepth = BK / SLICES;
+  constexpr int G = 16 / (int)sizeof(T), kGroup = BM / TM * (BN / TN), THREADS = (int)gemm_simt_threads(BM, BN, TM, TN, SLICES), kDepth = BK / SLICES;
   constexpr int kLanesN = BN >= 8 * TN ? 8 : 4, kLanesM = 32 / kLanesN, kWarpsN = BN / (kLanesN * TN);
   constexpr int kGroupsM = TM / G, kGroupsN = TN / G, kBlocks = kDepth / G;
   static_assert(kGroupsM * G == TM && BM % (kLanesM * TM) == 0 && BN % (kLanesN * TN) == 0, "whole warps");

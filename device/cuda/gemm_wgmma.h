@@ -39,7 +39,7 @@ template <class T, int BM, int BN, int STAGES, int DOWN, int ACROSS, bool A_K, b
 struct WgmmaGemm : WgmmaPipeline<T, BM, BN, STAGES, A_K, B_K, CLASSES> {
   using Pipeline = WgmmaPipeline<T, BM, BN, STAGES, A_K, B_K, CLASSES>;
   static_assert(BM == 128 || (BM == 192 && CLASSES == 1));
-  static constexpr int kCluster = DOWN * ACROSS, kMultipliers = BM * 2;
+  static constexpr int kCluster = DOWN * ACROSS, kMultipliers = (int)multipliers(BM);
   static constexpr int kBuffers = (int)gemm_wgmma_buffers(BM, CLASSES), kPiece = kBuffers / (BM * 4);  // of each line: what the stages leave room for
   const CudaGemm& t;
   const WgmmaBatches<A_K, B_K> batches;
@@ -278,7 +278,7 @@ CD_FN void gemm_wgmma_split(const CudaGemm& t, const E& epilogue) {
 #ifdef CD_HAS_WGMMA
   using Stages = WgmmaPipeline<T, BM, BN, STAGES, A_K, B_K, CLASSES, TURNS>;
   extern __shared__ __align__(1024) unsigned char cd_gemm_shared[];
-  constexpr int kMultipliers = BM * 2 * TURNS, kThreads = kMultipliers + (COPY ? 128 : 32),
+  constexpr int kMultipliers = (int)multipliers(BM) * TURNS, kThreads = (int)gemm_wgmma_split_threads(BM, TURNS, COPY),
                 kBarriers = Stages::kBytes > BM * BN * 4 ? Stages::kBytes : BM * BN * 4, kShare = DOWN * ACROSS;
   static_assert(!COPY || kShare == 1);
   static_assert(kBarriers + wgmma_barriers(STAGES, CLASSES) <= gemm_wgmma_split_shared(BM, BN, wgmma_columns(BN, B_K), STAGES, CLASSES));

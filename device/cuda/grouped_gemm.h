@@ -115,7 +115,8 @@ CD_FN void grouped_wgmma(const CudaGroupedGemm& t, i32* flag, i32 kernel, const 
   static_assert(COPY || (A_K && !DEPTH));
   using Stages = WgmmaStages<T, BM, BN, STAGES, A_K, B_K>;
   extern __shared__ __align__(1024) unsigned char cd_gemm_shared[];
-  constexpr int kMultipliers = BM * 2, kThreads = kMultipliers + (COPY ? 128 : 32), kBarriers = Stages::kBytes > BM * BN * 4 ? Stages::kBytes : BM * BN * 4;
+  constexpr int kMultipliers = (int)multipliers(BM), kThreads = (int)gemm_wgmma_split_threads(BM, 1, COPY),
+                kBarriers = Stages::kBytes > BM * BN * 4 ? Stages::kBytes : BM * BN * 4;
   TilePlace place;
   if (!begin_grouped<T, BM, BN, DEPTH>(t, flag, kernel, place)) return;
   Stages stages(shared_address(cd_gemm_shared), shared_address(cd_gemm_shared) + kBarriers);

@@ -6,6 +6,7 @@
 #define COIL_DEVICE_CUDA_JOIN_ROWS_H_
 
 #include "cuda/base.h"
+#include "cuda/join_rules.h"
 #include "cuda/shared_memory.h"
 
 namespace cd {

@@ -8,8 +8,11 @@
 #define COIL_DEVICE_CUDA_JOINED_BYTES_H_
 
 #include "cuda/bytes.h"
+#include "cuda/limits.h"
 
 namespace cd {
+
+static_assert(sizeof(CudaJoinedBytes) <= kJoinedParamsBytes && sizeof(CudaJoinedBytes::product) == kJoinedProducts * sizeof(CudaByteProduct));
 
 // A row's numbers to x, zeros up to whole pieces of 32.
 template <int K, int THREADS>

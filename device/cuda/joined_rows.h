@@ -9,8 +9,11 @@
 #define COIL_DEVICE_CUDA_JOINED_ROWS_H_
 
 #include "cuda/gemv.h"
+#include "cuda/limits.h"
 
 namespace cd {
+
+static_assert(sizeof(CudaJoined) <= kJoinedParamsBytes && sizeof(CudaJoined::set) == kJoinedProducts * sizeof(CudaJoined::Set));
 
 // Rows of K elements of a to x, 16 bytes at a time.
 template <class T, int K, int THREADS>

@@ -14,8 +14,9 @@ namespace cd {
 
 using SampleNumber = unsigned long long;
 
-// The share of the most likely token. Sums of 2^23 such shares fit into a number.
+// The share of the most likely token. Sums of the shares of so many tokens fit into a number.
 constexpr SampleNumber kSampleOne = SampleNumber{1} << 40;
+constexpr int kMostSampleTokens = 1 << 23;
 
 // exp((logit - largest) / temperature) of that: 2^-p, with p in fixed point, by the series of 2^x. Below 2^-40: 0. largest: the largest logit that there is.
 CD_RULE SampleNumber sample_share(float logit, float largest, float temperature) {

@@ -1,5 +1,5 @@
-// Bytes of dynamic shared memory that the template kernels need: read by the kernels, which assert that what they lay out fits, and by the
-// compiler, which launches them with so much (src/templates). Sizes are template parameters of the kernels; `size`: bytes of an element.
+// Threads and bytes of dynamic shared memory that the template kernels need: read by the kernels, which assert that what they lay out fits, and by
+// the compiler, which launches them with so much (src/templates). Sizes are template parameters of the kernels; `size`: bytes of an element.
 #ifndef COIL_DEVICE_CUDA_SHARED_MEMORY_H_
 #define COIL_DEVICE_CUDA_SHARED_MEMORY_H_
 
@@ -32,15 +32,35 @@ enum : int { kCommitThreads = 1024, kCommitBytes = 4 << 10, kCommitBlocks = 64 }
 
 // ---- Rows that are joined by those of a table ----
 
-// What device/library/join_rows.cc says of its options; a block's threads, and the elements of each; bins that a block can count in shared memory.
-enum : int { kJoinSum, kJoinProduct, kJoinLargest, kJoinSmallest };
-enum : int { kJoinOwn, kJoinShared, kJoinChosen, kJoinNumber };
+// A block's threads, and the elements of each; bins that a block can count in shared memory.
 enum : int { kJoinThreads = 256, kJoinItems = 4, kJoinBlock = kJoinThreads * kJoinItems, kJoinCounts = 4096 };
 // Columns of a part of the rows that a block adds up, at most; bytes of its table in static shared memory, beside what up to 2,048 rows are for.
 enum : int { kPartColumns = 16, kPartBytes = 32 << 10, kPartRows = 2048 };
 
+// ---- Threads of a block ----
+
+enum : int { kBlockThreads = 256 };  // of kernels without tiles
+enum : int { kWarpgroup = 128 };
+// Warps of wm x wn results (mma.sync).
+CD_CONTRACT warp_tile_threads(long long bm, long long bn, long long wm, long long wn) { return bm / wm * (bn / wn) * 32; }
+// Threads of tm x tn results each, in each slice of k.
+CD_CONTRACT gemm_simt_threads(long long bm, long long bn, long long tm, long long tn, long long slices) { return bm / tm * (bn / tn) * slices; }
+CD_CONTRACT conv_simt_threads(long long bm, long long bn, long long tm, long long tn) { return warp_tile_threads(bm, bn, 8 * tm, 4 * tn); }
+// A warpgroup for 64 rows, or for 64 columns where these are the lines of the product.
+CD_CONTRACT multipliers(long long lines) { return lines / 64 * kWarpgroup; }
+// With a warpgroup that loads.
+CD_CONTRACT gemm_wgmma_threads(long long bm) { return multipliers(bm) + kWarpgroup; }
+// `turns` sets of them, and a warp that loads by TMA or a warpgroup that copies.
+CD_CONTRACT gemm_wgmma_split_threads(long long bm, long long turns, bool copies) { return multipliers(bm) * turns + (copies ? kWarpgroup : 32); }
+// `groups` of them, and one that loads (convolutions, attention).
+CD_CONTRACT warpgroup_threads(long long groups) { return (groups + 1) * kWarpgroup; }
+enum : int { kByteF16Multipliers = 2 * kWarpgroup };
+CD_CONTRACT byte_f16_threads(long long converters) { return kByteF16Multipliers + 32 * converters; }
+
 // ---- Products ----
 
+// Numbers of which a line of bytes has whole pieces, zeros behind the last one.
+enum : int { kBytePiece = 32 };
 // Stages of both operands, padded; then whole tiles of the slices, or of a warp 16 bytes of rows at a time. whole: with several slices, or k split.
 CD_CONTRACT gemm_simt_shared(long long size, long long bm, long long bn, long long bk, long long tm, long long stages, long long slices, bool whole) {
   return larger_bytes(stages * bk * (size * (bm + bn) + 32), whole ? size * slices * bm * bn : bm * bn * 16 / tm);

@@ -16,7 +16,7 @@ constexpr int64_t kAmxPanels = 8;
 static_assert(kAmxBlockRows * kAmxPanels * kPanel * 4 <= COIL_GEMM_WORKER_BYTES);
 // With fewer rows the vector units are as fast: of bfloat16 they take 110 us a row of 1280 columns and k 3420 (AMX: 600 us for up to 16 rows),
 // of bytes 17 us (177 us), on one core of a Xeon of 2023.
-constexpr int64_t kFewestAmxRows = 8, kFewestAmxByteRows = 12;
+constexpr int64_t kFewestAmxRows = COIL_FEWEST_PAIRED_ROWS, kFewestAmxByteRows = 12;
 
 // Whether the machine has the unit for bfloat16 and bytes, and the system lets this process use it. Asked once.
 bool has_amx();

@@ -10,9 +10,9 @@
 namespace COIL_KERNELS_NAMESPACE {
 namespace {
 
-constexpr int64_t kQueries = kTileRows * (56 / kTileRows);
+constexpr int64_t kQueries = kTileRows * (COIL_ATTENTION_ROWS / kTileRows);
 constexpr int64_t kKeys = kChunk;  // of one block, at most: the scores are the A of the second product
-constexpr int64_t kMaxDim = 256;
+constexpr int64_t kMaxDim = COIL_ATTENTION_DIM;
 constexpr int64_t kKeptKeys = 2 * kMaxDim * kPanel;  // numbers of keys that a worker keeps turned: a panel, or all of a head that has few
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kFetchedBytes = 1 << 22;  // of a call's keys and values, from which on they are taken to be in memory
@@ -42,7 +42,7 @@ struct Attention {
     block_rows = kQueries;
     if (a.block_tiles > 0) block_rows = min64(kQueries, a.block_tiles * kTileRows);
     else
-      while (block_rows > 2 * kTileRows && units * ceil_div(unit_rows, block_rows) < 16) block_rows -= kTileRows;
+      while (block_rows > 2 * kTileRows && units * ceil_div(unit_rows, block_rows) < COIL_ATTENTION_TASKS) block_rows -= kTileRows;
     block_keys = a.block_panels > 0 ? min64(kKeys, a.block_panels * kPanel) : kKeys;
     blocks = ceil_div(unit_rows, block_rows);
     tasks = units * blocks;

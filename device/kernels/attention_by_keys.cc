@@ -26,15 +26,6 @@ struct Buffers {
 };
 static_assert(sizeof(Buffers) <= COIL_ATTENTION_WORKER_BYTES);
 
-COIL_INLINE int64_t in_vectors(int64_t n) { return ceil_div(n, kLanes) * kLanes; }
-
-// Of so many rows those of the next tile: no more than there are, and two equal tiles rather than a full one and a few rows.
-COIL_INLINE int64_t rows_of_tile(int64_t rows) {
-  if (rows >= 2 * kTileRows) return kTileRows;
-  if (rows > kTileRows) return row_capacity((rows + 1) / 2);
-  return row_capacity(rows) == rows ? rows : rows - 1;
-}
-
 int64_t queries_alone(const CoilAttention& a) {
   const int64_t rest = a.q_len % kLanes;
   return rest <= kMostAlone && a.kv_len <= kKeys * kPanel ? rest : 0;

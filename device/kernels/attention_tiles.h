@@ -7,7 +7,16 @@
 
 namespace COIL_KERNELS_NAMESPACE {
 
-constexpr int64_t kMostTiledDim = 256;
+constexpr int64_t kMostTiledDim = COIL_ATTENTION_DIM;
+
+COIL_INLINE int64_t in_vectors(int64_t n) { return ceil_div(n, kLanes) * kLanes; }
+
+// Of so many rows those of the next tile: no more than there are, and two equal tiles rather than a full one and a few rows.
+COIL_INLINE int64_t rows_of_tile(int64_t rows) {
+  if (rows >= 2 * kTileRows) return kTileRows;
+  if (rows > kTileRows) return row_capacity((rows + 1) / 2);
+  return row_capacity(rows) == rows ? rows : rows - 1;
+}
 
 // What both products sum over comes in whole steps, with zeros behind.
 COIL_INLINE int64_t in_steps(int64_t n) { return ceil_div(n, kAmxStep) * kAmxStep; }

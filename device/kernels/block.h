@@ -13,19 +13,17 @@
 namespace COIL_KERNELS_NAMESPACE {
 
 constexpr int64_t kPanel = COIL_PANEL_COLUMNS(sizeof(Real));
-constexpr int64_t kChunk = 1024 / sizeof(Real);             // the k of one micro-kernel call: 256 floats
-constexpr int64_t kDotChunk = 2 * kChunk;                   // of bfloat16 as it is: as many bytes
-constexpr int64_t kRowStride = kChunk + 64 / sizeof(Real);  // of the copy of A: an odd number of cache lines, so that rows do not collide
+constexpr int64_t kChunk = COIL_GEMM_UNBLOCKED_K(sizeof(Real));  // the k of one micro-kernel call
+constexpr int64_t kDotChunk = 2 * kChunk;                        // of bfloat16 as it is: as many bytes
+constexpr int64_t kRowStride = kChunk + 64 / sizeof(Real);       // of the copy of A: an odd number of cache lines, so that rows do not collide
 constexpr int64_t kRowBytes = kRowStride * sizeof(Real);
-constexpr int64_t kBlockRows = 84;
-constexpr int64_t kBlockPanels = 16;                            // where rows of A are copied, so that other panels seldom need them again
+constexpr int64_t kBlockRows = COIL_BLOCK_ROWS;
+constexpr int64_t kBlockPanels = COIL_BLOCK_PANELS;             // where rows of A are copied, so that other panels seldom need them again
 constexpr int64_t kTallRows = 3 * kBlockRows, kTallPanels = 5;  // as those, and a panel of B is brought into order for each block of rows
 constexpr int64_t kPanelsInPlace = 8;                           // where they are not: B's block rather stays in the cache for more rows
-#ifdef __AVX512F__
-constexpr int64_t kTileRows = 14;  // 14 x 32 floats or 14 x 16 doubles: 28 accumulators of 32 registers
-#else
-constexpr int64_t kTileRows = 6;  // 6 x 16 or 6 x 8: 12 accumulators of 16 registers, twice for a panel's columns
-#endif
+// With 32 registers of 512 bits 14 x 32 floats or 14 x 16 doubles: 28 accumulators. With 16 of 256 bits 6 x 16 or 6 x 8: 12 accumulators, twice for a panel's
+// columns.
+constexpr int64_t kTileRows = COIL_VECTOR_TILE_ROWS(kVectorBytes / 4);
 static_assert(kBlockRows % kTileRows == 0);
 static_assert(kBlockRows * kBlockPanels * kPanel * static_cast<int64_t>(sizeof(Real)) == COIL_GEMM_WORKER_BYTES);
 static_assert(kTallRows * kTallPanels <= kBlockRows * kBlockPanels);
@@ -128,8 +126,7 @@ struct QuantisedPanel {
 };
 void tile_product_quantised(int64_t k, const Real* a, const QuantisedPanel& b, int64_t rows, Real* acc, bool accumulate);
 
-// Rows that are a multiple of 2048 bytes apart share so few sets of the first cache that a tile's rows would drive each other out.
-constexpr bool suits_in_place(int64_t stride) { return stride > 0 && stride % 2048 != 0; }
+constexpr bool suits_in_place(int64_t stride) { return stride > 0 && stride % COIL_COLLIDING_ROW_BYTES != 0; }
 
 // Where one panel's chunk of B is.
 struct PanelChunk {

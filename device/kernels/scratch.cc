@@ -11,13 +11,12 @@ extern "C" COIL_ONE_OF_MANY int64_t coil_gemm_scratch_bytes(const CoilGemm* args
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static int64_t winograd_scratch_bytes(const CoilConv2d* args, int32_t num_workers) {
-  const int64_t tile = args->winograd, places = (tile + 2) * (tile + 2), tiles = COIL_WINOGRAD_TILES(tile);
+  const int64_t tile = args->winograd, tiles = COIL_WINOGRAD_TILES(tile);
   const int64_t tiles_y = ceil_div(args->oh, tile), tiles_x = ceil_div(args->ow, tile);
   if (args->n * tiles_y * tiles_x <= 0) return 0;
   const int64_t blocks_x = ceil_div(tiles_x, tiles), blocks_y = ceil_div(args->n * tiles_y, tiles / ceil_div(tiles_x, blocks_x));
   const int64_t blocks = blocks_x * blocks_y, most = COIL_WINOGRAD_SPREAD * static_cast<int64_t>(num_workers);
-  const int64_t rows = ceil_div(places, args->ic < 256 ? 256 / args->ic : 1) * ceil_div(args->ic, 256) * tiles;
-  return (blocks < most ? blocks : most) * rows * 1088;
+  return (blocks < most ? blocks : most) * COIL_WINOGRAD_BLOCK_BYTES(tile, args->ic);
 }
 
 extern "C" COIL_ONE_OF_MANY int64_t coil_conv2d_scratch_bytes(const CoilConv2d* args, int32_t num_workers) {

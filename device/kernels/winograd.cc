@@ -73,7 +73,7 @@ struct Plan {
   int64_t block_floats;  // of a block's transformed windows
 
   explicit Plan(const CoilConv2d& c) {
-    const int64_t tile = c.winograd, places = (tile + 2) * (tile + 2), most = COIL_WINOGRAD_TILES(tile);
+    const int64_t tile = c.winograd, most = COIL_WINOGRAD_TILES(tile);
     tiles_y = ceil_div(c.oh, tile);
     tiles_x = ceil_div(c.ow, tile);
     lines = c.n * tiles_y;
@@ -85,8 +85,8 @@ struct Plan {
     blocks = blocks_y * blocks_x;
     panels = ceil_div(c.oc, kPanel);
     chunks = ceil_div(c.ic, kChunk);
-    per_row = max64(kChunk / c.ic, 1);
-    block_floats = ceil_div(places, per_row) * chunks * most * kRowStride;
+    per_row = COIL_WINOGRAD_PLACES(c.ic);
+    block_floats = COIL_WINOGRAD_BLOCK_BYTES(tile, c.ic) / static_cast<int64_t>(sizeof(float));
   }
 };
 

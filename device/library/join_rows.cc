@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "device/cuda/join_rules.h"
 #include "device/host_support.h"
 #include "device/library.h"
 
@@ -12,17 +13,16 @@ constexpr int64_t kPart = 1 << 15;  // elements that a thread is worth waking fo
 
 constexpr int64_t kAhead = 8, kAheadBytes = 512;  // how many rows ahead memory is asked, and for how much of one
 
-enum : int64_t { kSum, kProduct, kLargest, kSmallest, kLast };  // as in row_sums.cc
-enum : int64_t { kOwn, kShared, kChosen };                      // which row of the values comes k-th: row k, row 0, one that a vector names
+using namespace cd;
 
 // Integers wrap around; a NaN stays.
 template <class T, int64_t how>
 T joined(T a, T b) {
-  if constexpr (how == kLast) return b;
-  else if constexpr (how == kLargest) return a > b || a != a ? a : b;
-  else if constexpr (how == kSmallest) return a < b || a != a ? a : b;
-  else if constexpr (T(0.5) != T(0)) return how == kSum ? a + b : a * b;
-  else return static_cast<T>(how == kSum ? static_cast<uint64_t>(a) + static_cast<uint64_t>(b) : static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+  if constexpr (how == kJoinLast) return b;
+  else if constexpr (how == kJoinLargest) return a > b || a != a ? a : b;
+  else if constexpr (how == kJoinSmallest) return a < b || a != a ? a : b;
+  else if constexpr (T(0.5) != T(0)) return how == kJoinSum ? a + b : a * b;
+  else return static_cast<T>(how == kJoinSum ? static_cast<uint64_t>(a) + static_cast<uint64_t>(b) : static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
 }
 
 // Chosen rows lie anywhere: memory is asked for the one that comes kAhead later.
@@ -91,7 +91,7 @@ void join(const CoilLibraryCall& call, T* out, int64_t first, int64_t end, int64
     const auto place = static_cast<uint64_t>(places[k] - first);
     if (place >= height) continue;
     T* __restrict to = out + static_cast<int64_t>(place) * columns;
-    const T* __restrict from = values + (whose == kOwn ? k : 0) * columns;
+    const T* __restrict from = values + (whose == kJoinOwn ? k : 0) * columns;
     if (columns == 1) *to = joined<T, how>(*to, *from);
     else
       for (int64_t c = 0; c < columns; ++c) to[c] = joined<T, how>(to[c], from[c]);
@@ -101,8 +101,8 @@ void join(const CoilLibraryCall& call, T* out, int64_t first, int64_t end, int64
 template <class T, int64_t how>
 void join_in_order(const CoilLibraryCall& call, T* out, int64_t first, int64_t end, int64_t begin, int64_t stop, int32_t* bad) {
   switch (call.options[2]) {
-    case kOwn: return join<T, how, kOwn>(call, out, first, end, begin, stop);
-    case kShared: return join<T, how, kShared>(call, out, first, end, begin, stop);
+    case kJoinOwn: return join<T, how, kJoinOwn>(call, out, first, end, begin, stop);
+    case kJoinShared: return join<T, how, kJoinShared>(call, out, first, end, begin, stop);
     default: return join_chosen<T, how>(call, out, first, end, begin, stop, bad);
   }
 }
@@ -143,7 +143,7 @@ void join_places_of_part(const Job& job, int64_t part) {
   T* out = part == 0 ? static_cast<T*>(call.out[0]) : static_cast<T*>(job.tables) + (part - 1) * rows;
   if (part == 0) begin_rows(call, out, 0, rows);
   else
-    for (int64_t i = 0; i < rows; ++i) out[i] = T(how == kProduct);
+    for (int64_t i = 0; i < rows; ++i) out[i] = T(how == kJoinProduct);
   join_in_order<T, how>(call, out, 0, rows, count * part / job.parts, count * (part + 1) / job.parts, job.bad);
 }
 
@@ -181,7 +181,7 @@ int32_t run(const CoilLibraryCall* call) {
   int32_t bad = 0;
   const Job job = {call, most < 1 ? 1 : most < host->num_workers ? most : host->num_workers, nullptr, &bad};
   bool done = false;
-  if constexpr (T(0.5) == T(0) && how <= kProduct) done = run_by_places<T, how>(job);
+  if constexpr (T(0.5) == T(0) && how <= kJoinProduct) done = run_by_places<T, how>(job);
   if (!done) run_parts<join_rows_of_part<T, how>>(job);
   constexpr int32_t kBadIndex = 210;
   return bad ? cd::fail(call->error, kBadIndex, "%s: an index is out of range for %lld rows", call->subject, static_cast<long long>(call->sizes[3])) : 0;
@@ -190,11 +190,11 @@ int32_t run(const CoilLibraryCall* call) {
 template <class T>
 int32_t run_as(const CoilLibraryCall* call) {
   switch (call->options[0]) {
-    case kSum: return run<T, kSum>(call);
-    case kProduct: return run<T, kProduct>(call);
-    case kLargest: return run<T, kLargest>(call);
-    case kSmallest: return run<T, kSmallest>(call);
-    default: return run<T, kLast>(call);
+    case kJoinSum: return run<T, kJoinSum>(call);
+    case kJoinProduct: return run<T, kJoinProduct>(call);
+    case kJoinLargest: return run<T, kJoinLargest>(call);
+    case kJoinSmallest: return run<T, kJoinSmallest>(call);
+    default: return run<T, kJoinLast>(call);
   }
 }
 

@@ -5,12 +5,13 @@
 #include <set>
 
 #include "codegen/packings.h"
+#include "device/alignment.h"
 #include "schedule/shared_states.h"
 
 namespace coil {
 namespace {
 
-constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kAlignment = cd::kPlacedAlignment;
 
 uint64_t aligned(uint64_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
 

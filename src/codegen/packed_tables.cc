@@ -1,5 +1,7 @@
 #include "codegen/packed_tables.h"
 
+#include "device/cuda/shared_memory.h"
+#include "device/kernels.h"
 #include "loop/templates/gemm.h"
 
 namespace coil {
@@ -7,9 +9,9 @@ namespace {
 
 using namespace packings;
 
-constexpr int64_t kColumns = 32;  // of a panel (templates/packing.h); elements of 8 bytes have others
-constexpr int64_t kQuad = 4;      // k that lie side by side there (gemm_b_quads)
-constexpr int64_t kPiece = 32;    // numbers of which a line has whole pieces; of 4 bits the first half of them are the lower ones of bytes
+constexpr int64_t kColumns = COIL_PANEL;    // elements of 8 bytes have others
+constexpr int64_t kQuad = 4;                // k that lie side by side there (gemm_b_quads)
+constexpr int64_t kPiece = cd::kBytePiece;  // numbers of which a line has whole pieces; of 4 bits the first half of them are the lower ones of bytes
 
 // Half a byte, the upper one where `half` is 1: a number with 8 added, or one in two's complement.
 Expr number_of_4_bits(Expr byte, Expr half, bool complement) {

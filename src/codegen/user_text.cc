@@ -130,7 +130,7 @@ UserText user_text(const KernelPlan& plan, const UserCallKernel& kernel, const U
   return Writer(plan, kernel).run(code, config, more);
 }
 
-std::string user_call_text(const KernelPlan& plan, const UserCallKernel& k, const UserKernelCode& code, bool cuda) {
+std::string user_call_text(const KernelPlan& plan, const UserCallKernel& k, const UserKernelCode& code, std::string_view more) {
   std::vector<std::string> parts;
   const UserKernel& kernel = *k.def.kernel;
   for (size_t i = 0; i < kernel.args.size(); ++i) {
@@ -147,7 +147,7 @@ std::string user_call_text(const KernelPlan& plan, const UserCallKernel& k, cons
     const BufferInfo& b = plan.buffer(k.results[static_cast<size_t>(i)]).info;
     parts.push_back(tensor_type(b.dtype, b.sizes.size(), true) + " " + kernel.result_name(i));
   }
-  if (!cuda) parts.emplace_back("coil::Range range");
+  if (!more.empty()) parts.emplace_back(more);
   return fmt::format("{}({})", code.entry, fmt::join(parts, ", "));
 }
 

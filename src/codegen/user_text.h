@@ -21,8 +21,9 @@ struct UserText {
 // more: further arguments of the call. pointer: the address of buffer number i as text.
 UserText user_text(const KernelPlan& plan, const UserCallKernel& kernel, const UserKernelCode& code, size_t config, const std::string& more);
 
-// "fused_gelu(coil::Tensor<const float, 2> x, double alpha, coil::Tensor<float, 2> out, coil::Range range)": how coil calls it.
-std::string user_call_text(const KernelPlan& plan, const UserCallKernel& kernel, const UserKernelCode& code, bool cuda);
+// "fused_gelu(coil::Tensor<const float, 2> x, double alpha, coil::Tensor<float, 2> out, coil::Range range)": how coil calls it. more: what a target passes
+// behind the rest ("coil::Range range"), or empty.
+std::string user_call_text(const KernelPlan& plan, const UserCallKernel& kernel, const UserKernelCode& code, std::string_view more);
 
 // The lines of a source that include something else than the headers that come with it.
 std::string hoisted_includes(const UserKernelCode& code);

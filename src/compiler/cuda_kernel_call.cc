@@ -6,6 +6,7 @@
 
 #include "codegen/index_text.h"
 #include "compiler/kernel_program_texts.h"
+#include "device/cuda/limits.h"
 
 namespace coil {
 namespace {
@@ -19,7 +20,7 @@ constexpr const char* kHelpers = R"cc(
 
   static void launch(const void* kernel, int64_t x, int64_t y, int64_t z, int threads, int64_t shared, const Args* args, const int64_t* number) {
     if (x == 0 || y == 0 || z == 0) return;
-    if (shared > 48 * 1024) check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "too much shared memory");
+    if (shared > kSharedWithoutAsking) check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "too much shared memory");
     void* values[] = {(void*)args, (void*)number};
     check(cudaLaunchKernel(kernel, dim3((unsigned)x, (unsigned)y, (unsigned)z), dim3((unsigned)threads), values, (size_t)shared, 0), "cannot launch it");
   }
@@ -54,7 +55,10 @@ std::string cuda_call_text(const WatchedBuild& build, const std::vector<const cu
              "static const char kName[] = \"{}\";\nstatic const int64_t kSizes[] = {{{}0}};\n{}",
              kIndexHeader, functions[static_cast<size_t>(launches[0]->function)].name, sizes, files) +
          std::string(kKernelData) +
-         fmt::format("\nstruct Args {{\n  void* p[{}];\n  int64_t s[{}];\n  int* flag;\n  int kernel, wide;\n}};\n", count, num_sizes) + kHelpers + kUsesIndex +
+         fmt::format(
+             "\nstruct Args {{\n  void* p[{}];\n  int64_t s[{}];\n  int* flag;\n  int kernel, wide;\n}};\nstatic const int64_t kSharedWithoutAsking = {};\n",
+             count, num_sizes, int{cd::kSharedWithoutAsking}) +
+         kHelpers + kUsesIndex +
          fmt::format(
              "\nstatic void call(void* const* p, int* flag) {{\n  const int64_t* s = kSizes;\n  (void)s;\n  Args args = {{}};\n"
              "  for (int i = 0; i < kBuffers; ++i) args.p[i] = p[i];\n  for (int i = 0; i < {}; ++i) args.s[i] = s[i];\n"

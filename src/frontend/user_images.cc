@@ -7,13 +7,14 @@
 #include <fmt/format.h>
 
 #include "base/base64.h"
+#include "device/cuda/limits.h"
 
 namespace coil {
 namespace {
 
 using Param = UserImage::Param;
 
-constexpr size_t kMostParams = 46;  // kMaxCudaParams of device/cuda_host.h, less what it may need for itself
+constexpr size_t kMostParams = cd::kMaxCudaParams - cd::kAddedCudaParams;
 constexpr int kMostThreads = 1024, kMostCluster = 16;
 constexpr int64_t kMostShared = int64_t{1} << 20;
 constexpr std::array<std::pair<std::string_view, Param::Kind>, 9> kKinds = {{{"ptr", Param::Kind::pointer},

@@ -2,15 +2,22 @@
 // another way than by the library reads them.
 #pragma once
 
+#include "device/cuda/join_rules.h"
 #include "loop/loop.h"
 
 namespace coil {
 
 struct JoinRows {
-  enum How : int64_t { sum, product, largest, smallest, last } how = sum;
+  enum How : int64_t {
+    sum = cd::kJoinSum,
+    product = cd::kJoinProduct,
+    largest = cd::kJoinLargest,
+    smallest = cd::kJoinSmallest,
+    last = cd::kJoinLast
+  } how = sum;
   bool whole = false;  // the table at first is given, not one element for all of it
   // Which values row k brings: its own, the only ones, those of a row that a vector names, or (not on the CPU) its number k / sizes[3] % sizes[4].
-  enum Whose : int64_t { own, shared, chosen, number } whose = own;
+  enum Whose : int64_t { own = cd::kJoinOwn, shared = cd::kJoinShared, chosen = cd::kJoinChosen, number = cd::kJoinNumber } whose = own;
   // Not 0: row k names one of the sizes[3] rows of the table's part k / part, or none, and the table is 0 at first; so each part is summed up by itself.
   int64_t part = 0;
   bool turned = false;  // values lie by columns

@@ -2,6 +2,7 @@
 // units of the largest power of two for which these suffice, and each dimension's result is rounded to bytes before the next one is resized.
 #include <cmath>
 
+#include "lower/constant_table.h"
 #include "lower/formula.h"
 #include "lower/resampling.h"
 

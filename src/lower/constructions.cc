@@ -4,21 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lower/constant_table.h"
 #include "lower/formula.h"
 
 namespace coil::lowering {
-
-View constant_table(Op& op, const std::string& name, std::vector<int64_t> sizes, std::vector<int64_t> values) {
-  TensorData data;
-  auto held = std::make_shared<std::vector<int64_t>>(std::move(values));
-  data.bytes = {reinterpret_cast<const uint8_t*>(held->data()), held->size() * sizeof(int64_t)};
-  data.owner = held;
-  data.dtype = DType::i64;
-  data.strides.assign(sizes.size(), 1);
-  for (size_t i = sizes.size(); i-- > 1;) data.strides[i - 1] = data.strides[i] * std::max<int64_t>(sizes[i], 1);
-  data.sizes = std::move(sizes);
-  return op.rec.constant(name, std::move(data));
-}
 
 namespace {
 

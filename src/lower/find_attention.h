@@ -1,11 +1,12 @@
 // Attention that a decomposition has spelled out, put together again.
 #pragma once
 
+#include "device/kernels.h"
 #include "loop/loop.h"
 
 namespace coil {
 
-constexpr int64_t kMaxAttentionDim = 256;  // of a head: device/kernels.h, CoilAttention
+constexpr int64_t kMaxAttentionDim = COIL_ATTENTION_DIM;  // of a head
 
 // product -> [scale] -> [+ masks, or scores replaced by negative numbers] -> softmax, in any precision -> [rows without anything to attend to become 0] ->
 // product, in two to five dimensions, either product turned or not, with copies, views and conversions between, and used nowhere else, becomes the

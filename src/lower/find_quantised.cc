@@ -3,18 +3,20 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/memory.h"
+#include "device/cuda/shared_memory.h"
+#include "device/kernels.h"
 #include "loop/simplify_body.h"
 #include "lower/dequantised.h"
 #include "lower/quantised_rows.h"
+#include "ops/memory.h"
 
 namespace coil {
 namespace {
 
-constexpr int64_t kMostK = 32768;            // no sum leaves int32
-constexpr int64_t kMostDepthwiseTaps = 512;  // nor float32's integers, in which those may be summed
-constexpr int64_t kLineGroup = 16;           // rows of k of a group are multiples of that where kernels read lines of numbers (device/cuda/bytes.h)
-constexpr int64_t kLeastByteGroup = 16;      // rows of k of a group whose sums of bytes are worth making apart (COIL_LEAST_BYTE_GROUP)
+constexpr int64_t kMostK = 32768;                                 // no sum leaves int32
+constexpr int64_t kMostDepthwiseTaps = COIL_DEPTHWISE_BYTE_TAPS;  // nor float32's integers, in which those may be summed
+constexpr int64_t kLineGroup = cd::kBytePiece / 2;                // rows of k of a group are multiples of that where kernels read lines of numbers
+constexpr int64_t kLeastByteGroup = COIL_LEAST_BYTE_GROUP;        // rows of k of a group whose sums of bytes are worth making apart
 
 class QuantisedFinder {
  public:

@@ -1,8 +1,8 @@
 // The regularised incomplete gamma functions P(a, x) and Q(a, x) = 1 - P, in double precision: the integral of the smaller side by a
 // double exponential rule. With t = x exp(-u) below a, x exp(u) above, the integrand falls from 1 on a scale that is known.
 #include <cmath>
-#include <memory>
 
+#include "lower/constant_table.h"
 #include "lower/formula.h"
 
 namespace coil::lowering {
@@ -17,18 +17,12 @@ constexpr Quadrature kDouble = {101, -3.6, 0.0725}, kSingle = {44, -3.05, 0.14};
 
 // [nodes, 2]: exp(v - exp(-v)), and its derivative times the step.
 View table_of(Op& op, const Quadrature& rule) {
-  auto held = std::make_shared<std::vector<double>>();
+  std::vector<double> values;
   for (int64_t k = 0; k < rule.nodes; ++k) {
     const double v = static_cast<double>(k) * rule.step + rule.first, inverse = std::exp(-v), w = std::exp(v - inverse);
-    held->insert(held->end(), {w, w * (1 + inverse) * rule.step});
+    values.insert(values.end(), {w, w * (1 + inverse) * rule.step});
   }
-  TensorData data;
-  data.bytes = {reinterpret_cast<const uint8_t*>(held->data()), held->size() * sizeof(double)};
-  data.owner = held;
-  data.dtype = DType::f64;
-  data.sizes = {rule.nodes, 2};
-  data.strides = {2, 1};
-  return op.rec.constant(op.name + ".nodes", std::move(data));
+  return constant_table(op, op.name + ".nodes", {rule.nodes, 2}, std::move(values));
 }
 
 // P(a, x) a Gamma(a) exp(x) / x^a = 1 + x / (a + 1) (1 + x / (a + 2) (1 + ...)), for x below 1: there the integrand falls on a scale of its own where a is

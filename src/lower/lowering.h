@@ -193,9 +193,6 @@ View sliced(Op& op, const View& v, size_t dim, Expr start, Expr size, int64_t st
 Expr row_major(ExprPool& pool, Coordinates c, const Sizes& sizes);
 Sizes from_row_major(Expr linear, const Sizes& sizes);
 
-// A constant table of positions.
-View constant_table(Op& op, const std::string& name, std::vector<int64_t> sizes, std::vector<int64_t> values);
-
 // --- booleans, folded where constant
 Expr both(Expr a, Expr b);
 Expr inside(Expr index, Expr size);  // 0 <= index < size

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 
+#include "lower/constant_table.h"
 #include "lower/data_checks.h"
 #include "lower/formula.h"
 #include "lower/regions.h"
@@ -45,21 +46,10 @@ class Random {
     find_state(op.session);
   }
 
-  static TensorData integers(const std::vector<int64_t>& values) {
-    TensorData data;
-    auto held = std::make_shared<std::vector<int64_t>>(values);
-    data.bytes = {reinterpret_cast<const uint8_t*>(held->data()), held->size() * sizeof(int64_t)};
-    data.owner = held;
-    data.dtype = DType::i64;
-    data.sizes = {static_cast<int64_t>(values.size())};
-    data.strides = {1};
-    return data;
-  }
-
   // The operator's number is read from a constant: the kernels of a program's operators (a model's dropouts) then have the same text, and compile once.
   static View stream(Session& session, int64_t number) {
     if (session.around) return session.around->capture(stream(session.around->outer(), number));
-    return session.recorder.constant(fmt::format("coil.random.operator_{}", number), integers({number}));
+    return session.recorder.constant(fmt::format("coil.random.operator_{}", number), table_data<int64_t>({1}, {number}));
   }
 
   static void find_state(Session& session) {
@@ -71,7 +61,7 @@ class Random {
       state = session.around->capture(outer.random_state);
       return;
     }
-    state = session.recorder.state("coil.random", integers({kSeed, 0}));
+    state = session.recorder.state("coil.random", table_data<int64_t>({2}, {kSeed, 0}));
   }
 
   Words words(Coordinates c, const Sizes& sizes) const {

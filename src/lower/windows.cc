@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "lower/lowering.h"
+#include "lower/constant_table.h"
 
 namespace coil::lowering {
 namespace {
@@ -41,17 +41,11 @@ Views window_of(Op& op, const WindowShape& shape) {
   if (length > kLongest) fail(ErrorCode::unsupported_feature, op.node.target + " of more than 16777216 points");
   if (length < 1) return {View{out.dtype, out.sizes, op.constant(0, out.dtype)}};
   const bool periodic = !op.node.find("periodic") || op.flag("periodic");
-  auto values = std::make_shared<std::vector<double>>();
+  std::vector<double> values;
   for (int64_t i = 0; i < length; ++i) {
-    values->push_back(length == 1 ? 1 : shape(static_cast<double>(i) / static_cast<double>(length - (periodic ? 0 : 1))));
+    values.push_back(length == 1 ? 1 : shape(static_cast<double>(i) / static_cast<double>(length - (periodic ? 0 : 1))));
   }
-  TensorData data;
-  data.bytes = {reinterpret_cast<const uint8_t*>(values->data()), values->size() * sizeof(double)};
-  data.owner = values;
-  data.dtype = DType::f64;
-  data.sizes = {length};
-  data.strides = {1};
-  const View exact = op.rec.constant(op.name, std::move(data));
+  const View exact = constant_table(op, op.name, {length}, std::move(values));
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) { return as(op.rec.at(exact, c), out.dtype); })};
 }
 

@@ -1,4 +1,4 @@
-// data/coil/manifest.json
+// data/coil/manifest.json and kernels.json
 #include "base/json.h"
 
 #include "codegen/index_text.h"
@@ -81,12 +81,9 @@ Json kernels(const TargetContents& t) {
   return rows;
 }
 
-Json memory(const KernelPlan& plan) {
-  Json buffers = Json::array(), inputs = Json::array(), outputs = Json::array();  // those of the call by their numbers
-  for (const LoopInput& in : plan.inputs) inputs.push_back(in.buffer.valid() ? Json(in.buffer.index) : Json(nullptr));
-  for (const LoopOutput& o : plan.outputs) {
-    if (o.kind == LoopOutput::Kind::user) outputs.push_back(o.source.index);
-  }
+// What lies in the arena.
+Json arena(const KernelPlan& plan) {
+  Json buffers = Json::array();
   for (size_t i = 0; i < plan.buffers.size(); ++i) {
     const PlanBuffer& b = plan.buffers[i];
     if (b.placement.kind != Placement::Kind::arena) continue;
@@ -94,12 +91,20 @@ Json memory(const KernelPlan& plan) {
     for (Expr s : b.info.sizes) shape.push_back(size_text(s));
     buffers.push_back({{"name", b.info.name}, {"dtype", name(b.info.dtype)}, {"shape", shape}, {"offset", size_text(b.placement.offset)}, {"buffer", i}});
   }
+  return buffers;
+}
+
+Json memory(const KernelPlan& plan) {
+  Json inputs = Json::array(), outputs = Json::array();  // those of the call by their numbers
+  for (const LoopInput& in : plan.inputs) inputs.push_back(in.buffer.valid() ? Json(in.buffer.index) : Json(nullptr));
+  for (const LoopOutput& o : plan.outputs) {
+    if (o.kind == LoopOutput::Kind::user) outputs.push_back(o.source.index);
+  }
   Json out = {{"arena_bytes", size_text(plan.arena_bytes)},
               {"constants_bytes", plan.constants_bytes - plan.constants_base + plan.shared_bytes},
               {"state_bytes", plan.state_bytes},
               {"inputs", inputs},
-              {"outputs", outputs},
-              {"arena", buffers}};
+              {"outputs", outputs}};
   if (plan.again_bytes > 0) out["again_bytes"] = plan.again_bytes;
   if (plan.shared_bytes > 0) out["shared_bytes"] = plan.shared_bytes;
   return out;
@@ -187,13 +192,13 @@ Json target_of(const TargetContents& t, bool is_first, bool has_states) {
   if (!t.tuned_isa.empty()) target["tuned_for"] = t.tuned_isa;
   if (is_first) return target;
   if (has_states) target["states"] = states(t.plan);
-  target.update({{"symbols", symbols(t.plan)},
-                 {"memory", memory(t.plan)},
-                 {"constants_hash", t.constants_hash},
-                 {"kernels", kernels(t)},
-                 {"not_fused", notes(t.plan)},
-                 {"layouts", layouts(t.plan)}});
+  target.update({{"symbols", symbols(t.plan)}, {"memory", memory(t.plan)}, {"constants_hash", t.constants_hash}});
   return target;
+}
+
+// What coil decided for a target.
+Json decisions_of(const TargetContents& t) {
+  return {{"kernels", kernels(t)}, {"not_fused", notes(t.plan)}, {"layouts", layouts(t.plan)}, {"arena", arena(t.plan)}};
 }
 
 }  // namespace
@@ -216,10 +221,7 @@ std::string manifest_text(const PackageContents& c) {
             {"fixed_inputs", fixed},
             {"argument_names", c.argument_names},
             {"memory", memory(plan)},
-            {"constants_hash", first.constants_hash},
-            {"kernels", kernels(first)},
-            {"not_fused", notes(plan)},
-            {"layouts", layouts(plan)}};
+            {"constants_hash", first.constants_hash}};
   if (!c.program.empty()) m["program"] = c.program;
   const bool has_states = !c.program.empty() || plan.state_bytes > 0;
   if (has_states) m["states"] = states(plan);
@@ -228,6 +230,16 @@ std::string manifest_text(const PackageContents& c) {
   if (!plan.none_results.empty()) m["none_results"] = plan.none_results;
   for (const TargetContents& t : c.targets) m["targets"].push_back(target_of(t, &t == &first, has_states));
   return m.dump(1);
+}
+
+std::string kernels_text(const PackageContents& c) {
+  Json all = decisions_of(c.targets[0]), others = Json::array();
+  for (size_t i = 1; i < c.targets.size(); ++i) {
+    others.push_back({{"model", c.targets[i].model}});
+    others.back().update(decisions_of(c.targets[i]));
+  }
+  if (!others.empty()) all["targets"] = std::move(others);
+  return all.dump(1);
 }
 
 std::string programs_text(std::span<const PackageContents> programs) {

@@ -45,6 +45,12 @@ namespace {
 
 constexpr size_t kMostPrograms = 64, kLongestName = 64;
 
+// folder: "data/coil/".
+Status write_manifest(ZipWriter& zip, const std::string& folder, const PackageContents& c) {
+  TRY_STATUS(zip.add(folder + "manifest.json", manifest_text(c)));
+  return zip.add(folder + "kernels.json", kernels_text(c));
+}
+
 // The blob's part of one program, without the trailer.
 Status append_constants(ZipWriter& zip, const KernelPlan& plan, int threads) {
   return write_constants(plan, threads, [&](std::span<const uint8_t> piece) { return zip.append(piece); });
@@ -143,7 +149,7 @@ std::vector<const LicensedPart*> parts_of(const PackageContents& c) {
 Status write_package(ZipWriter& zip, const PackageContents& c, int threads) {
   const std::string root = c.name + "/";
   TRY_STATUS(write_head(zip, root));
-  TRY_STATUS(zip.add(root + "data/coil/manifest.json", manifest_text(c)));
+  TRY_STATUS(write_manifest(zip, root + "data/coil/", c));
   TRY_STATUS(zip.add(root + "data/coil/NOTICE", notice_text(parts_of(c))));
   TRY_STATUS(write_sources(zip, root, c));
   for (const TargetContents& t : c.targets) TRY_STATUS(write_target(zip, root, t, threads));
@@ -156,7 +162,7 @@ Status write_package(ZipWriter& zip, std::span<const PackageContents> programs, 
   TRY_STATUS(zip.add(root + "data/coil/manifest.json", programs_text(programs)));
   PackageContents all;  // for whose code is in it
   for (const PackageContents& c : programs) {
-    TRY_STATUS(zip.add(root + "data/coil/programs/" + c.program + "/manifest.json", manifest_text(c)));
+    TRY_STATUS(write_manifest(zip, root + "data/coil/programs/" + c.program + "/", c));
     for (const TargetContents& t : c.targets) all.targets.emplace_back().members = t.members;
   }
   TRY_STATUS(zip.add(root + "data/coil/NOTICE", notice_text(parts_of(all))));

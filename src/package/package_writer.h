@@ -81,7 +81,9 @@ std::vector<const LicensedPart*> parts_of(const PackageContents& contents);
 
 // data/coil/manifest.json; the part that the runtime reads is described in runtime/manifest.h.
 std::string manifest_text(const PackageContents& contents);
-// The same of a package of several programs, each of which has a manifest of its own: data/coil/programs/NAME/manifest.json.
+// kernels.json beside it: what people and profiles are told of the kernels, which running them does not need.
+std::string kernels_text(const PackageContents& contents);
+// The manifest of a package of several programs, each of which has a manifest of its own: data/coil/programs/NAME/manifest.json.
 std::string programs_text(std::span<const PackageContents> programs);
 
 // Identity of the constants blob: of its sources' bytes and how they are packed. `constants`: which knows some of those bytes' hashes.

@@ -1,10 +1,10 @@
 #include "reference/nonfinite.h"
 
 #include <cmath>
-#include <map>
 
 #include <fmt/format.h>
 
+#include "expr/infix.h"
 #include "loop/templates/template.h"
 #include "ops/element_count.h"
 
@@ -156,9 +156,7 @@ class Search {
   std::string text(Expr e, const EvalContext& c) {
     std::vector<std::string> args;
     for (Expr a : e->args) args.push_back(is_float(a->dtype) ? fmt::format("{:.6g}", evaluate(a, c).f) : fmt::format("{}", evaluate(a, c).i));
-    static const std::map<ScalarOp, const char*> kSigns = {{ScalarOp::add, "+"}, {ScalarOp::sub, "-"}, {ScalarOp::mul, "*"}, {ScalarOp::div, "/"}};
-    const auto sign = kSigns.find(e->op);
-    if (sign != kSigns.end()) return fmt::format("{} {} {}", args[0], sign->second, args[1]);
+    if (const std::string_view sign = infix_of(e->op); !sign.empty()) return fmt::format("{} {} {}", args[0], sign, args[1]);
     std::string list;
     for (const std::string& a : args) list += (list.empty() ? "" : ", ") + a;
     return fmt::format("{}({})", info(e->op).name, list);

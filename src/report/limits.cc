@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/cuda_machine.h"
 #include "report/vector_loops.h"
 #include "runtime/json_text.h"
 #include "runtime/ticks.h"
@@ -105,19 +106,20 @@ Limits of_cpu(const runtime::Model& model) {
 }
 
 // Attributes of a device, as the driver numbers them.
-constexpr int32_t kClockKilohertz = 13, kMultiprocessors = 16, kCacheBytes = 38;
+constexpr int32_t kClockKilohertz = 13, kMultiprocessors = 16, kCacheBytes = 38, kMajor = 75, kMinor = 76;
 constexpr int64_t kCopied = int64_t{256} << 20;
-constexpr double kFloatUnits = 128;  // multiply-adds of float32 a clock and multiprocessor, from sm_86 on
 
 Limits of_cuda(const runtime::CudaDevice& device) {
   Limits limits;
   const cd::CudaDriver& driver = device.driver();
-  int32_t clock = 0, multiprocessors = 0, cache = 0;
+  int32_t clock = 0, multiprocessors = 0, cache = 0, major = 0, minor = 0;
   const int32_t ordinal = device.id().index;
   driver.device_attribute(&clock, kClockKilohertz, ordinal);
   driver.device_attribute(&multiprocessors, kMultiprocessors, ordinal);
   driver.device_attribute(&cache, kCacheBytes, ordinal);
-  limits.gflop_s = clock * 1e-6 * multiprocessors * kFloatUnits * 2;
+  driver.device_attribute(&major, kMajor, ordinal);
+  driver.device_attribute(&minor, kMinor, ordinal);
+  limits.gflop_s = clock * 1e-6 * multiprocessors * cuda_machine(10 * major + minor).f32 * 2;
   limits.cache_bytes = cache;
   CoilError error;
   void *from = device.allocate(kCopied, &error), *to = from ? device.allocate(kCopied, &error) : nullptr;

@@ -7,6 +7,7 @@
 
 #include "base/size_formula.h"
 #include "report/advice.h"
+#include "report/package_text.h"
 #include "report/pairs.h"
 #include "runtime/model.h"
 
@@ -72,8 +73,7 @@ class Reporter {
   Status read_manifest() {
     const ZipReader& zip = model_.archive();
     TRY(const ZipEntry* entry, zip.get(model_.package().manifest_entry));
-    TRY(const std::string text, zip.read_text(*entry, kMaxText));
-    manifest_ = Json::try_parse(text).value_or(Json());
+    TRY(manifest_, package_text(zip, *entry));
     if (!manifest_.is_object() || !manifest_.contains("kernels")) return bad(model_, "it is not what coil writes");
     part_ = manifest_;
     for (const Json& target : manifest_.value("targets", Json::array())) {  // a later target has its own kernels and memory

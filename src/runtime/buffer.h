@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "device/alignment.h"
 #include "runtime/device.h"
 
 namespace coil::runtime {
 
-inline constexpr int64_t kAlignment = 64;
+inline constexpr int64_t kAlignment = cd::kPlacedAlignment;
 
 class Buffer {
  public:

@@ -7,12 +7,13 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "device/alignment.h"
 #include "device/huge_pages.h"
 
 namespace coil::runtime {
 namespace {
 
-constexpr int64_t kDeviceAlignment = 64;
+constexpr int64_t kDeviceAlignment = cd::kPlacedAlignment;
 // No machine has more; keeps the rounding below from overflowing.
 constexpr int64_t kMost = int64_t{1} << 47;
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "device/cuda/sample_rules.h"
 #include "runtime/slots.h"
 
 namespace coil::runtime {
@@ -12,8 +13,6 @@ namespace {
 // As programs call them; others are told by their rank.
 constexpr std::string_view kTokenNames[] = {"input_ids", "decoder_input_ids", "ids", "tokens", "token_ids", "idx", "input"};
 constexpr std::string_view kPlaceNames[] = {"cache_position", "position_ids", "positions", "position", "input_pos", "start_pos", "pos"};
-
-constexpr int64_t kMostTokens = 1 << 23;  // shares of all of them have a sum (device/cuda/sample_rules.h)
 
 bool is_integer(int32_t dtype) { return dtype == COIL_INT64 || dtype == COIL_INT32; }
 bool is_float(int32_t dtype) { return dtype == COIL_FLOAT32 || dtype == COIL_BFLOAT16 || dtype == COIL_FLOAT16; }
@@ -90,9 +89,9 @@ Result<GenerationForm> find_generation_form(const Model& model) {
   }
   if (form.logits < 0) return wrong_form("none of its results are logits (floats whose last dimension is the vocabulary)");
   form.vocabulary = outputs[static_cast<size_t>(form.logits)].dims.back().max;
-  if (form.vocabulary > kMostTokens)
+  if (form.vocabulary > cd::kMostSampleTokens)
     return wrong_form("its result '" + outputs[static_cast<size_t>(form.logits)].name + "' has " + std::to_string(form.vocabulary) +
-                      " logits, and a vocabulary has at most " + std::to_string(kMostTokens) + " tokens");
+                      " logits, and a vocabulary has at most " + std::to_string(cd::kMostSampleTokens) + " tokens");
   const std::vector<ManifestDim>& logits = outputs[static_cast<size_t>(form.logits)].dims;
   form.last_only = form.most > 1 && std::all_of(logits.begin(), logits.end() - 1, is_one);
   form.slots = slots_of(inputs[static_cast<size_t>(form.tokens)]);

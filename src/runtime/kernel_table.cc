@@ -5,6 +5,7 @@
 #include "base/size_formula.h"
 #include "runtime/manifest.h"
 #include "runtime/model.h"
+#include "runtime/programs.h"
 
 namespace coil::runtime {
 namespace {
@@ -32,35 +33,48 @@ KernelRow row_of(JsonValue kernel) {
   return row;
 }
 
-// The part of the manifest that is about the model's own target: the first one's stands at the top.
-JsonValue part_of(JsonValue manifest, const Model& model) {
-  auto targets = manifest.get_array("targets");
-  if (!targets.ok()) return manifest;
+// The part with that key which is about the model's own target: the first one's stands at the top.
+JsonValue part_of(JsonValue root, const Model& model, std::string_view key) {
+  auto targets = root.get_array("targets");
+  if (!targets.ok()) return root;
   for (JsonValue target : targets.value()) {
-    if (target.is_object() && text_of(target, "model") == model.target().model && target.find("kernels")) return target;
+    if (target.is_object() && text_of(target, "model") == model.target().model && target.find(key)) return target;
   }
-  return manifest;
+  return root;
+}
+
+void read_symbols(KernelTable* table, JsonValue manifest, const Model& model) {
+  auto symbols = part_of(manifest, model, "symbols").get_array("symbols");
+  if (!symbols.ok()) return;
+  for (JsonValue symbol : symbols.value()) {
+    table->symbols.push_back(text_of(symbol, "name"));
+    table->sizes_from_data |= symbol.find("from_data").has_value();
+    table->counters.push_back(text_of(symbol, "export_name").starts_with("coil."));
+  }
+}
+
+void read_kernels(KernelTable* table, JsonValue root, const Model& model) {
+  auto kernels = part_of(root, model, "kernels").get_array("kernels");
+  if (!kernels.ok()) return;
+  for (JsonValue kernel : kernels.value()) table->kernels.push_back(row_of(kernel));
+}
+
+// nullopt: there is none, or it is not what coil writes.
+std::optional<JsonDoc> document(const ZipReader& zip, const ZipEntry* entry) {
+  if (!entry) return std::nullopt;
+  auto text = zip.read_text(*entry, kMaxManifest);
+  if (!text.ok()) return std::nullopt;
+  auto doc = JsonDoc::parse(text.value(), entry->name);
+  return doc.ok() ? std::optional(std::move(doc.value())) : std::nullopt;
 }
 
 void read_into(KernelTable* table, const Model& model) {
   const ZipReader& zip = model.archive();
-  const ZipEntry* entry = zip.find(model.package().manifest_entry);
-  if (!entry) return;
-  auto text = zip.read_text(*entry, kMaxManifest);
-  if (!text.ok()) return;
-  auto doc = JsonDoc::parse(text.value(), "manifest.json");
-  if (!doc.ok()) return;
-  const JsonValue part = part_of(doc.value().root(), model);
-  if (auto symbols = part.get_array("symbols"); symbols.ok()) {
-    for (JsonValue symbol : symbols.value()) {
-      table->symbols.push_back(text_of(symbol, "name"));
-      table->sizes_from_data |= symbol.find("from_data").has_value();
-      table->counters.push_back(text_of(symbol, "export_name").starts_with("coil."));
-    }
-  }
-  if (auto kernels = part.get_array("kernels"); kernels.ok()) {
-    for (JsonValue kernel : kernels.value()) table->kernels.push_back(row_of(kernel));
-  }
+  const std::string& entry = model.package().manifest_entry;
+  const std::optional<JsonDoc> manifest = document(zip, zip.find(entry)), kernels = document(zip, kernels_entry(zip, entry));
+  if (manifest) read_symbols(table, manifest->root(), model);
+  if (kernels) read_kernels(table, kernels->root(), model);
+  else if (manifest) read_kernels(table, manifest->root(), model);
 }
 
 }  // namespace

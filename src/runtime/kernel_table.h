@@ -1,4 +1,4 @@
-// What a package's manifest says of its kernels, for who shows their times (profile.h). Read when somebody asks.
+// What a package says of its kernels (kernels.json: manifest.h), for who shows their times (profile.h). Read when somebody asks.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct KernelTable {
   std::optional<double> flops(size_t kernel, std::span<const int64_t> sizes) const;
 };
 
-// Empty rows where the manifest does not say: a package of an older coil has names and no amounts.
+// Empty rows where the package does not say: a package of an older coil has names and no amounts.
 // Model::kernel_table keeps it.
 std::shared_ptr<const KernelTable> read_kernel_table(const Model& model);
 

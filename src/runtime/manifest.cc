@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/json_members.h"
 #include "base/json_read.h"
 #include "device/dtype_names.h"
 #include "device/model_abi.h"
@@ -220,14 +219,6 @@ Result<std::vector<Target>> read_targets(JsonValue root) {
   return targets;
 }
 
-// What is for `coil inspect` and profiles is most of a large program's manifest. Where a text is wrong, messages count its own lines.
-Result<JsonDoc> parsed(std::string_view json) {
-  constexpr std::string_view kForOthers[] = {"kernels", "arena", "not_fused", "layouts"};
-  constexpr const char* kSource = "data/coil/manifest.json";
-  auto document = JsonDoc::parse(without_members(json, kForOthers), kSource);
-  return document.ok() ? std::move(document) : JsonDoc::parse(json, kSource);
-}
-
 }  // namespace
 
 bool is_folder_name(std::string_view name) {
@@ -237,7 +228,7 @@ bool is_folder_name(std::string_view name) {
 }
 
 Result<Manifest> parse_manifest(std::string_view json) {
-  TRY(const JsonDoc document, parsed(json));
+  TRY(const JsonDoc document, JsonDoc::parse(json, "data/coil/manifest.json"));
   const JsonValue root = document.root();
   TRY(const int64_t format, root.get_int("format"));
   if (format != kFormat)

@@ -1,5 +1,8 @@
 // data/coil/manifest.json: what a package says about itself beyond its code. The runtime reads the part below and ignores the
-// rest (kernels, tuning record, sources: for `coil inspect`, which reads them itself).
+// rest. What is for `coil inspect`, reports and profiles stands beside it in kernels.json:
+//   {"kernels": [...], "not_fused": [...], "layouts": [...], "arena": [...],     of the first target
+//    "targets": [{"model": "cuda", "kernels": [...], ...}]}                      of later ones; absent: there are none
+// In packages from before that entry it is part of the manifest, "arena" of its "memory".
 //
 //   {"format": 1,                                   other numbers: COIL-E302
 //    "coil": "0.1.0", "name": "minilm",

@@ -70,7 +70,7 @@ class Model {
   // Tells states of this package's code and weights from others'. Reads the code.
   uint64_t identity() const;
 
-  // What the manifest says of its kernels; read when first asked for.
+  // What the package says of its kernels; read when first asked for.
   std::shared_ptr<const KernelTable> kernel_table() const;
 
  private:

@@ -130,7 +130,7 @@ Result<Package> read_package(std::shared_ptr<const ZipReader> archive, const std
 uint64_t Package::identity() const {
   std::string text;
   for (const ZipEntry& e : zip->entries()) {
-    if (e.name.ends_with("/manifest.json")) text += e.name + " " + std::to_string(e.crc) + "\n";
+    if (e.name.ends_with("/manifest.json") || e.name.ends_with("/kernels.json")) text += e.name + " " + std::to_string(e.crc) + "\n";
   }
   return hash64(text);
 }

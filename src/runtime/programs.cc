@@ -76,6 +76,10 @@ Result<const ZipEntry*> program_manifest(const ZipReader& zip, const std::string
   return own;
 }
 
+const ZipEntry* kernels_entry(const ZipReader& zip, std::string_view manifest) {
+  return zip.find(std::string(manifest.substr(0, manifest.rfind('/') + 1)) + "kernels.json");
+}
+
 Status same_states(const std::string& program, const std::vector<ManifestState>& states, const std::string& other, const std::vector<ManifestState>& others) {
   const auto fail = [&](const std::string& why) {
     return Error{ErrorCode::state_mismatch, "the state belongs to the program '" + other + "', and '" + program + "' cannot go on with it: " + why, "",

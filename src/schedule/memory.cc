@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "device/alignment.h"
 #include "expr/written_size.h"
 #include "loop/dense.h"
 #include "schedule/memory_blocks.h"
@@ -20,7 +21,7 @@
 namespace coil {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // one cache line, and the widest vector
+constexpr int64_t kAlignment = cd::kPlacedAlignment;
 // Budgets: formulas stay as long as someone may read them, and all of them linear in the program.
 constexpr int64_t kMaxSlotText = 200;        // nodes of a slot's size
 constexpr size_t kExactSlots = 64;           // of sizes that are no numbers

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/alignment.h"
+
 namespace coil {
 namespace {
 
-constexpr uint64_t kStateAlignment = 64;
+constexpr uint64_t kStateAlignment = cd::kPlacedAlignment;
 
 uint64_t bytes_of(const TensorData& data) {
   uint64_t bytes = static_cast<uint64_t>(byte_size(data.dtype));

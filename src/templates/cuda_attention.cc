@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "device/cuda/shared_memory.h"
-#include "templates/cuda_machine.h"
+#include "base/cuda_machine.h"
 #include "templates/cuda_variants.h"
 
 namespace coil::templates {
@@ -53,7 +53,7 @@ CudaVariant hopper(const CudaAttentionFacts& facts, int64_t widest, int groups =
   v.header = "cuda/attention_wgmma.h";
   v.call = fmt::format("cd::attention_wgmma<{}, {}, {}, {}, {}, {}, {}, true>(t);", info(facts.dtype).c_name, mask_name(facts), flag(facts.def.causal), d, keys,
                        groups, stages);
-  v.threads = 128 * (groups + 1);
+  v.threads = static_cast<int>(cd::warpgroup_threads(groups));
   v.shared_bytes = cd::attention_wgmma_shared(d, queries, keys, stages);
   v.hopper = true;
   v.grid_x = fmt::format("(t.q_len + {}) / {} * t.heads * t.batch", queries - 1, queries);

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "device/cuda/shared_memory.h"
-#include "templates/cuda_machine.h"
+#include "base/cuda_machine.h"
 #include "templates/cuda_variants.h"
 
 namespace coil::templates {
@@ -45,7 +45,7 @@ CudaVariant many_rows(const CudaByteFacts& f, const ByteTile& t) {
   v.name = fmt::format("bytes_{}{}x{}", f.bits == 4 ? "4bit_" : "", t.bm, t.bn);
   v.header = "cuda/byte_tiles.h";
   v.call = fmt::format("cd::byte_tiles<{}, {}, {}, {}, {}, {}>(t, epilogue);", byte_kind_text(f), t.bm, t.bn, t.wm, t.wn, t.stages);
-  v.threads = static_cast<int>(t.bm / t.wm * (t.bn / t.wn) * 32);
+  v.threads = static_cast<int>(cd::warp_tile_threads(t.bm, t.bn, t.wm, t.wn));
   v.shared_bytes = cd::byte_tiles_shared(f.bits, t.bm, t.bn, t.stages);
   v.grid_x = fmt::format("{} * {}", tiles_text("t.m", t.bm), tiles_text("t.n", t.bn));
   return v;
@@ -195,12 +195,12 @@ CudaVariant byte_wgmma_variant(const CudaByteFacts& f, const ByteWgmmaTile& t, i
     v.header = "cuda/byte_f16.h";
     v.call = fmt::format("cd::byte_f16<{}, {}, {}, {}, {}, {}, {}, {}, {}>(t, epilogue);", byte_kind_text(f), t.columns, t.rows, stages, kF16Halves, converters,
                          t.columns == 256 && t.rows == 128, t.split, *f.f16_shift);
-    v.threads = static_cast<int>(256 + 32 * converters);
+    v.threads = static_cast<int>(cd::byte_f16_threads(converters));
     v.shared_bytes = f16_shared(f, t, stages);
   } else {
     v.header = "cuda/byte_wgmma.h";
     v.call = fmt::format("cd::byte_wgmma<{}, {}, {}, {}, {}>(t, epilogue);", byte_kind_text(f), t.columns, t.rows, stages, t.split);
-    v.threads = static_cast<int>(t.columns * 2);
+    v.threads = static_cast<int>(cd::multipliers(t.columns));
     v.shared_bytes = cd::byte_wgmma_shared(f.bits, t.columns, t.rows, stages, counts_of(f, t));
   }
   v.min_blocks = blocks_of(f, t);

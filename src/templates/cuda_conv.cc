@@ -10,7 +10,7 @@
 
 #include "device/cuda/shared_memory.h"
 #include "templates/cuda_conv_direct.h"
-#include "templates/cuda_machine.h"
+#include "base/cuda_machine.h"
 #include "templates/cuda_variants.h"
 
 namespace coil::templates {
@@ -70,7 +70,7 @@ CudaVariant variant(const CudaConvFacts& facts, const ConvTile& tile, int split)
   v.header = fmt::format("cuda/conv_{}.h", kind);
   v.call = fmt::format("cd::conv_{}<{}, {}, {}, {}, {}, {}{}>(t, epilogue);", kind, type_name(facts), tile.bm, tile.bn, tile.a, tile.b, split,
                        mma ? fmt::format(", {}", tile.line) : "");
-  v.threads = mma ? 32 * (tile.bm / tile.a) * (tile.bn / tile.b) : 32 * (tile.bm / (8 * tile.a)) * (tile.bn / (4 * tile.b));
+  v.threads = static_cast<int>(mma ? cd::warp_tile_threads(tile.bm, tile.bn, tile.a, tile.b) : cd::conv_simt_threads(tile.bm, tile.bn, tile.a, tile.b));
   v.shared_bytes = mma ? cd::conv_mma_shared(size, tile.bm, tile.bn, tile.line) : cd::conv_simt_shared(size, tile.bm, tile.bn, tile.line);
   v.cluster = split;
   v.hopper = split > 1;
@@ -151,7 +151,7 @@ CudaVariant conv_wgmma_variant(const CudaConvFacts& facts, const WgmmaChoice& ch
   v.name = fmt::format("conv_wgmma_{}x{}", bm, tile.bn) + (split > 1 ? fmt::format("_split{}", split) : "");
   v.header = "cuda/conv_wgmma.h";
   v.call = fmt::format("cd::conv_wgmma<{}, {}, {}, {}, {}>(t, epilogue);", info(facts.dtype).c_name, tile.groups, tile.bn, stages, split);
-  v.threads = 128 * (tile.groups + 1);
+  v.threads = static_cast<int>(cd::warpgroup_threads(tile.groups));
   v.min_blocks = tile.resident;
   v.shared_bytes = cd::conv_wgmma_shared(tile.groups, tile.bn, stages, split > 1);
   v.cluster = split;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "device/cuda/limits.h"
 #include "device/cuda/shared_memory.h"
 
 namespace coil::templates {
@@ -16,7 +17,7 @@ CudaVariant depthwise(const CudaConvFacts& facts) {
   v.name = "conv_depthwise";
   v.header = "cuda/conv_depthwise.h";
   v.call = fmt::format("cd::conv_depthwise<{}>(t, epilogue);", info(facts.dtype).c_name);
-  v.grid_x = fmt::format("(t.n * t.oh * t.ow * ((t.oc + {}) / {}) + 255) / 256", width - 1, width);
+  v.grid_x = fmt::format("(t.n * t.oh * t.ow * ((t.oc + {}) / {}) + {}) / {}", width - 1, width, cd::kBlockThreads - 1, int{cd::kBlockThreads});
   return v;
 }
 
@@ -74,7 +75,8 @@ std::vector<CudaVariant> depthwise_variants(const CudaConvFacts& facts, const Co
                        def.stride[0], strip, cg, width);
   v.min_blocks = 2;
   v.shared_bytes = cd::conv_depthwise_strip_shared(taps, cg);
-  v.grid_x = fmt::format("((t.n * t.oh * ((t.ow + {}) / {}) + {}) / {}) * {}", strip - 1, strip, 256 / cg - 1, 256 / cg, ceil_div(groups, cg));
+  v.grid_x = fmt::format("((t.n * t.oh * ((t.ow + {}) / {}) + {}) / {}) * {}", strip - 1, strip, cd::kBlockThreads / cg - 1, cd::kBlockThreads / cg,
+                         ceil_div(groups, cg));
   v.condition = *fit;
   std::vector<CudaVariant> variants = {v};
   if (!fit->empty()) variants.push_back(depthwise(facts));
@@ -93,7 +95,7 @@ std::optional<CudaVariant> few_channel_groups(const CudaConvFacts& facts, const 
   const int64_t pieces = *oc / width;
   int64_t cg = 1;
   while (cg < 32 && cg < pieces) cg *= 2;
-  while (cg > 1 && cd::conv_groups_shared(taps, ic_g, cg) > 48 * 1024) cg /= 2;
+  while (cg > 1 && cd::conv_groups_shared(taps, ic_g, cg) > cd::kSharedWithoutAsking) cg /= 2;
   if (cg < std::min<int64_t>(pieces, 4)) return std::nullopt;  // a warp would read too many lines
   const int strip = strip_length(facts, machine, pieces);
   CudaVariant v;
@@ -104,7 +106,7 @@ std::optional<CudaVariant> few_channel_groups(const CudaConvFacts& facts, const 
   v.min_blocks = 2;
   v.shared_bytes = cd::conv_groups_shared(taps, ic_g, cg);
   const int64_t parts = ceil_div(pieces, cg), most = std::max<int64_t>(1, 2 * machine.sms / parts);
-  const std::string strips = fmt::format("((t.n * t.oh * ((t.ow + {}) / {}) + {}) / {})", strip - 1, strip, 256 / cg - 1, 256 / cg);
+  const std::string strips = fmt::format("((t.n * t.oh * ((t.ow + {}) / {}) + {}) / {})", strip - 1, strip, cd::kBlockThreads / cg - 1, cd::kBlockThreads / cg);
   v.grid_x = fmt::format("({0} < {1} ? {0} : {1}) * {2}", strips, most, parts);
   v.condition = *fit;
   return v;

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "device/cuda/limits.h"
 #include "device/cuda/shared_memory.h"
 #include "templates/cuda_gemm_model.h"
 
@@ -18,7 +19,8 @@ namespace coil::templates {
 namespace {
 
 constexpr int64_t kMostFewRows = 64;  // up to which few_rows is a candidate
-constexpr std::string_view kBatchGrid = "(t.batch < 65535 ? t.batch : 65535)";
+
+std::string batch_grid() { return fmt::format("(t.batch < {0} ? t.batch : {0})", int{cd::kMostGridYZ}); }
 
 TileChoice best_of(const GemmProblem& p, bool tma) {
   const std::vector<TileChoice> all = tile_choices(p, tma);
@@ -34,7 +36,7 @@ CudaVariant plain_variant(const GemmProblem& p, const TileChoice& c) {
   v.call = fmt::format("cd::gemm_{}<{}, {}, {}, {}, {}, {}, {}, {}{}, {}, {}>(t, epilogue);", simt ? "simt" : "mma", simt ? p.type() : p.tensor_type(), t.bm,
                        t.bn, t.bk, t.wm, t.wn, stages_of(p, t), simt ? fmt::format("{}, ", t.slices) : "", p.a_k, p.b_k, c.split);
   v.grid_x = fmt::format("{} * {} * {}", tiles_text("t.m", t.bm), tiles_text("t.n", t.bn), c.split);
-  v.grid_z = kBatchGrid;
+  v.grid_z = batch_grid();
   return v;
 }
 
@@ -71,7 +73,7 @@ CudaVariant variant_of(const GemmProblem& p, const TileChoice& c) {
   CudaVariant v = t.kind == TileKind::simt || is_mma(t.kind) ? plain_variant(p, c) : wgmma_variant(p, c);
   if (p.facts.tf32 && t.kind != TileKind::simt) v.name = "tf32_" + v.name;
   if (c.split > 1) v.name += fmt::format("_split{}", c.split);
-  v.threads = t.threads + (turns_of(p, t) - 1) * t.bm * 2;
+  v.threads = threads_of(t, turns_of(p, t));
   v.min_blocks = t.min_blocks;
   v.shared_bytes = shared_bytes(p, c);
   v.cluster = c.split * c.down * c.across;
@@ -219,14 +221,13 @@ CudaVariant few_rows(const GemmProblem& p, int64_t limit) {
   const int64_t most = std::min(upper_bound(p.facts.m).value_or(limit), limit);
   const int64_t width = 16 / byte_size(p.facts.dtype);
   int64_t rows = most > 4 ? 8 : most > 2 ? 4 : std::max<int64_t>(most, 1);
+  int warps = 8;
   CudaVariant v;
   v.header = "cuda/gemv.h";
-  v.threads = 256;
   if (p.half() && p.b_k) {
     rows = most > 8 ? 16 : 8;
     v.cluster = cluster_split(p, tiles(p.n, 16) * p.batch, 512, rows);
-    const int warps = warps_of(p, rows, tiles(p.n, 16) * p.batch * v.cluster);
-    v.threads = warps * 32;
+    warps = warps_of(p, rows, tiles(p.n, 16) * p.batch * v.cluster);
     if (rows == 8)
       v.min_blocks = warps == 4 ? 7 : 3;  // 72 registers instead of 88: 14336 columns 31.9 us, not 32.5 (cuBLAS 32.3), 50304 of k = 768 22.2, not 23.3
     v.name = "gemv_mma";
@@ -234,20 +235,21 @@ CudaVariant few_rows(const GemmProblem& p, int64_t limit) {
     v.grid_x = fmt::format("{} * {}", tiles_text("t.n", 16), v.cluster);
   } else if (p.b_k) {
     rows = std::min<int64_t>(rows, known(p.facts.m) ? 8 : 4);
-    v.threads = 128;
+    warps = 4;
     v.name = "gemv_dot";
-    v.call = fmt::format("cd::gemv_dot<{}, {}, 4>(t, epilogue);", p.type(), rows);
-    v.grid_x = tiles_text("t.n", 4 * width);
+    v.call = fmt::format("cd::gemv_dot<{}, {}, {}>(t, epilogue);", p.type(), rows, warps);
+    v.grid_x = tiles_text("t.n", warps * width);
   } else {
     rows = std::min<int64_t>(rows, p.half() || !known(p.facts.m) ? 4 : 8);
     v.cluster = cluster_split(p, tiles(p.n, 32) * p.batch, 256, rows);
     v.name = "gemv_axpy";
-    v.call = fmt::format("cd::gemv_axpy<{}, {}, 8, {}>(t, epilogue);", p.type(), rows, v.cluster);
+    v.call = fmt::format("cd::gemv_axpy<{}, {}, {}, {}>(t, epilogue);", p.type(), rows, warps, v.cluster);
     v.grid_x = fmt::format("{} * {}", tiles_text("t.n", 32), v.cluster);
   }
+  v.threads = warps * 32;
   v.hopper = v.cluster > 1;
   v.grid_y = tiles_text("t.m", rows);
-  v.grid_z = kBatchGrid;
+  v.grid_z = batch_grid();
   return v;
 }
 

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "device/cuda/shared_memory.h"
-#include "templates/cuda_machine.h"
+#include "base/cuda_machine.h"
 
 namespace coil::templates {
 namespace {
@@ -36,58 +36,58 @@ Fit tma_fit(const GemmProblem& p, Expr contiguous, Expr stride, Expr batch_strid
 // --- kernels of a tile or several a block
 
 constexpr GemmTile kMmaTiles[] = {
-    {TileKind::mma, 128, 128, 32, 64, 64, 4, 1, 128, 1, 600},
-    {TileKind::mma, 64, 64, 64, 32, 32, 4, 1, 128, 1, 400},
-    {TileKind::mma, 32, 64, 64, 16, 32, 4, 1, 128, 1, 230},
+    {TileKind::mma, 128, 128, 32, 64, 64, 4, 1, 1, 600},
+    {TileKind::mma, 64, 64, 64, 32, 32, 4, 1, 1, 400},
+    {TileKind::mma, 32, 64, 64, 16, 32, 4, 1, 1, 230},
 };
 // As little as can be around the steps, and many blocks on a multiprocessor.
 constexpr GemmTile kShortTiles[] = {
-    {TileKind::mma_short, 128, 64, 32, 64, 32, 2, 1, 128, 1, 0},
-    {TileKind::mma_short, 128, 32, 32, 32, 32, 2, 1, 128, 1, 0},
-    {TileKind::mma_short, 64, 64, 32, 32, 32, 2, 1, 128, 1, 0},
-    {TileKind::mma_short, 64, 32, 32, 32, 32, 2, 1, 64, 1, 0},
+    {TileKind::mma_short, 128, 64, 32, 64, 32, 2, 1, 1, 0},
+    {TileKind::mma_short, 128, 32, 32, 32, 32, 2, 1, 1, 0},
+    {TileKind::mma_short, 64, 64, 32, 32, 32, 2, 1, 1, 0},
+    {TileKind::mma_short, 64, 32, 32, 32, 32, 2, 1, 1, 0},
 };
 constexpr int64_t kShort = 96;        // elements along k
 constexpr int64_t kFromMemory = 128;  // rows up to which weights were timed from memory
 constexpr GemmTile kTf32Tiles[] = {
-    {TileKind::mma, 128, 256, 32, 64, 64, 3, 1, 256, 1, 430},
-    {TileKind::mma, 128, 128, 16, 64, 64, 4, 1, 128, 1, 420},
-    {TileKind::mma, 64, 64, 64, 32, 32, 3, 1, 128, 1, 240},
-    {TileKind::mma, 32, 64, 64, 16, 32, 3, 1, 128, 1, 140},
+    {TileKind::mma, 128, 256, 32, 64, 64, 3, 1, 1, 430},
+    {TileKind::mma, 128, 128, 16, 64, 64, 4, 1, 1, 420},
+    {TileKind::mma, 64, 64, 64, 32, 32, 3, 1, 1, 240},
+    {TileKind::mma, 32, 64, 64, 16, 32, 3, 1, 1, 140},
 };
 // Fitted to 27 products of models on an H200, at most six of a tile by the parts of k.
 constexpr GemmTile kF32Tiles[] = {
-    {TileKind::simt, 128, 128, 16, 8, 16, 3, 1, 128, 2, 94, 0.87, 0.59}, {TileKind::simt, 64, 128, 16, 8, 16, 3, 1, 64, 4, 88, 0.53, 1.5},
-    {TileKind::simt, 128, 64, 16, 8, 8, 3, 1, 128, 3, 87, 0.76, 0.93},   {TileKind::simt, 64, 64, 32, 8, 16, 3, 4, 128, 2, 81, 0.84, 1.8},
-    {TileKind::simt, 32, 64, 32, 8, 8, 3, 4, 128, 3, 79, 0.65, 2.6},
+    {TileKind::simt, 128, 128, 16, 8, 16, 3, 1, 2, 94, 0.87, 0.59}, {TileKind::simt, 64, 128, 16, 8, 16, 3, 1, 4, 88, 0.53, 1.5},
+    {TileKind::simt, 128, 64, 16, 8, 8, 3, 1, 3, 87, 0.76, 0.93},   {TileKind::simt, 64, 64, 32, 8, 16, 3, 4, 2, 81, 0.84, 1.8},
+    {TileKind::simt, 32, 64, 32, 8, 8, 3, 4, 3, 79, 0.65, 2.6},
 };
 constexpr GemmTile kF64Tiles[] = {
-    {TileKind::simt, 64, 64, 16, 4, 4, 3, 1, 256, 1, 40},
-    {TileKind::simt, 32, 32, 16, 4, 4, 3, 2, 128, 1, 30},
+    {TileKind::simt, 64, 64, 16, 4, 4, 3, 1, 1, 40},
+    {TileKind::simt, 32, 32, 16, 4, 4, 3, 2, 1, 30},
 };
 constexpr GemmTile kWgmmaTiles[] = {
-    {TileKind::wgmma, 192, 192, 64, 0, 0, 4, 1, 512, 1, 0},       {TileKind::wgmma, 192, 160, 64, 0, 0, 4, 1, 512, 1, 0},
-    {TileKind::wgmma, 192, 128, 64, 0, 0, 5, 1, 512, 1, 0},       {TileKind::wgmma, 192, 96, 64, 0, 0, 5, 1, 512, 1, 0},
-    {TileKind::wgmma, 128, 256, 64, 0, 0, 4, 1, 384, 1, 0},       {TileKind::wgmma, 128, 192, 64, 0, 0, 4, 1, 384, 1, 0},
-    {TileKind::wgmma, 128, 160, 64, 0, 0, 4, 1, 384, 1, 0},       {TileKind::wgmma, 128, 128, 64, 0, 0, 6, 1, 384, 1, 0},
-    {TileKind::wgmma_split, 128, 160, 64, 0, 0, 5, 1, 288, 1, 0}, {TileKind::wgmma, 128, 64, 64, 0, 0, 8, 1, 384, 1, 0},
-    {TileKind::wgmma_split, 128, 192, 64, 0, 0, 5, 1, 288, 1, 0}, {TileKind::wgmma_split, 128, 128, 64, 0, 0, 6, 1, 288, 1, 0},
-    {TileKind::wgmma_split, 128, 96, 64, 0, 0, 6, 1, 288, 1, 0},  {TileKind::wgmma_split, 128, 80, 64, 0, 0, 6, 1, 288, 1, 0},
-    {TileKind::wgmma_split, 128, 64, 64, 0, 0, 8, 1, 288, 1, 0},  {TileKind::wgmma_split, 64, 192, 64, 0, 0, 6, 1, 160, 1, 0},
-    {TileKind::wgmma_split, 64, 160, 64, 0, 0, 7, 1, 160, 1, 0},  {TileKind::wgmma_split, 64, 128, 64, 0, 0, 8, 1, 160, 1, 0},
-    {TileKind::wgmma_split, 64, 96, 64, 0, 0, 8, 1, 160, 1, 0},   {TileKind::wgmma_split, 64, 64, 64, 0, 0, 6, 1, 160, 1, 0},
+    {TileKind::wgmma, 192, 192, 64, 0, 0, 4, 1, 1, 0},       {TileKind::wgmma, 192, 160, 64, 0, 0, 4, 1, 1, 0},
+    {TileKind::wgmma, 192, 128, 64, 0, 0, 5, 1, 1, 0},       {TileKind::wgmma, 192, 96, 64, 0, 0, 5, 1, 1, 0},
+    {TileKind::wgmma, 128, 256, 64, 0, 0, 4, 1, 1, 0},       {TileKind::wgmma, 128, 192, 64, 0, 0, 4, 1, 1, 0},
+    {TileKind::wgmma, 128, 160, 64, 0, 0, 4, 1, 1, 0},       {TileKind::wgmma, 128, 128, 64, 0, 0, 6, 1, 1, 0},
+    {TileKind::wgmma_split, 128, 160, 64, 0, 0, 5, 1, 1, 0}, {TileKind::wgmma, 128, 64, 64, 0, 0, 8, 1, 1, 0},
+    {TileKind::wgmma_split, 128, 192, 64, 0, 0, 5, 1, 1, 0}, {TileKind::wgmma_split, 128, 128, 64, 0, 0, 6, 1, 1, 0},
+    {TileKind::wgmma_split, 128, 96, 64, 0, 0, 6, 1, 1, 0},  {TileKind::wgmma_split, 128, 80, 64, 0, 0, 6, 1, 1, 0},
+    {TileKind::wgmma_split, 128, 64, 64, 0, 0, 8, 1, 1, 0},  {TileKind::wgmma_split, 64, 192, 64, 0, 0, 6, 1, 1, 0},
+    {TileKind::wgmma_split, 64, 160, 64, 0, 0, 7, 1, 1, 0},  {TileKind::wgmma_split, 64, 128, 64, 0, 0, 8, 1, 1, 0},
+    {TileKind::wgmma_split, 64, 96, 64, 0, 0, 8, 1, 1, 0},   {TileKind::wgmma_split, 64, 64, 64, 0, 0, 6, 1, 1, 0},
 };
 constexpr GemmTile kTf32WgmmaTiles[] = {
-    {TileKind::wgmma_split, 128, 256, 32, 0, 0, 4, 1, 288, 1, 0}, {TileKind::wgmma_split, 128, 192, 32, 0, 0, 5, 1, 288, 1, 0},
-    {TileKind::wgmma_split, 128, 160, 32, 0, 0, 5, 1, 288, 1, 0}, {TileKind::wgmma_split, 128, 128, 32, 0, 0, 6, 1, 288, 1, 0},
-    {TileKind::wgmma_split, 128, 96, 32, 0, 0, 6, 1, 288, 1, 0},  {TileKind::wgmma_split, 128, 64, 32, 0, 0, 8, 1, 288, 1, 0},
-    {TileKind::wgmma_split, 64, 192, 32, 0, 0, 6, 1, 160, 1, 0},  {TileKind::wgmma_split, 64, 128, 32, 0, 0, 8, 1, 160, 1, 0},
-    {TileKind::wgmma_split, 64, 64, 32, 0, 0, 6, 1, 160, 1, 0},
+    {TileKind::wgmma_split, 128, 256, 32, 0, 0, 4, 1, 1, 0}, {TileKind::wgmma_split, 128, 192, 32, 0, 0, 5, 1, 1, 0},
+    {TileKind::wgmma_split, 128, 160, 32, 0, 0, 5, 1, 1, 0}, {TileKind::wgmma_split, 128, 128, 32, 0, 0, 6, 1, 1, 0},
+    {TileKind::wgmma_split, 128, 96, 32, 0, 0, 6, 1, 1, 0},  {TileKind::wgmma_split, 128, 64, 32, 0, 0, 8, 1, 1, 0},
+    {TileKind::wgmma_split, 64, 192, 32, 0, 0, 6, 1, 1, 0},  {TileKind::wgmma_split, 64, 128, 32, 0, 0, 8, 1, 1, 0},
+    {TileKind::wgmma_split, 64, 64, 32, 0, 0, 6, 1, 1, 0},
 };
 constexpr GemmTile kCopyTiles[] = {
-    {TileKind::wgmma_copy, 128, 256, 64, 0, 0, 4, 1, 384, 1, 0}, {TileKind::wgmma_copy, 128, 192, 64, 0, 0, 5, 1, 384, 1, 0},
-    {TileKind::wgmma_copy, 128, 128, 64, 0, 0, 4, 1, 384, 1, 0}, {TileKind::wgmma_copy, 128, 64, 64, 0, 0, 4, 1, 384, 1, 0},
-    {TileKind::wgmma_copy, 64, 64, 64, 0, 0, 4, 1, 256, 1, 0},
+    {TileKind::wgmma_copy, 128, 256, 64, 0, 0, 4, 1, 1, 0}, {TileKind::wgmma_copy, 128, 192, 64, 0, 0, 5, 1, 1, 0},
+    {TileKind::wgmma_copy, 128, 128, 64, 0, 0, 4, 1, 1, 0}, {TileKind::wgmma_copy, 128, 64, 64, 0, 0, 4, 1, 1, 0},
+    {TileKind::wgmma_copy, 64, 64, 64, 0, 0, 4, 1, 1, 0},
 };
 
 // Columns of b that a block loads: those that are contiguous come 64 at a time.
@@ -97,7 +97,7 @@ int loaded_columns(const GemmProblem& p, const GemmTile& t) { return static_cast
 // which a block has a kilobyte beside what it asks for.
 int64_t resident_blocks(const GemmProblem& p, const TileChoice& c) {
   const GemmTile& t = *c.tile;
-  const int registers = t.bn <= 64 ? 64 : t.bn <= 96 ? 80 : t.bn <= 192 ? 128 : 168, threads = t.threads + (turns_of(p, t) - 1) * t.bm * 2;
+  const int registers = t.bn <= 64 ? 64 : t.bn <= 96 ? 80 : t.bn <= 192 ? 128 : 168, threads = threads_of(t, turns_of(p, t));
   if (t.kind == TileKind::wgmma) return 1;
   return std::clamp<int64_t>(cuda_machine(p.sm).shared_bytes / (shared_bytes(p, c) + 1024), 1, std::max(1, kCudaRegisters / (threads * registers)));
 }
@@ -194,15 +194,14 @@ double plain_time(const GemmProblem& p, const TileChoice& c) {
   const double turns = static_cast<double>(tiles(blocks, sms)), area = static_cast<double>(t.bm) * t.bn;
   const double k = static_cast<double>(tiles(tiles(p.k, t.bk), c.split) * t.bk);
   // A block that is alone on its multiprocessor waits for itself; the blocks of a cluster for each other, and then add up.
-  const double alone = turns > 1 || t.kind != TileKind::simt ? 1 : t.threads < 256 ? 0.55 : 0.8;
+  const double alone = turns > 1 || t.kind != TileKind::simt ? 1 : threads_of(t) < 256 ? 0.55 : 0.8;
   return turns * (area * k / (t.rate * alone) + 600 + (c.split > 1 ? 2000 + area / 2 * (c.split - 1) : 0)) + 3000;
 }
 
 // Nanoseconds in float32 on the CUDA cores: turns of as many blocks as fit, then those that are left over, with less than a multiprocessor can do. Fitted to
 // the products that kF32Tiles was: in the geometric mean the choice takes 1.05 times the best one's time.
 double f32_time(const GemmProblem& p, const TileChoice& c) {
-  constexpr double kSplit = 2000, kSplitEach = 4000, kSplitElement = 0.26, kClusters = 0.92, kOneAlong = 0.927, kNoneAlong = 0.912, kLaunch = 725,
-                   kClock = 1.755;
+  constexpr double kSplit = 2000, kSplitEach = 4000, kSplitElement = 0.26, kClusters = 0.92, kOneAlong = 0.927, kNoneAlong = 0.912, kLaunch = 725;
   const GemmTile& t = *c.tile;
   const int64_t sms = multiprocessors(p.sm), blocks = tiles(p.m, t.bm) * tiles(p.n, t.bn) * std::max<int64_t>(p.batch, 1) * c.split;
   // Not all that there is room for: which multiprocessors clusters find together is the device's to say.
@@ -217,7 +216,7 @@ double f32_time(const GemmProblem& p, const TileChoice& c) {
   const double parts = c.split > 1 ? kSplit + (kSplitEach + kSplitElement * area) * (c.split - 1) : 0;
   const double clocks = static_cast<double>(turns * t.min_blocks) * block + (rest > 0 ? static_cast<double>(rest) * block / busy : 0) +
                         static_cast<double>(turns + (rest > 0)) * (t.finish * area + parts);
-  return kLaunch + clocks / kClock * (p.b_k ? 1 : p.a_k ? kOneAlong : kNoneAlong);
+  return kLaunch + clocks / kCudaClock * (p.b_k ? 1 : p.a_k ? kOneAlong : kNoneAlong);
 }
 
 // Whether a tile can compute the problem at all.
@@ -265,6 +264,18 @@ int a_classes(const GemmProblem& p) {
   const std::optional<int64_t> row = known(p.facts.a_row);
   if (p.sm != 90 || !p.half() || !is_one(p.facts.a_col) || known(p.facts.batch) != 1 || !row || *row <= 0) return 1;
   return *row % 16 == 0 ? 1 : *row % 8 == 0 ? 2 : *row % 4 == 0 ? 4 : 8;
+}
+
+int threads_of(const GemmTile& t, int turns) {
+  switch (t.kind) {
+    case TileKind::simt: return static_cast<int>(cd::gemm_simt_threads(t.bm, t.bn, t.wm, t.wn, t.slices));
+    case TileKind::mma:
+    case TileKind::mma_short: return static_cast<int>(cd::warp_tile_threads(t.bm, t.bn, t.wm, t.wn));
+    case TileKind::wgmma: return static_cast<int>(cd::gemm_wgmma_threads(t.bm));
+    case TileKind::wgmma_split:
+    case TileKind::wgmma_copy: break;
+  }
+  return static_cast<int>(cd::gemm_wgmma_split_threads(t.bm, turns, t.kind == TileKind::wgmma_copy));
 }
 
 int classes_of(const GemmProblem& p, const GemmTile& t) { return t.kind == TileKind::wgmma || t.kind == TileKind::wgmma_split ? a_classes(p) : 1; }
@@ -327,7 +338,7 @@ int64_t shared_bytes(const GemmProblem& p, const TileChoice& c) {
 double time_of(const GemmProblem& p, const TileChoice& c, const WgmmaTimes& times) {
   if (c.tile->kind == TileKind::mma_short) return short_time(p, *c.tile);
   if (p.facts.dtype == DType::f32 && c.tile->kind == TileKind::simt) return f32_time(p, c);
-  if (c.tile->kind == TileKind::simt || c.tile->kind == TileKind::mma) return plain_time(p, c) / (p.sm == 90 && p.tensor() ? 1.4 : 1.755);
+  if (c.tile->kind == TileKind::simt || c.tile->kind == TileKind::mma) return plain_time(p, c) / (p.sm == 90 && p.tensor() ? 1.4 : kCudaClock);
   return wgmma_time(p, c, times);
 }
 

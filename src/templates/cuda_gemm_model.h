@@ -60,11 +60,13 @@ constexpr bool is_mma(TileKind kind) { return kind == TileKind::mma || kind == T
 struct GemmTile {
   TileKind kind;
   int bm, bn, bk, wm, wn, stages, slices;  // wm x wn: the part of a warp, or of a thread (CUDA cores)
-  int threads, min_blocks;
+  int min_blocks;
   double rate;  // multiply-adds a clock of a multiprocessor that is busy with such blocks
   // On CUDA cores in float32: the share of that rate that one block alone reaches, and clocks of an element from a tile's sums to memory, with its start.
   double alone = 1, finish = 0;
 };
+
+int threads_of(const GemmTile& t, int turns = 1);  // of a block; turns: warpgroups that take the steps along k in turns
 
 struct TileChoice {
   const GemmTile* tile = nullptr;

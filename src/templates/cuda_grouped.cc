@@ -39,7 +39,7 @@ CudaVariant variant_of(const CudaGroupedFacts& facts, const GemmProblem& p, cons
   const bool copies = t.kind == TileKind::wgmma_copy;
   CudaVariant v;
   v.header = "cuda/grouped_gemm.h";
-  v.threads = t.threads;
+  v.threads = threads_of(t);
   v.min_blocks = t.min_blocks;
   v.shared_bytes = shared_bytes(p, c);
   const std::string layout = fmt::format("{}, {}", p.a_k, p.b_k), ends = fmt::format("{}>(t, a.flag, a.kernel, epilogue);", facts.by_depth);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "device/cuda/limits.h"
 #include "templates/cuda_gemm_model.h"
 
 namespace coil::templates {
@@ -16,7 +17,7 @@ constexpr int kMostWarps = 24;               // of a multiprocessor: 80 register
 constexpr int kMostByteWarps = 16;           // of products of bytes: 128 registers a thread
 constexpr double kBytesUnderWay = 72 << 10;  // as kUnderWay; of products of bytes on an H200
 constexpr double kByteTileEnd = 700, kSharedTileEnd = 900;  // ns: adding up the lanes' sums, and those of warps that share k, and the epilogue
-constexpr int64_t kRowBytes = 32 << 10;  // of shared memory for the rows: one of kJoinedDepth elements (join_products.h), and several blocks fit
+constexpr int64_t kRowBytes = 2 * cd::kJoinedDepth;         // of shared memory for the rows: one of the most elements, and several blocks fit
 
 // Nanoseconds of the busiest multiprocessor.
 double time_of(const JoinedShape& s, const std::vector<int64_t>& columns, bool pairs, int64_t k, int sms) {
@@ -72,7 +73,7 @@ JoinedShape joined_shape(const std::vector<int64_t>& columns, bool pairs, int64_
       }
     }
   }
-  best.rows = std::clamp<int64_t>(kRowBytes / (2 * k), 1, 8);
+  best.rows = std::clamp<int64_t>(kRowBytes / (2 * k), 1, cd::kJoinedRows);
   return best;
 }
 

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "templates/cuda_machine.h"
+#include "base/cuda_machine.h"
 
 namespace coil::templates {
 namespace {
@@ -29,10 +29,10 @@ double saved_share(const CudaGemmFacts& f) {
 // without its pass: 4096 x 3072 x 768 455 and 391 (weights [k, n]: 429 and 408), 4096 x 768 x 3072 470 and 415, 4096 x 768 x 768 130 and 131, 768 x 3072 x
 // 4096 of turned operands 478 and 407. Few rows or columns (98 x 512 x 4608: 28 and 25) stay. The results keep the scratch memory below 300 MB.
 std::optional<Range> rows_to_gain_on(int sm, int64_t n, int64_t k, double share) {
-  constexpr double kReached = 0.7, kClock = 1.755, kLaunch = 5000, kLeastGain = 8000;  // kClock: GHz of an H200 under load
+  constexpr double kReached = 0.7, kLaunch = 5000, kLeastGain = 8000;
   constexpr int64_t kFew = 512, kMostElements = int64_t{1} << 26;
   const CudaMachine& machine = cuda_machine(sm);
-  const double saved = share * static_cast<double>(k) / (machine.multiprocessors * machine.f32 * kClock * kReached), pass = 8 / machine.memory;
+  const double saved = share * static_cast<double>(k) / (machine.multiprocessors * machine.f32 * kCudaClock * kReached), pass = 8 / machine.memory;
   if (n < kFew || saved <= pass) return std::nullopt;
   const double rows = (kLaunch + kLeastGain) / (static_cast<double>(n) * (saved - pass));
   const Range range{std::max(kFew, static_cast<int64_t>(std::ceil(rows))), kMostElements / n};
@@ -62,7 +62,7 @@ CudaVariant library_variant(std::string name, std::string library, std::string c
   v.condition = std::move(condition) + fmt::format("cd::{}(call, &t, {})", function, info(DType::f32).shim_number);
   v.header = "cuda/apply_epilogue.h";
   v.call = "cd::apply_epilogue<float, 4>(t, epilogue);";
-  v.grid_x = fmt::format("({} * (({} + 3) / 4) + 255) / 256", rows, columns);
+  v.grid_x = fmt::format("({} * (({} + 3) / 4) + {}) / {}", rows, columns, cd::kBlockThreads - 1, int{cd::kBlockThreads});
   return v;
 }
 

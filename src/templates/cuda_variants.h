@@ -13,17 +13,18 @@
 #include <string_view>
 #include <vector>
 
+#include "device/cuda/shared_memory.h"
 #include "loop/loop.h"
 
 namespace coil::templates {
 
 struct CudaVariant {
-  std::string name;          // for kernel names and tables: "mma_128x128x32"
-  std::string header;        // "cuda/gemm_mma.h"
-  std::string call;          // "cd::gemm_mma<cd::bf16, 128, 128, 32>(t, epilogue);"
-  int threads = 256;         // a block
-  int min_blocks = 1;        // blocks that should fit a multiprocessor: bounds the registers
-  int64_t shared_bytes = 0;  // dynamic shared memory
+  std::string name;                 // for kernel names and tables: "mma_128x128x32"
+  std::string header;               // "cuda/gemm_mma.h"
+  std::string call;                 // "cd::gemm_mma<cd::bf16, 128, 128, 32>(t, epilogue);"
+  int threads = cd::kBlockThreads;  // a block
+  int min_blocks = 1;               // blocks that should fit a multiprocessor: bounds the registers
+  int64_t shared_bytes = 0;         // dynamic shared memory
   int cluster = 1;
   int reads_ahead = 0;                                   // bytes of an epilogue's eight columns that it copies before their product is there; 0: none
   bool hopper = false;                                   // needs sm_90a: TMA, wgmma

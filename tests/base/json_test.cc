@@ -5,8 +5,6 @@
 
 #include <cmath>
 
-#include "base/json_members.h"
-
 namespace coil {
 namespace {
 
@@ -132,20 +130,6 @@ TEST(Json, NullBytes) {
   const std::string text("{\"a\\u0000b\": \"c\\u0000d\"}");
   const JsonDoc doc = parsed(text);
   EXPECT_EQ(doc.root().get_string(std::string_view("a\0b", 3)).value().size(), 3u);
-}
-
-TEST(Json, WithoutMembers) {
-  constexpr std::string_view kNames[] = {"kernels", "arena"};
-  const auto rest = [&](std::string_view text) { return without_members(text, kNames); };
-  EXPECT_EQ(rest(R"({"a": 1, "kernels" : [{"x": "]}\\\"", "arena": []}], "b": {"arena": {"c": [1]}, "d": "kernels"}})"),
-            R"({"a": 1, "kernels" : null, "b": {"arena": null, "d": "kernels"}})");
-  EXPECT_EQ(rest(R"({"kernels":-1.5e3,"arena":"x"})"), R"({"kernels":null,"arena":null})");
-  EXPECT_EQ(rest(R"({"kernels": true})"), R"({"kernels": null})");
-  EXPECT_EQ(rest(R"({"kernels\"": [1], "akernels": 2})"), R"({"kernels\"": [1], "akernels": 2})");
-  // What is cut off stays so.
-  for (const std::string_view text :
-       {R"({"kernels": [1, {"a": "b)", R"({"kernels": )", R"({"kernels":})", R"({"kernels)", R"({"kernels": [1, 2)", "\"", "\"\\", ""})
-    EXPECT_FALSE(JsonDoc::parse(rest(text), "t.json").ok()) << text;
 }
 
 }  // namespace

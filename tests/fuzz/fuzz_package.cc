@@ -1,5 +1,5 @@
-// A package from anywhere: what the runtime reads before it loads code, and what `coil inspect` prints. Input: an archive; or a manifest
-// alone, which goes into an archive of its own, so that a mutation does not fail at a checksum.
+// A package from anywhere: what the runtime reads before it loads code, and what `coil inspect` prints. Input: an archive; or a manifest with
+// what it says of kernels, which goes into an archive of its own, so that a mutation does not fail at a checksum.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +24,7 @@ std::vector<uint8_t> make_archive(std::string_view manifest) {
   ZipWriter zip = ZipWriter::in_memory();
   check(zip.add("m/data/aotinductor/model/m.wrapper.so", kCode).ok());
   check(zip.add("m/data/aotinductor/model/m.wrapper.constants", kCode).ok());
-  check(zip.add("m/data/coil/manifest.json", manifest).ok());
+  for (const char* name : {"manifest", "kernels"}) check(zip.add("m/data/coil/" + std::string(name) + ".json", manifest).ok());
   check(zip.add("m/data/coil/src/kernels_0.cc", "void kernel() {}\n").ok());
   return zip.finish_in_memory();
 }

@@ -87,7 +87,8 @@ def made_by(coil):
             subprocess.run([coil, "compile", TARGET / f"{name}.pt2", "-o", package, "--tune", "fast", "--tune-budget", "500ms", "--record", record, "-q"],
                            check=True, env=dict(os.environ, COIL_CACHE=str(folder / "cache")))
             archive = zipfile.ZipFile(package)
-            manifest = json.loads(archive.read(next(n for n in archive.namelist() if n.endswith("/manifest.json"))))
+            manifest, kernels = (json.loads(archive.read(next(n for n in archive.namelist() if n.endswith(entry)))) for entry in ("/manifest.json", "/kernels.json"))
+            manifest |= kernels
             write("package", f"{name}.json", json.dumps(manifest, separators=(",", ":")).encode())
             write("tuning", f"{name}.json", json.dumps(json.loads(record.read_text()), separators=(",", ":")).encode())
             if name == "mlp_dynamic":

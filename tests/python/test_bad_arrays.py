@@ -91,11 +91,15 @@ def test_a_manifest_that_lacks_what_only_the_tools_read(key, tmp_path, digits_pa
     """The runtime does not need it: `coil run` may go on, what cannot is refused."""
     with zipfile.ZipFile(digits_package) as archive:
         contents = {info.filename: archive.read(info) for info in archive.infolist()}
-    name = next(n for n in contents if n.endswith("/manifest.json"))
-    manifest = json.loads(contents[name])
-    for part in (manifest, manifest["memory"], *manifest["targets"], *(t.get("memory", {}) for t in manifest["targets"])):
-        part.pop(key, None)
-    package = write_zip(tmp_path / "m.pt2", contents | {name: json.dumps(manifest)})
+    changed = {}
+    for name in (n for n in contents if n.endswith(("/manifest.json", "/kernels.json"))):
+        entry = json.loads(contents[name])
+        targets = entry.get("targets", [])
+        for part in (entry, entry.get("memory", {}), *targets, *(t.get("memory", {}) for t in targets)):
+            part.pop(key, None)
+        changed[name] = json.dumps(entry)
+    assert len(changed) == 2
+    package = write_zip(tmp_path / "m.pt2", contents | changed)
     for command in (("run", package, "--input", DIGITS_TEST), ("bench", package, "--seconds", "0.01"), ("inspect", package, "--memory", "--kernels"), ("inspect", package, "--json")):
         done = coil(*command)
         if done.returncode:

@@ -22,15 +22,15 @@ def hostile_package(block, tmp_path):
     with ZipFile(block / "block.coil.pt2") as old, ZipFile(path, "w", ZIP_STORED) as new:
         for info in old.infolist():
             content = old.read(info)
-            if info.filename.endswith("data/coil/manifest.json"):
-                manifest = json.loads(content)
-                for n, k in enumerate(manifest["kernels"]):
+            if info.filename.endswith("data/coil/kernels.json"):
+                decisions = json.loads(content)
+                for n, k in enumerate(decisions["kernels"]):
                     text = HOSTILE[n % len(HOSTILE)]
                     k["name"], k["ops"] = text + k["name"], [text]
                     k["origins"] = [{"module": text, "source": text, "line": text}]
-                for f in manifest["not_fused"]:
+                for f in decisions["not_fused"]:
                     f["producer"] = f["reason"] = HOSTILE[0]
-                content = json.dumps(manifest).encode()
+                content = json.dumps(decisions).encode()
             new.writestr(info.filename, content)
     return path
 

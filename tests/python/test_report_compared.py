@@ -74,11 +74,11 @@ def test_programs_without_lines_are_matched_by_their_operators(block, tmp_path):
         with zipfile.ZipFile(path) as old, zipfile.ZipFile(to, "w") as new:
             for info in old.infolist():
                 content = old.read(info)
-                if info.filename.endswith("data/coil/manifest.json"):
-                    manifest = json.loads(content)
-                    for kernel in manifest["kernels"]:
+                if info.filename.endswith("data/coil/kernels.json"):
+                    decisions = json.loads(content)
+                    for kernel in decisions["kernels"]:
                         kernel["origins"] = []
-                    content = json.dumps(manifest).encode()
+                    content = json.dumps(decisions).encode()
                 new.writestr(info, content)
         return to
 

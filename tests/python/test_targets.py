@@ -42,10 +42,14 @@ def part(path, target, of_several):
         name = manifest_name(archive)
         root, manifest = name.removesuffix("data/coil/manifest.json"), json.loads(archive.read(name))
         own = next(t for t in manifest["targets"] if t.get("machine", t["device"]) == target)
+        kernels = json.loads(archive.read(root + "data/coil/kernels.json"))
+        decisions = next((t for t in kernels.pop("targets", []) if t.pop("model") == own["model"]), kernels)
         folders = {f"data/coil/src/{target}/" if of_several else "data/coil/src/": "src/", f"data/aotinductor/{own['model']}/": "model/"}
         files = {new + entry.removeprefix(root + old): archive.read(entry)
                  for old, new in folders.items() for entry in archive.namelist() if entry.startswith(root + old)}
-    for key in ("symbols", "memory", "constants_hash", "kernels", "not_fused", "layouts"):
+    assert sorted(decisions) == ["arena", "kernels", "layouts", "not_fused"] and decisions["kernels"]
+    manifest |= decisions
+    for key in ("symbols", "memory", "constants_hash"):
         manifest[key] = own.pop(key, manifest[key])
     if "states" in manifest:
         manifest["states"] = own.pop("states", manifest["states"])

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "templates/cuda_machine.h"
+#include "base/cuda_machine.h"
 #include "templates/cuda_variants.h"
 
 namespace coil::templates {

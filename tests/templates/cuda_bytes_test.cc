@@ -7,7 +7,7 @@
 #include <string>
 
 #include "templates/cuda_joined.h"
-#include "templates/cuda_machine.h"
+#include "base/cuda_machine.h"
 #include "templates/cuda_variants.h"
 
 namespace coil::templates {

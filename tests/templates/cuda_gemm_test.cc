@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "templates/cuda_machine.h"
+#include "base/cuda_machine.h"
 #include "templates/cuda_variants.h"
 
 namespace coil::templates {

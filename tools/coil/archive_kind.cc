@@ -6,6 +6,7 @@
 #include <cctype>
 
 #include "base/text.h"
+#include "report/package_text.h"
 #include "runtime/manifest.h"
 #include "runtime/programs.h"
 
@@ -13,7 +14,6 @@ namespace coil::tool {
 namespace {
 
 constexpr std::string_view kManifest = "/data/coil/manifest.json";
-constexpr uint64_t kMaxManifest = uint64_t{1} << 28;
 
 const ZipEntry* manifest_entry(const ZipReader& zip) {
   for (const ZipEntry& e : zip.entries()) {
@@ -83,17 +83,15 @@ Result<std::vector<std::string>> program_names(const ZipReader& zip) {
 
 Result<Json> read_manifest(const ZipReader& zip, const std::string& program) {
   TRY(const ChosenManifest chosen, chosen_manifest(zip, program));
-  TRY(const std::string text, zip.read_text(*chosen.entry, kMaxManifest));
+  TRY(const std::string text, zip.read_text(*chosen.entry, runtime::kMaxManifest));
   TRY_STATUS(runtime::parse_manifest(text));
-  std::optional<Json> manifest = Json::try_parse(text);
-  if (!manifest) return Error{ErrorCode::bad_json, "data/coil/manifest.json is malformed", zip.name(), ""};
-  return std::move(*manifest);
+  return report::package_text(zip, *chosen.entry);
 }
 
 Json manifest_of_target(const Json& manifest, const Json& target) {
   Json own = manifest;
   if (!target.is_object()) return own;
-  for (const char* key : {"symbols", "memory", "constants_hash", "kernels", "not_fused", "states"}) {
+  for (const char* key : {"symbols", "memory", "constants_hash", "kernels", "not_fused", "layouts", "states"}) {
     if (target.contains(key)) own[key] = target[key];
   }
   return own;

@@ -23,7 +23,7 @@ ArchiveKind archive_kind(const ZipReader& zip);
 // The folder that all entries are in ("digits"), as far as it is a plain word; "model" otherwise.
 std::string root_folder(const ZipReader& zip);
 
-// A package's manifest, checked as the runtime checks it. bad_package, package_version, bad_json.
+// A package's manifest, checked as the runtime checks it, with what the package says of its kernels. bad_package, package_version, bad_json.
 // Of a package of several programs, that of one, by its name; empty: the first one. COIL-E402 where there is none of that name.
 Result<Json> read_manifest(const ZipReader& zip, const std::string& program = "");
 // What a package calls its programs; one name in a package of a single program.
@@ -35,7 +35,8 @@ auto of_manifest(const std::string& package, F f) -> decltype(f()) {
   try {
     return f();
   } catch (const Json::Exception& e) {
-    return Error{ErrorCode::bad_package, fmt::format("data/coil/manifest.json is not what coil writes: {}", e.what()), package, "compile the program again"};
+    return Error{ErrorCode::bad_package, fmt::format("data/coil/kernels.json or manifest.json is not what coil writes: {}", e.what()), package,
+                 "compile the program again"};
   }
 }
 

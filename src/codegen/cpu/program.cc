@@ -72,7 +72,7 @@ class ProgramWriter {
       all.push_back(launched(k, user_kernel_text(plan_, user, c)));
       CpuFunction& f = program_.functions[static_cast<size_t>(all.back().function)];
       f.user = user.def.kernel;
-      f.user_call = user_call_text(plan_, user, *user.def.kernel->cpu, false);
+      f.user_call = user_call_text(plan_, user, *user.def.kernel->cpu, "coil::Range range");
     }
     CpuLaunch launch = all[0];
     for (size_t c = 0; c < all.size(); ++c) {

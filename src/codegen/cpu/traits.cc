@@ -53,7 +53,7 @@ TargetTraits traits(const CpuSettings& settings) {
   t.split_points = 1 << 16;
   t.split_parts = 64;
   t.columns_of_a_unit = kColumnBlock;
-  t.colliding_row_bytes = 2048;  // as suits_in_place in device/kernels/block.h
+  t.colliding_row_bytes = COIL_COLLIDING_ROW_BYTES;
   t.kept_bytes = kept_bytes(kUsualMachine);
   return t;
 }

@@ -5,12 +5,11 @@
 #include <fmt/format.h>
 
 #include "codegen/index_text.h"
+#include "device/alignment.h"
 #include "loop/guard_positions.h"
 
 namespace coil::cuda {
 namespace {
-
-constexpr int kArenaAlignment = 64;
 
 // A product's constant factor and its symbols.
 struct Term {
@@ -68,7 +67,7 @@ AccessKind access_kind(KernelContext& c, BufferId buffer, Expr offset, int lane_
   const PlanBuffer& b = c.plan->buffer(buffer);
   const int bytes = std::min(16, byte_size(b.info.dtype) * width);
   const bool placed = b.placement.kind == Placement::Kind::arena || b.placement.kind == Placement::Kind::constant || b.placement.kind == Placement::Kind::state;
-  static_assert(kArenaAlignment >= 16);
+  static_assert(cd::kPlacedAlignment >= 16);
   if (!placed) c.aligned[buffer.index] = std::max(c.aligned[buffer.index], bytes);
   c.divisible.insert(conditions.begin(), conditions.end());
   return AccessKind::wide;

@@ -5,13 +5,14 @@
 
 #include <fmt/format.h>
 
+#include "device/cuda/limits.h"
 #include "schedule/schedule.h"
 
 namespace coil::cuda {
 namespace {
 
-constexpr int64_t kMostBlocks = INT32_MAX;  // in the direction in which loops' grids extend
-constexpr size_t kComparedWith = 24;        // limits that a new one is compared with; more than programs have in practice
+constexpr int64_t kMostBlocks = cd::kMostGridX;  // in the direction in which loops' grids extend
+constexpr size_t kComparedWith = 24;             // limits that a new one is compared with; more than programs have in practice
 
 }  // namespace
 

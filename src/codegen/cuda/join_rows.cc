@@ -11,9 +11,6 @@ namespace coil::cuda {
 namespace {
 
 // The kernels' template arguments.
-static_assert(int{cd::kJoinSum} == JoinRows::sum && int{cd::kJoinProduct} == JoinRows::product && int{cd::kJoinLargest} == JoinRows::largest &&
-              int{cd::kJoinSmallest} == JoinRows::smallest);
-static_assert(int{cd::kJoinOwn} == JoinRows::own && int{cd::kJoinShared} == JoinRows::shared && int{cd::kJoinNumber} == JoinRows::number);
 
 class JoinWriter {
  public:

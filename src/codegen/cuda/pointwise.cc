@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/cuda_machine.h"
 #include "codegen/cuda/points.h"
 #include "codegen/index_text.h"
 #include "schedule/schedule.h"
@@ -16,7 +17,6 @@ constexpr int kMostGroups = 8;  // of points of one thread
 // What keeps enough of memory's loads under way: this many bytes of each buffer a thread, where there are more points than threads that a machine has at once
 // (some 2^18). Bodies beyond so many nodes have loads enough, or would fill the registers.
 constexpr int kBytes = 16;
-constexpr int64_t kThreadsAtOnce = 1 << 18;
 constexpr int kMostNodes = 160;  // of all groups
 
 class PointwiseWriter {
@@ -59,7 +59,7 @@ class PointwiseWriter {
     for (const Stmt& s : k_.stmts) visit(s.value, [&](Expr) { ++nodes; });
     const int64_t items = typical(item_count());
     int groups = 1;
-    while (groups < kMostGroups && groups * 2 * width_ * widest <= kBytes && groups * 2 * nodes <= kMostNodes && items / (groups * 2) >= kThreadsAtOnce)
+    while (groups < kMostGroups && groups * 2 * width_ * widest <= kBytes && groups * 2 * nodes <= kMostNodes && items / (groups * 2) >= threads_at_once())
       groups *= 2;
     return groups;
   }

@@ -15,6 +15,7 @@
 #include "codegen/index_text.h"
 #include "codegen/kernel_text.h"
 #include "codegen/user_text.h"
+#include "device/cuda/limits.h"
 #include "device/cuda/shared_memory.h"
 #include "schedule/kernel_buffers.h"
 #include "schedule/products/join_products.h"
@@ -24,7 +25,6 @@ namespace coil::cuda {
 namespace {
 
 constexpr int64_t kMostArgsBytes = 4000;  // kernels take 4 KiB of parameters on every architecture
-constexpr int64_t kJoinedParams = 768;    // CudaJoined, CudaJoinedBytes (device/cuda/params.h)
 
 class ProgramWriter {
  public:
@@ -103,7 +103,7 @@ class ProgramWriter {
     for (const int sm : sms_) {
       std::optional<JoinedProducts> joined = joined_products(plan_, begin, all.kernels, sm);
       if (!joined) return std::nullopt;
-      int64_t bytes = kJoinedParams;
+      int64_t bytes = cd::kJoinedParamsBytes;
       for (const CudaArgs& a : joined->args) bytes += 8 * (static_cast<int64_t>(a.buffers.size()) + program_.arg_symbols) + 32;
       if (bytes > kMostArgsBytes) return std::nullopt;
       CudaLaunch l =
@@ -229,7 +229,7 @@ class ProgramWriter {
       CudaLaunch l = launch(k, k.name, user_kernel_text(plan_, user, config));
       CudaFunction& f = program_.functions[static_cast<size_t>(l.function)];
       f.user = user.def.kernel;
-      f.user_call = user_call_text(plan_, user, *user.def.kernel->cuda, true);
+      f.user_call = user_call_text(plan_, user, *user.def.kernel->cuda, "");
       l.condition = std::move(condition);
       call.launches.push_back(std::move(l));
     };

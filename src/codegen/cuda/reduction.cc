@@ -9,15 +9,16 @@
 
 #include <fmt/format.h>
 
+#include "base/cuda_machine.h"
 #include "codegen/cuda/reduction_writer.h"
 #include "codegen/index_text.h"
+#include "device/cuda/limits.h"
 #include "schedule/schedule.h"
 
 namespace coil::cuda {
 
 constexpr int kScanThreads = 256, kThreadBlock = 128, kSeveral = 4;  // the own rules'
-constexpr int64_t kEnoughThreads = 1 << 18;                          // about what the largest devices hold at a time
-constexpr int kMostSlots = 48 * 1024 / 16;                           // of two sets of 8 bytes, in the shared memory that every kernel has
+constexpr int kMostSlots = cd::kSharedWithoutAsking / 16;            // of two sets of 8 bytes, in the shared memory that every kernel has
 
 ReductionWriter::ReductionWriter(const KernelPlan& plan, const LoopKernel& k, const LoopWay* way)
     : plan_(plan), narrow_(narrow_kernel(k)), k_(narrow_ ? narrow_->kernel : k), c_(loop_context(plan, k_)) {
@@ -118,7 +119,7 @@ void ReductionWriter::choose_way() {
   if (way_ != Way::thread) return;
   threads_ = kThreadBlock;
   widen_threads(kSeveral);
-  while (width_ > 1 && outer / width_ < kEnoughThreads) width_ /= 2;
+  while (width_ > 1 && outer / width_ < threads_at_once()) width_ /= 2;
 }
 
 void ReductionWriter::choose_narrow(int64_t n, int64_t outer) {

@@ -16,7 +16,7 @@
 #include "device/cuda/shared_memory.h"
 #include "loop/templates/template.h"
 #include "schedule/schedule.h"
-#include "templates/cuda_machine.h"
+#include "base/cuda_machine.h"
 
 namespace coil::cuda {
 namespace {
@@ -206,9 +206,8 @@ TargetTraits traits(const CudaSettings& settings) {
   t.sort_counts_bytes = cd::radix_counts_bytes();
   t.max_kept_elements = 16384;
   t.narrows_reductions = true;
-  for (const int sm : settings.sms)
-    t.parallel_points = std::max<int64_t>(t.parallel_points, 2 * templates::cuda_machine(sm).multiprocessors);  // two blocks each
-  t.product_row_bytes = 128;                                                                                    // a line of the L2 cache; TMA asks for 16
+  for (const int sm : settings.sms) t.parallel_points = std::max<int64_t>(t.parallel_points, 2 * cuda_machine(sm).multiprocessors);  // two blocks each
+  t.product_row_bytes = 128;  // a line of the L2 cache; TMA asks for 16
   t.small_product = 64;
   t.scan_part = 4096;
   t.product_units = product_units;

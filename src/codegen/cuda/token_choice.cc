@@ -12,8 +12,6 @@
 namespace coil::cuda {
 namespace {
 
-constexpr int64_t kMostTokens = 1 << 23;  // sums of shares
-
 bool is_logits(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
 
 // The tensor of logits: the first result of floats whose last dimension is fixed, as the runtime has it.
@@ -63,7 +61,7 @@ void add_token_choice(const KernelPlan& plan, const CudaSettings& settings, Cuda
   if (plan.state_bytes == 0 || !takes_tokens(plan)) return;
   const BufferInfo* logits = logits_of(plan);
   const int64_t vocabulary = logits ? logits->sizes.back()->as_int() : 0;
-  if (vocabulary < 1 || vocabulary > kMostTokens) return;
+  if (vocabulary < 1 || vocabulary > cd::kMostSampleTokens) return;
   program.choice = TokenChoice{static_cast<int>(program.functions.size()), vocabulary};
   const std::string row = "rows.row[blockIdx.y], vocabulary";
   const std::string type = logits->dtype == DType::f32 ? "f32" : logits->dtype == DType::bf16 ? "bf16" : "f16";

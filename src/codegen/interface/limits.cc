@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "device/cuda/limits.h"
 #include "loop/templates/template.h"
 #include "schedule/schedule.h"
 
@@ -13,8 +14,8 @@ namespace {
 
 constexpr int64_t kMost = int64_t{1} << 62;
 constexpr int64_t kCounted = (int64_t{1} << 31) - (1 << 16);  // by an int, the end of the last tile included
-constexpr int64_t kBlocks = INT32_MAX, kBlocksYZ = 65535;     // of a grid
-constexpr size_t kComparedWith = 24;                          // amounts that a new one is compared with; more than programs have in practice
+constexpr int64_t kBlocks = cd::kMostGridX, kBlocksYZ = cd::kMostGridYZ;
+constexpr size_t kComparedWith = 24;  // amounts that a new one is compared with; more than programs have in practice
 
 class Collector {
  public:

@@ -13,7 +13,7 @@
 namespace coil {
 namespace {
 
-constexpr size_t kMostJoined = 6;    // of which a kernel takes the arguments
+constexpr size_t kMostJoined = cd::kJoinedProducts;
 constexpr size_t kMostBetween = 32;  // kernels between two products: they are looked at for each product
 constexpr int64_t kLine = 8;         // elements of 16 bytes
 

@@ -3,14 +3,15 @@
 
 #include <vector>
 
+#include "device/cuda/limits.h"
 #include "schedule/kernel_plan.h"
 
 namespace coil {
 
 // Where few rows (a token's step) make reading the weights all that counts: a target joins products of at most so many.
-inline constexpr int64_t kJoinedRows = 8;
+inline constexpr int64_t kJoinedRows = cd::kJoinedRows;
 // And rows of at most so many elements: with what a kernel has beside them, 32 KB of them are all that it gets without asking for more shared memory.
-inline constexpr int64_t kJoinedDepth = 16384;
+inline constexpr int64_t kJoinedDepth = cd::kJoinedDepth;
 
 // Whether the kernel is a product of 16-bit numbers that may have few rows, whose operands lie along k in pieces of 16 bytes.
 bool is_few_rows_product(const KernelPlan& plan, const Kernel& kernel);

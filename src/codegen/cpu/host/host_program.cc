@@ -34,8 +34,7 @@ class HostWriter {
   HostWriter(const KernelPlan& plan, const cpu::CpuProgram& program, const HostOptions& options) : plan_(plan), program_(program), options_(options) {}
 
   HostText run() {
-    std::string calls;
-    calls += one_thread();
+    std::string calls = one_thread();
     size_t writes = plan_.kernels.size();
     while (writes > 0 && std::holds_alternative<CopyKernel>(plan_.kernels[writes - 1].def)) --writes;
     calls += kernel_calls(0, writes);

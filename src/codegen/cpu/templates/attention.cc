@@ -11,14 +11,12 @@
 namespace coil::cpu {
 namespace {
 
-constexpr int32_t kAttentionRows = 56, kAttentionTasks = 16;  // of device/kernels/attention.cc
-
 // Blocks of rows and keys: scores that stay in the first cache, tasks enough for all threads, or queries that share what is
 // read of keys and values. units: heads of all images.
 std::vector<std::pair<int32_t, int32_t>> attention_blocks(double units, double queries, double keys, const Machine& machine) {
-  const int32_t tile_rows = machine.lanes == 16 ? 14 : 6, most = kAttentionRows / tile_rows,
+  const int32_t tile_rows = COIL_VECTOR_TILE_ROWS(machine.lanes), most = COIL_ATTENTION_ROWS / tile_rows,
                 tiles = static_cast<int32_t>(std::min<double>(most, std::ceil(queries / tile_rows)));
-  const bool own = tiles <= 2 || units * std::ceil(queries / (most * tile_rows)) >= kAttentionTasks;  // all tiles are the own rule
+  const bool own = tiles <= 2 || units * std::ceil(queries / (most * tile_rows)) >= COIL_ATTENTION_TASKS;  // all tiles are the own rule
   std::vector<std::pair<int32_t, int32_t>> out;
   for (const int32_t panels : {4, 2}) {
     if (keys > panels * COIL_PANEL) out.emplace_back(0, panels);

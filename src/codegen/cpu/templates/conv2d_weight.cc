@@ -101,13 +101,12 @@ bool has_few_outputs(const Conv2d& c, Expr x_offset, const BufferInfo& weight) {
 // As device/kernels.h states it.
 Expr winograd_scratch(ExprPool& pool, Expr workers, const TemplateKernel& k, int64_t ic, int64_t tile) {
   const auto div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
-  const int64_t tiles = COIL_WINOGRAD_TILES(tile), places = (tile + 2) * (tile + 2);
+  const int64_t tiles = COIL_WINOGRAD_TILES(tile);
   const int64_t tiles_y = div(k.result_sizes[2]->as_int(), tile), tiles_x = div(k.result_sizes[3]->as_int(), tile);
   const int64_t blocks_x = div(tiles_x, tiles), block_lines = tiles / div(tiles_x, blocks_x);
   const Expr blocks = ceil_div(k.result_sizes[0] * tiles_y, pool.index(block_lines)) * blocks_x;
-  const int64_t rows = div(places, ic < 256 ? 256 / ic : 1) * div(ic, 256) * tiles;
   const Expr most = workers * COIL_WINOGRAD_SPREAD;
-  return (provably_nonnegative(most - blocks) ? blocks : index_min(blocks, most)) * (rows * 1088);
+  return (provably_nonnegative(most - blocks) ? blocks : index_min(blocks, most)) * COIL_WINOGRAD_BLOCK_BYTES(tile, ic);
 }
 
 // The transformed weight, and then the packed one, which is done with when the windows are transformed.
@@ -167,7 +166,7 @@ int64_t call_winograd(const Conv2d& c, Expr x_offset, const std::vector<Expr>& r
 bool reads_pairs(const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
   if (weight.dtype != DType::bf16 || !has_float_panels(x_offset, weight) || weight.sizes[1]->as_int() % COIL_PAIRED_K != 0) return false;
   const Expr pixels = result_sizes[0] * result_sizes[2] * result_sizes[3];
-  return !is_depthwise(c, weight.sizes) && lower_bound(pixels).value_or(1) >= kFewestPairedRows;
+  return !is_depthwise(c, weight.sizes) && lower_bound(pixels).value_or(1) >= COIL_FEWEST_PAIRED_ROWS;
 }
 
 void add_direct(std::vector<Packing>& kept, DType dtype) {

@@ -30,7 +30,7 @@ bool wants_pairs(const WeightUse& use) {
   const int64_t k = use.place.k;
   if (!std::holds_alternative<Gemm>(use.kernel.def) || use.weight.dtype != DType::bf16 || use.other != DType::bf16) return false;
   if (k <= 0 || (k % COIL_PAIRED_K != 0 && k < kFewestPieces * COIL_PAIRED_K)) return false;
-  return lower_bound(product(*use.weight.sizes[0]->pool, use.product.m)).value_or(1) >= kFewestPairedRows;
+  return lower_bound(product(*use.weight.sizes[0]->pool, use.product.m)).value_or(1) >= COIL_FEWEST_PAIRED_ROWS;
 }
 
 }  // namespace

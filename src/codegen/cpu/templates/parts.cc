@@ -12,9 +12,6 @@
 namespace coil::cpu {
 namespace {
 
-// The blocked product of device/kernels/block.h.
-constexpr int64_t kBlockRows = 84, kMostPanels = 16;
-
 // Nanoseconds of one thread: multiply-adds by 512-bit vectors, one element of A copied, one byte of B read again, one task
 // begun, other threads woken. They order candidates; what is chosen is timed.
 constexpr double kMultiplyAdds = 40, kCopiedElement = 0.12, kByteOfB = 0.03, kTask = 150, kWake = 4000;
@@ -49,11 +46,11 @@ std::string size_texts(const std::vector<Expr>& sizes) {
 }
 
 void add_blocks(const Blocked& p, int32_t method, const Machine& machine, Priced& out) {
-  const int64_t tile_rows = machine.lanes == 16 ? 14 : 6;
+  const int64_t tile_rows = COIL_VECTOR_TILE_ROWS(machine.lanes);
   const auto tiles = static_cast<int64_t>(std::ceil(p.rows / static_cast<double>(tile_rows))),
              panels = static_cast<int64_t>(std::ceil(p.columns / panel_columns(p)));
-  for (int64_t block_tiles = 1; block_tiles <= std::min(tiles, kBlockRows / tile_rows); block_tiles += block_tiles < 4 ? 1 : 2) {
-    for (int64_t block_panels = 1; block_panels <= std::min(panels, kMostPanels); block_panels *= 2) {
+  for (int64_t block_tiles = 1; block_tiles <= std::min(tiles, COIL_BLOCK_ROWS / tile_rows); block_tiles += block_tiles < 4 ? 1 : 2) {
+    for (int64_t block_panels = 1; block_panels <= std::min<int64_t>(panels, COIL_BLOCK_PANELS); block_panels *= 2) {
       const ProductChoice c = {method, static_cast<int32_t>(block_tiles), static_cast<int32_t>(block_panels)};
       out.emplace_back(predicted(p, block_tiles, block_panels, tile_rows, machine), choice_of(c));
     }

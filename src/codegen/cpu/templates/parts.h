@@ -57,9 +57,6 @@ struct OneDnnWeight {
 // "[64, s0]": sizes in the text of a problem.
 std::string size_texts(const std::vector<Expr>& sizes);
 
-// Rows of a product of bfloat16 from which on its instructions beat the reading of a weight (device/kernels/amx.h).
-constexpr int64_t kFewestPairedRows = 8;
-
 // A product as the blocked kernel of device/kernels/block.h sees it.
 struct Blocked {
   double batch, rows, columns, depth;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/cuda_machine.h"
 #include "codegen/cuda/choices.h"
 #include "codegen/cuda/grids.h"
 #include "codegen/cuda/host/call_forms.h"
@@ -20,11 +21,10 @@
 namespace coil::cuda {
 namespace {
 
-constexpr size_t kFewLaunches = 2;            // with which a call may do without a graph
-constexpr int64_t kBytesOfLaunch = 16 << 20;  // what the fastest memory moves (4.8 TB/s) while a kernel is launched (3.3 us)
-constexpr int64_t kOperationsOfByte = 200;    // of the fastest tensor cores (500 T multiply-adds/s) in the time of a byte
-constexpr size_t kCallsOfAFunction = 256;     // longer programs are several functions: clang's time grows faster than a function beyond that
-constexpr size_t kOptimisedCalls = 8;         // programs of more kernels get a `run` that is not optimised: it would cost more than it gains
+constexpr size_t kFewLaunches = 2;          // with which a call may do without a graph
+constexpr int64_t kOperationsOfByte = 200;  // of the fastest tensor cores (500 T multiply-adds/s) in the time of a byte
+constexpr size_t kCallsOfAFunction = 256;   // longer programs are several functions: clang's time grows faster than a function beyond that
+constexpr size_t kOptimisedCalls = 8;       // programs of more kernels get a `run` that is not optimised: it would cost more than it gains
 
 class HostWriter {
  public:
@@ -340,7 +340,7 @@ class HostWriter {
     return fmt::format(
         "static bool outlasts(const int64_t* symbols) {{\n  int64_t s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = symbols[i];\n  s[{}] = 1;\n"
         "  (void)s;\n  return {} > {};\n}}\n\n",
-        n, n - 1, n - 1, host_index(bytes), static_cast<int64_t>(launches) * kBytesOfLaunch);
+        n, n - 1, n - 1, host_index(bytes), static_cast<int64_t>(launches) * bytes_of_a_launch());
   }
 
   std::string choice() const {

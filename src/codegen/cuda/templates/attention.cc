@@ -19,7 +19,7 @@ CudaAttentionFacts facts(const TemplateUse& use, const Attention& a) {
   f.dtype = plan.buffer(k.operands[0].buffer).info.dtype;
   f.def = a;
   if (k.operands.size() > 3) f.mask_dtype = plan.buffer(k.operands[3].buffer).info.dtype;
-  f.alignment = kPlacedAlignment;
+  f.alignment = cd::kPlacedAlignment;
   const Expr sizes[2][3] = {{a.batch, a.heads, a.q_len}, {a.batch, a.kv_heads, a.kv_len}};
   for (size_t i = 0; i < 3; ++i) {
     const Expr base = base_of(plan, k.operands[i]);

@@ -6,6 +6,7 @@
 #include "codegen/cuda/loop_context.h"
 #include "codegen/cuda/templates/f16_range.h"
 #include "codegen/cuda/templates/gemm.h"
+#include "device/cuda/shared_memory.h"
 #include "schedule/schedule.h"
 #include "templates/packing.h"
 
@@ -67,11 +68,10 @@ std::optional<int> shift_of(const TemplateUse& use, const templates::CudaByteFac
 bool is_of_bytes(const TemplateUse& use) { return is_int(use.dtype(1)); }
 
 std::optional<Packing> product_packing(const WeightUse& use) {
-  constexpr int64_t kPiece = 32;  // numbers of which a line has whole pieces
   if (!is_int(use.weight.dtype)) return std::nullopt;
   const PlanConstant& c = use.place;
   if (has_4_bits(use.weight.data.bytes)) return packings::gemm_b_lines_4bit;
-  return c.row_stride == 1 && c.col_stride == c.k && c.k % kPiece == 0 && c.first == 0 ? kPlain : packings::gemm_b_lines;
+  return c.row_stride == 1 && c.col_stride == c.k && c.k % cd::kBytePiece == 0 && c.first == 0 ? kPlain : packings::gemm_b_lines;
 }
 
 templates::CudaByteFacts byte_facts(const TemplateUse& use, const Gemm& g) {

@@ -51,7 +51,7 @@ std::optional<CudaGemmFacts> as_product(const TemplateUse& use, const Conv2d& c)
   g.a_batch = pool.index(0), g.a_row = row ? row : ic, g.a_col = pool.index(1);
   g.b_batch = pool.index(0), g.b_row = pool.index(1), g.b_col = ic;
   g.a_alignment = f.x_alignment;
-  g.b_alignment = kPlacedAlignment;
+  g.b_alignment = cd::kPlacedAlignment;
   return g;
 }
 

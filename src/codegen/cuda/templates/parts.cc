@@ -26,7 +26,7 @@ int64_t alignment_of(const KernelPlan& plan, const PlanOperand& o) {
   if (b.kind == BufferInfo::Kind::input || output) return item;
   const Expr base = base_of(plan, o);
   if (!base->is_constant()) return item;
-  return base->as_int() == 0 ? kPlacedAlignment : std::gcd(base->as_int() * item, kPlacedAlignment);
+  return base->as_int() == 0 ? cd::kPlacedAlignment : std::gcd(base->as_int() * item, cd::kPlacedAlignment);
 }
 
 std::string size_texts(const std::vector<Expr>& sizes) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "codegen/hint.h"
+#include "device/alignment.h"
 #include "loop/templates/template.h"
 #include "schedule/kernel_plan.h"
 #include "templates/cuda_variants.h"
@@ -28,8 +29,6 @@ using AddressOf = std::function<std::string(BufferId)>;
 using SizeOf = std::function<int64_t(Expr)>;
 
 // --- what they are made of
-
-constexpr int64_t kPlacedAlignment = 64;  // of buffers that coil places, in bytes
 
 // Where an operand's first element is, in elements from its buffer's.
 Expr base_of(const KernelPlan& plan, const PlanOperand& operand);

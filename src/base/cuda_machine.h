@@ -1,10 +1,11 @@
-// What a GPU is to the cost models: one row for each architecture that coil compiles for, of the largest chip of its kind. A package is compiled without the
-// device, so the models cannot ask it.
+// What a GPU is to the cost models and to reports: one row for each architecture that coil compiles for, of the largest chip of its kind. A package is compiled
+// without the device, so the models cannot ask it.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
-namespace coil::templates {
+namespace coil {
 
 struct CudaMachine {
   int sm;
@@ -46,6 +47,22 @@ constexpr int64_t hopper_blocks_at_once(int cluster, int64_t resident) {
   return clusters * cluster;
 }
 
+// GHz under load, of an H200 in float32; the others are taken to have the same.
+inline constexpr double kCudaClock = 1.755;
+
+// Threads that the largest chip runs at once, and bytes that the fastest memory moves while a kernel is launched, as powers of two.
+constexpr int64_t threads_at_once() {
+  int64_t most = 0;
+  for (const CudaMachine& m : kCudaMachines) most = int64_t{m.multiprocessors} * m.threads > most ? int64_t{m.multiprocessors} * m.threads : most;
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most)));
+}
+constexpr int64_t bytes_of_a_launch() {
+  constexpr double kLaunch = 3300;  // ns
+  double most = 0;
+  for (const CudaMachine& m : kCudaMachines) most = m.memory > most ? m.memory : most;
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most * kLaunch)));
+}
+
 // What a block of every architecture has.
 constexpr int64_t shared_bytes_anywhere() {
   int64_t least = kCudaMachines[0].shared_bytes;
@@ -53,4 +70,4 @@ constexpr int64_t shared_bytes_anywhere() {
   return least;
 }
 
-}  // namespace coil::templates
+}  // namespace coil
