@@ -48,7 +48,7 @@ extern "C" {
 /* Narrow groups: floats of a copy of what 8 pixels of a line see of 64 channels' groups, and whether it holds them. */
 #define COIL_NARROW_GROUPS_FLOATS 6144
 #define COIL_NARROW_GROUPS_FIT(kh, kw, stride_w, dilation_w, width) \
-  ((kh) * (7 * (stride_w) + ((kw) - 1) * (dilation_w) + 1) * (64 % (width) == 0 ? 64 : 64 + 2 * (width)) <= COIL_NARROW_GROUPS_FLOATS)
+  ((kh) * (7 * (stride_w) + ((kw)-1) * (dilation_w) + 1) * (64 % (width) == 0 ? 64 : 64 + 2 * (width)) <= COIL_NARROW_GROUPS_FLOATS)
 /* Output channels for which vectors along the input's channels pay, see CoilConv2d. */
 #define COIL_FEW_OUTPUTS 8
 #define COIL_ATTENTION_WORKER_BYTES 294912
@@ -73,12 +73,13 @@ typedef void (*CoilEpilogue)(const void* context, int64_t batch, int64_t row, in
  * padding: 0, or ceil(n/COIL_PANEL)*COIL_PANEL*k.
  * Pairs (b_pairs; packed, COIL_BFLOAT16): panels [ceil(n/COIL_PANEL)][COIL_PAIRED_DEPTH(k)/2][COIL_PANEL][2], zero padded, as the machines' instructions
  * for bfloat16 read them; meant for products of many rows.
- * Quantised weights (b_bits; packed, of coil_gemm batch 1): int8 panels as above, or of 4 bits [ceil(n/COIL_PANEL)][k][COIL_PANEL/2], byte j being column j
- * (low bits) and j + 16 with 8 added, or (b_coded) as codes: places in the list b_codes of numbers. An element counts as (b - zero) * scale in float32, as
- * computed for its group of rows of k; beside a bfloat16 A of several rows it may be rounded to bfloat16 (not where groups are whole columns of int8 without
- * zeros). Integers (dtype COIL_UINT8 or COIL_INT8 for A; packed, batch 1): B int8 in panels of COIL_INTEGER_PANEL_BYTES(k) bytes, four rows of a column side by
- * side, zero padded, then the columns' sums times -128; sums are exact (modulo 2^32), the epilogue's tile holds int32, c is int32. Both (coil_gemm_bytes;
- * COIL_INT8 for A and b_bits; packed, batch 1; groups are whole columns or a multiple of 4 from COIL_LEAST_BYTE_GROUP on): panels
+ * Quantised weights (b_bits; packed, of coil_gemm batch 1): int8 panels as above, or of 4 bits [ceil(n/COIL_PANEL)][k][COIL_PANEL/2], byte j being
+ * column j (low bits) and j + 16 with 8 added, or (b_coded) as codes, places in the list b_codes of numbers.
+ * An element counts as (b - zero) * scale in float32, as computed for its group of rows of k;
+ * beside a bfloat16 A of several rows it may be rounded to bfloat16 (not where groups are whole columns of int8 without zeros).
+ * Integers (dtype COIL_UINT8 or COIL_INT8 for A; packed, batch 1): B int8 in panels of COIL_INTEGER_PANEL_BYTES(k) bytes, four rows of a column
+ * side by side, zero padded, then the columns' sums times -128; sums are exact (modulo 2^32), the epilogue's tile holds int32, c is int32.
+ * Both (coil_gemm_bytes; COIL_INT8 for A and b_bits; packed, batch 1; groups are whole columns or a multiple of 4 from COIL_LEAST_BYTE_GROUP on): panels
  * [ceil(n/COIL_PANEL)][ceil(k/4)][COIL_PANEL][4] of int8, or of 4 bits [..][COIL_PANEL/2][4] as above; zero padded. A's numbers times elements as above in
  * float32: exact sums of groups of up to 2^16 rows, times their scales. */
 typedef struct CoilGemm {
@@ -115,8 +116,8 @@ typedef struct CoilGemm {
 /* coil_gemm_grouped: products of groups that follow one another; `ends` says where each of the `batch` groups ends. By rows: group g's rows of A (a_batch is 0)
  * meet B[g], c_batch is 0, and rows behind the last group are zeros. By depth: C[g] is the product of group g's columns of A and rows of B (b_batch 0, not
  * packed). float32, bfloat16 and float16. Ends that are wrong read and write nothing outside the operands.
- * Quantised weights (by rows): of each group one after the other, b_batch numbers apart, and so are tables of scales and zero points, without room between
- * them. coil_gemm_grouped_bytes: the same of coil_gemm_bytes' operands. */
+ * Quantised weights (by rows): of each group one after the other, b_batch numbers apart, and so are its tables of scales and zero points.
+ * coil_gemm_grouped_bytes: the same of coil_gemm_bytes' operands. */
 
 /* 2-D convolution (cross-correlation, zero padding; the pads may differ at the far side: oh and ow say how far it goes), input
  * and output channels-last in memory with arbitrary outer strides: x[n][h][w][c] with c stride 1 (or any strides when

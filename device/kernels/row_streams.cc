@@ -193,17 +193,12 @@ struct CodedRows {
   COIL_INLINE_MEMBER void add_part(const float* x, const char* b, int64_t number, int64_t rows, float* sums) const {
     Sums sum = {};
     const auto two = [&](int64_t i) __attribute__((always_inline)) {
-      if (i % (64 / kBytes) == 0) __builtin_prefetch(b + i * kBytes + kStreamVisit);
+      __builtin_prefetch(b + i * kBytes + kStreamVisit);
       add_two(x[i], x[i + 1], load_raw<VecI32>(b + i * kBytes), sum);
     };
     int64_t i = 0;
-    if (rows == kRows) {
-#pragma clang loop unroll_count(4)
-      for (; i < kRows; i += 2) two(i);
-    } else {
 #pragma clang loop unroll(disable)
-      for (; i + 2 <= rows; i += 2) two(i);
-    }
+    for (; i + 2 <= rows; i += 2) two(i);  // more at once have no registers
     if (i < rows) {
       VecI32 last = {};
       memcpy(&last, b + i * kBytes, kBytes);

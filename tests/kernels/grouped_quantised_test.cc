@@ -6,7 +6,7 @@
 namespace coil::testing {
 namespace {
 
-struct Case {
+struct ExpertsCase {
   std::vector<int64_t> ends;
   int64_t m, n, k;
   Numbers kind;
@@ -21,7 +21,7 @@ struct Weight {
   std::vector<std::byte> packed, scales, zeros;
   std::vector<float> scale, zero;
 
-  Weight(CoilGemm& g, const Case& c, std::mt19937& random) {
+  Weight(CoilGemm& g, const ExpertsCase& c, std::mt19937& random) {
     std::uniform_real_distribution<float> some(0.5f / greatest(c.kind), 1.0f / greatest(c.kind)), whole(-3, 3);
     const int scale_type = c.n % 2 ? COIL_FLOAT16 : COIL_FLOAT32, zero_type = c.n % 2 ? COIL_FLOAT32 : COIL_BFLOAT16;
     for (size_t x = 0; x < c.ends.size(); ++x) {
@@ -41,13 +41,13 @@ struct Weight {
     if (c.shifted) g.b_zero = zeros.data(), g.b_zero_dtype = zero_type;
   }
 
-  double value(const Case& c, int64_t group, int64_t k, int64_t n) const {
+  double value(const ExpertsCase& c, int64_t group, int64_t k, int64_t n) const {
     const auto at = static_cast<size_t>((group * (c.k / c.group) + k / c.group) * c.n + n);
     return (numbers[static_cast<size_t>((group * c.n + n) * c.k + k)] - (c.shifted ? zero[at] : 0.0f)) * (c.scaled ? scale[at] : 1.0f);
   }
 };
 
-void check(const Case& c) {
+void check_experts(const ExpertsCase& c) {
   SCOPED_TRACE(std::to_string(c.ends.size()) + " groups " + std::to_string(c.m) + "x" + std::to_string(c.n) + "x" + std::to_string(c.k) + " of " +
                text(c.kind) + " by " + std::to_string(c.group) + (c.dtype == COIL_INT8 ? " bytes" : dtype_name(c.dtype)));
   std::mt19937 random(5);
@@ -89,35 +89,33 @@ void check(const Case& c) {
   }
 }
 
-constexpr Numbers kKinds[] = {{8}, {4}, {4, true}};
-
 // Groups of none, one, a few and many rows, and rows behind the last group.
 TEST(GroupedQuantised, RowsOfFloats) {
   for (const Numbers& kind : kKinds) {
     for (int dtype : {COIL_FLOAT32, COIL_BFLOAT16, COIL_FLOAT16}) {
       for (const std::vector<int64_t>& ends : {std::vector<int64_t>{1, 1, 2, 2, 3}, {0, 2, 9, 30}, {37}}) {
         for (bool shifted : {false, true}) {
-          check({ends, 37, 45, 96, kind, 32, dtype, true, shifted});
-          check({ends, 37, 70, 320, kind, 32, dtype, true, shifted});  // several chunks of k, and one row in streams or digits
+          check_experts({ends, 37, 45, 96, kind, 32, dtype, true, shifted});
+          check_experts({ends, 37, 70, 320, kind, 32, dtype, true, shifted});  // several chunks of k, and one row in streams or digits
         }
       }
-      check({{1, 2, 40}, 40, 33, 600, kind, 600, dtype});
-      check({{1, 2, 40}, 40, 64, 600, kind, 600, dtype, false});
-      check({{3, 4, 5}, 5, 131, 272, kind, 8, dtype, true, true});
+      check_experts({{1, 2, 40}, 40, 33, 600, kind, 600, dtype});
+      check_experts({{1, 2, 40}, 40, 64, 600, kind, 600, dtype, false});
+      check_experts({{3, 4, 5}, 5, 131, 272, kind, 8, dtype, true, true});
     }
-    check({{}, 3, 33, 64, kind, 32, COIL_FLOAT32});
-    check({{0, 0}, 0, 33, 64, kind, 32, COIL_FLOAT32});
+    check_experts({{}, 3, 33, 64, kind, 32, COIL_FLOAT32});
+    check_experts({{0, 0}, 0, 33, 64, kind, 32, COIL_FLOAT32});
   }
 }
 
 TEST(GroupedQuantised, RowsOfBytes) {
   for (const Numbers& kind : kKinds) {
     for (const std::vector<int64_t>& ends : {std::vector<int64_t>{1, 1, 2, 2, 3}, {0, 2, 9, 30}, {37}}) {
-      for (bool shifted : {false, true}) check({ends, 37, 45, 96, kind, 32, COIL_INT8, true, shifted});
-      check({ends, 37, 70, 1057, kind, 1057, COIL_INT8});
+      for (bool shifted : {false, true}) check_experts({ends, 37, 45, 96, kind, 32, COIL_INT8, true, shifted});
+      check_experts({ends, 37, 70, 1057, kind, 1057, COIL_INT8});
     }
-    check({{3, 4, 200}, 200, 64, 640, kind, 16, COIL_INT8, true, true});
-    check({{}, 3, 33, 64, kind, 32, COIL_INT8});
+    check_experts({{3, 4, 200}, 200, 64, 640, kind, 16, COIL_INT8, true, true});
+    check_experts({{}, 3, 33, 64, kind, 32, COIL_INT8});
   }
 }
 

@@ -44,6 +44,7 @@ struct Numbers {
   int bits = 8;
   bool coded = false;
 };
+inline constexpr Numbers kKinds[] = {{8}, {4}, {4, true}};
 inline const std::vector<int8_t> kCodes = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 inline std::string text(const Numbers& kind) { return kind.coded ? "codes" : std::to_string(kind.bits) + " bits"; }

@@ -181,8 +181,6 @@ void check_weight(int64_t m, int64_t n, int64_t k, const Numbers& kind, int64_t 
   }
 }
 
-constexpr Numbers kKinds[] = {{8}, {4}, {4, true}};
-
 TEST(Quantised, Weights) {
   for (const Numbers& bits : kKinds) {
     for (int64_t m : {1, 2, 7, 20, 100}) check_weight(m, 70, 96, bits, 32, true, true, COIL_FLOAT32);
