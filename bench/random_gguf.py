@@ -23,22 +23,28 @@ def _tensors(shape):
         block = f"blk.{layer}."
         yield block + "attn_norm", None, hidden
         yield block + "ffn_norm", None, hidden
-        for name, rows, columns in (("attn_q", queries, hidden), ("attn_k", keys, hidden), ("attn_v", keys, hidden), ("attn_output", hidden, queries),
-                                    ("ffn_gate", inner, hidden), ("ffn_up", inner, hidden), ("ffn_down", hidden, inner)):
+        for name, rows, columns in (("attn_q", queries, hidden), ("attn_k", keys, hidden), ("attn_v", keys, hidden), ("attn_output", hidden, queries)):
             yield block + name, rows, columns
+        experts = shape.get("num_experts", 0)
+        if experts:
+            yield block + "ffn_gate_inp", experts, hidden
+        for name, rows, columns in (("ffn_gate", inner, hidden), ("ffn_up", inner, hidden), ("ffn_down", hidden, inner)):
+            yield block + name + ("_exps" if experts else ""), experts * rows if experts else rows, columns
+
+
+_DEVIATIONS = {"Q4_0": 4.61, "Q8_0": 73.9, "IQ4_NL": 68.6}  # of the numbers that random bytes are
 
 
 def _stored(random, rows, columns, kind):
-    """Random rows as the type stores them. Blocks of Q4_0 and Q8_0 are drawn as they lie: quantising takes a large model minutes."""
+    """Random rows as the type stores them. Blocks of some types are drawn as they lie: quantising takes a large model minutes."""
     import gguf
     import numpy as np
 
-    if kind.name not in ("Q4_0", "Q8_0"):
+    if kind.name not in _DEVIATIONS:
         return gguf.quants.quantize(random.standard_normal((rows, columns), dtype=np.float32) * np.float32(0.02), kind)
     block, size = gguf.GGML_QUANT_SIZES[kind]
     blocks = np.frombuffer(random.bytes(rows * columns // block * size), np.uint8).reshape(-1, size).copy()
-    deviation = 4.61 if kind.name == "Q4_0" else 73.9  # of the numbers that random bytes are
-    blocks[:, :2] = np.frombuffer(np.float16(0.02 / deviation).tobytes(), np.uint8)
+    blocks[:, :2] = np.frombuffer(np.float16(0.02 / _DEVIATIONS[kind.name]).tobytes(), np.uint8)
     return blocks.reshape(rows, -1)
 
 
@@ -78,6 +84,10 @@ def write(shape, kind, path, words=False):
     out.add_key_length(width)
     out.add_value_length(width)
     out.add_layer_norm_rms_eps(1e-5)
+    experts = shape.get("num_experts", 0)
+    if experts:
+        out.add_expert_count(experts)
+        out.add_expert_used_count(shape["num_experts_per_tok"])
     out.add_rope_dimension_count(width)
     out.add_rope_freq_base(10000.0)
     out.add_vocab_size(shape["vocab_size"])
@@ -94,7 +104,8 @@ def write(shape, kind, path, words=False):
         if columns % block:
             raise ValueError(f"{name}: rows of {columns} do not divide into blocks of {block}")
         line = columns // block * size
-        out.add_tensor_info(name + ".weight", (rows, line), np.dtype(np.uint8), rows * line, raw_dtype=stored)
+        sizes = (experts, rows // experts, line) if name.endswith("_exps") else (rows, line)
+        out.add_tensor_info(name + ".weight", sizes, np.dtype(np.uint8), rows * line, raw_dtype=stored)
     out.write_header_to_file()
     out.write_kv_data_to_file()
     out.write_ti_data_to_file()

@@ -56,7 +56,7 @@ extern "C" {
 /* Narrow groups: floats of a copy of what 8 pixels of a line see of 64 channels' groups, and whether it holds them. */
 #define COIL_NARROW_GROUPS_FLOATS 6144
 #define COIL_NARROW_GROUPS_FIT(kh, kw, stride_w, dilation_w, width) \
-  ((kh) * (7 * (stride_w) + ((kw) - 1) * (dilation_w) + 1) * (64 % (width) == 0 ? 64 : 64 + 2 * (width)) <= COIL_NARROW_GROUPS_FLOATS)
+  ((kh) * (7 * (stride_w) + ((kw)-1) * (dilation_w) + 1) * (64 % (width) == 0 ? 64 : 64 + 2 * (width)) <= COIL_NARROW_GROUPS_FLOATS)
 /* Output channels for which vectors along the input's channels pay, see CoilConv2d. */
 #define COIL_FEW_OUTPUTS 8
 /* Attention: the most numbers of a head; the most rows of a task, of which smaller ones are made until there are so many tasks. */
@@ -90,8 +90,9 @@ typedef void (*CoilEpilogue)(const void* context, int64_t batch, int64_t row, in
  * padding: 0, or ceil(n/COIL_PANEL)*COIL_PANEL*k.
  * Pairs (b_pairs; packed, COIL_BFLOAT16): panels [ceil(n/COIL_PANEL)][COIL_PAIRED_DEPTH(k)/2][COIL_PANEL][2], zero padded, as the machines' instructions
  * for bfloat16 read them; meant for products of many rows.
- * Quantised weights (b_bits; packed, batch 1): int8 panels as above, or of 4 bits [ceil(n/COIL_PANEL)][k][COIL_PANEL/2], byte j being column j
- * (low bits) and j + 16 with 8 added. An element counts as (b - zero) * scale in float32, as computed for its group of rows of k;
+ * Quantised weights (b_bits; packed, of coil_gemm batch 1): int8 panels as above, or of 4 bits [ceil(n/COIL_PANEL)][k][COIL_PANEL/2], byte j being
+ * column j (low bits) and j + 16 with 8 added, or (b_coded) as codes, places in the list b_codes of numbers.
+ * An element counts as (b - zero) * scale in float32, as computed for its group of rows of k;
  * beside a bfloat16 A of several rows it may be rounded to bfloat16 (not where groups are whole columns of int8 without zeros).
  * Integers (dtype COIL_UINT8 or COIL_INT8 for A; packed, batch 1): B int8 in panels of COIL_INTEGER_PANEL_BYTES(k) bytes, four rows of a column
  * side by side, zero padded, then the columns' sums times -128; sums are exact (modulo 2^32), the epilogue's tile holds int32, c is int32.
@@ -121,6 +122,8 @@ typedef struct CoilGemm {
   int32_t b_no_least;                  /* no number of b is -128: faster on some machines beside a COIL_INT8 A */
   int32_t b_pairs;                     /* a packed B of bfloat16 in pairs of k */
   int32_t b_tables_packed;             /* both are [ceil(n / COIL_PANEL)][ceil(k / b_group)][COIL_PANEL], zero padded */
+  int32_t b_coded;                     /* numbers of 4 bits are codes */
+  uint64_t b_codes[2];                 /* 16 int8, that of code 0 in the lowest bits */
   const void* ends;                    /* of coil_gemm_grouped alone, like all that follows: [batch] int32, or int64 */
   int32_t ends_wide;                   /* int64 */
   int32_t by_depth;                    /* groups are ranges of k; else of rows */
@@ -129,7 +132,9 @@ typedef struct CoilGemm {
 
 /* coil_gemm_grouped: products of groups that follow one another; `ends` says where each of the `batch` groups ends. By rows: group g's rows of A (a_batch is 0)
  * meet B[g], c_batch is 0, and rows behind the last group are zeros. By depth: C[g] is the product of group g's columns of A and rows of B (b_batch 0, not
- * packed). float32, bfloat16 and float16. Ends that are wrong read and write nothing outside the operands. */
+ * packed). float32, bfloat16 and float16. Ends that are wrong read and write nothing outside the operands.
+ * Quantised weights (by rows): of each group one after the other, b_batch numbers apart, and so are its tables of scales and zero points.
+ * coil_gemm_grouped_bytes: the same of coil_gemm_bytes' operands. */
 
 /* 2-D convolution (cross-correlation, zero padding; the pads may differ at the far side: oh and ow say how far it goes), input
  * and output channels-last in memory with arbitrary outer strides: x[n][h][w][c] with c stride 1 (or any strides when
@@ -212,13 +217,14 @@ typedef struct CoilAttention {
 } CoilAttention;
 
 /* The kernels of one instruction set: here x86-64's; another machine's header (device/aarch64/kernel_levels.h) has its own levels. */
-#define COIL_KERNELS(ISA)                                                     \
-  void coil_gemm_##ISA(const CoilGemm* args, const CoilHost* host);           \
-  void coil_gemm_bytes_##ISA(const CoilGemm* args, const CoilHost* host);     \
-  void coil_conv2d_##ISA(const CoilConv2d* args, const CoilHost* host);       \
-  void coil_attention_##ISA(const CoilAttention* args, const CoilHost* host); \
-  void coil_gemm_f64_##ISA(const CoilGemm* args, const CoilHost* host);       \
-  void coil_gemm_grouped_##ISA(const CoilGemm* args, const CoilHost* host);   \
+#define COIL_KERNELS(ISA)                                                         \
+  void coil_gemm_##ISA(const CoilGemm* args, const CoilHost* host);               \
+  void coil_gemm_bytes_##ISA(const CoilGemm* args, const CoilHost* host);         \
+  void coil_conv2d_##ISA(const CoilConv2d* args, const CoilHost* host);           \
+  void coil_attention_##ISA(const CoilAttention* args, const CoilHost* host);     \
+  void coil_gemm_f64_##ISA(const CoilGemm* args, const CoilHost* host);           \
+  void coil_gemm_grouped_##ISA(const CoilGemm* args, const CoilHost* host);       \
+  void coil_gemm_grouped_bytes_##ISA(const CoilGemm* args, const CoilHost* host); \
   void coil_conv2d_f64_##ISA(const CoilConv2d* args, const CoilHost* host);
 COIL_KERNELS(v3)
 COIL_KERNELS(v4)
@@ -239,6 +245,7 @@ COIL_KERNELS(v4)
  *   attention  num_workers * COIL_ATTENTION_WORKER_BYTES
  *   gemm_grouped   as gemm, and COIL_GROUP_TABLE_BYTES(batch), and of bfloat16 that is not packed
  *                  num_workers * COIL_GROUP_PANELS * ceil(min(k, COIL_GROUP_KEPT_K) / 2) * COIL_PANEL * 4
+ *   gemm_grouped_bytes   COIL_GROUP_TABLE_BYTES(batch)
  * num_workers is CoilHost.num_workers. Other fields than the sizes (and x_c, w_plain, b_copied, dtype) are not looked at. */
 int64_t coil_gemm_scratch_bytes(const CoilGemm* args, int32_t num_workers);
 int64_t coil_conv2d_scratch_bytes(const CoilConv2d* args, int32_t num_workers);

@@ -34,6 +34,15 @@ template <class Half>
 COIL_INLINE Bytes16 bytes_of(Half half) {
   return __builtin_bit_cast(Bytes16, half);
 }
+COIL_INLINE Bytes16 looked_up(Bytes16 table, Bytes16 indices) { return __builtin_neon_vqtbl1q_v(table, indices, 32); }
+COIL_INLINE VecI32 looked_up(VecI32 table, VecI32 indices) {
+  typedef int32_t Four __attribute__((ext_vector_type(4)));
+  const Bytes16 numbers = bytes_of(table.lo);
+  VecI32 out;
+  out.lo = __builtin_bit_cast(Four, looked_up(numbers, bytes_of(indices.lo)));
+  out.hi = __builtin_bit_cast(Four, looked_up(numbers, bytes_of(indices.hi)));
+  return out;
+}
 COIL_INLINE Vec permute(Vec v, VecI32 lanes) {
   typedef int32_t Four __attribute__((ext_vector_type(4)));
   const VecI32 bytes = (lanes & 7) * 0x04040404 + 0x03020100;  // of each float, where it lies in v

@@ -19,6 +19,8 @@ struct GroupChunk {
   int64_t number;    // of the first group in the tables
   PanelTable scale, zero;
   bool no_least;  // no number of b is -128
+  bool coded;     // numbers of 4 bits are codes
+  VecI32 list;    // their numbers, in each 16 bytes
   float* acc;     // rows kPanel apart
   bool accumulate;
 };

@@ -11,12 +11,13 @@ namespace {
 template <class Numbers, bool scaled, bool shifted>
 __attribute__((noinline, target("avx512bf16"))) void dequantise(const CoilGemm& g, int64_t panel, int64_t k0, int64_t k, BFloat16* out) {
   const auto* b = static_cast<const uint8_t*>(g.b) + (panel * g.k + k0) * Numbers::kRow;
+  const Numbers numbers(g);
   for (int64_t i = 0; i < k;) {
     const int64_t group = (k0 + i) / g.b_group, end = min64(k, (group + 1) * g.b_group - k0);
     const GroupTables<scaled, shifted> tables(g, group, panel);
     for (; i < end; i++, b += Numbers::kRow, out += COIL_PANEL) {
       Vec row[2];
-      Numbers::load_part(b, 0, row);
+      numbers.load_part(b, 0, row);
       store_raw(out, __builtin_ia32_cvtne2ps2bf16_512(tables.apply(row[1], kLanes), tables.apply(row[0], 0)));
     }
   }

@@ -6,7 +6,6 @@
 // number (some are less than 2^-10 of the greatest), or which hold infinities or NaN, are multiplied as floats.
 #include "digit_row.h"
 
-#include "block.h"
 #include "fetch.h"
 #include "quantised_rows.h"
 #include "transpose.h"
@@ -188,7 +187,7 @@ struct DigitRunner {
     }
   }
 
-  void run_task(int64_t task, int32_t) const {
+  void run_task(int64_t task) const {
     alignas(64) Spread x[kChunkBlocks * kBlock / kStepRows];
     alignas(64) float acc[kBlockPanels * kPanel] = {};
     Block of_chunk[kChunkBlocks];
@@ -216,16 +215,12 @@ struct DigitRunner {
 }  // namespace
 
 bool suits_digits(const CoilGemm& g) {
-  return g.m == 1 && g.b_bits == 4 && g.b_scale && g.scratch && (g.b_group % kBlock == 0 || g.b_group >= g.k) && g.k > COIL_GEMM_UNBLOCKED_K(4) &&
+  return g.m == 1 && g.b_bits == 4 && !g.b_coded && g.b_scale && g.scratch && (g.b_group % kBlock == 0 || g.b_group >= g.k) && g.k > COIL_GEMM_UNBLOCKED_K(4) &&
          DigitRow::bytes(g.k) <= COIL_GEMM_WORKER_BYTES;
 }
 
-void digit_row_gemm(const CoilGemm& g, CoilEpilogue epilogue, const void* epilogue_context, const CoilHost* host) {
-  Product p = {};
-  p.batch = 1, p.m = 1, p.n = g.n, p.k = g.k;
-  p.epilogue = epilogue, p.epilogue_context = epilogue_context;
-  plan(p, host->num_workers);
-  const DigitRow row(g.scratch, g.k);
+void split_digit_row(const CoilGemm& g, void* scratch) {
+  const DigitRow row(scratch, g.k);
   if (g.k % kBlock) memset(row.values + g.k / kBlock * kBlock, 0, kBlock * sizeof(float));
   with_dtype(g.dtype, [&](auto* type) {
     const auto* a = static_cast<decltype(type)>(g.a);
@@ -233,11 +228,28 @@ void digit_row_gemm(const CoilGemm& g, CoilEpilogue epilogue, const void* epilog
     for (int64_t i = 0; i < g.k; i++) row.values[i] = load_one(a + i * g.a_col);
   });
   for (int64_t block = 0; block * kBlock < g.k; block++) row.split(block, min64(kBlock, g.k - block * kBlock));
-  run_tasks(DigitRunner{g, p, row}, p, host);
+}
+
+void digit_row_task(const CoilGemm& g, const Product& p, void* scratch, int64_t task) { DigitRunner{g, p, DigitRow(scratch, g.k)}.run_task(task); }
+
+void digit_row_gemm(const CoilGemm& g, CoilEpilogue epilogue, const void* epilogue_context, const CoilHost* host) {
+  struct Runner {
+    const CoilGemm& g;
+    const Product& p;
+    void run_task(int64_t task, int32_t) const { digit_row_task(g, p, g.scratch, task); }
+  };
+  Product p = {};
+  p.batch = 1, p.m = 1, p.n = g.n, p.k = g.k;
+  p.epilogue = epilogue, p.epilogue_context = epilogue_context;
+  plan(p, host->num_workers);
+  split_digit_row(g, g.scratch);
+  run_tasks(Runner{g, p}, p, host);
 }
 
 #else
 bool suits_digits(const CoilGemm&) { return false; }
+void split_digit_row(const CoilGemm&, void*) { __builtin_unreachable(); }
+void digit_row_task(const CoilGemm&, const Product&, void*, int64_t) { __builtin_unreachable(); }
 void digit_row_gemm(const CoilGemm&, CoilEpilogue, const void*, const CoilHost*) { __builtin_unreachable(); }
 #endif
 

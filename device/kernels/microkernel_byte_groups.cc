@@ -19,7 +19,7 @@ COIL_INLINE VecI32 four_of(const int8_t* a, int64_t stride, int i, int64_t step)
 struct FourBits {
   static constexpr int64_t kStep = COIL_PANEL * 2;
   static constexpr int column(int h, int j) { return h * kLanes + j * (COIL_PANEL / 2); }
-  static COIL_INLINE_MEMBER void load_unsigned(const uint8_t* b, int h, VecI32 (&w)[2]) {
+  static COIL_INLINE_MEMBER void load_unsigned(const GroupChunk&, const uint8_t* b, int h, VecI32 (&w)[2]) {
     const VecI32 v = load_raw<VecI32>(b + h * kLanes * 4);
     w[0] = v & 0x0f0f0f0f;
     w[1] = (v >> 4) & 0x0f0f0f0f;
@@ -29,14 +29,29 @@ struct FourBits {
 struct EightBits {
   static constexpr int64_t kStep = COIL_PANEL * 4;
   static constexpr int column(int h, int j) { return (h * 2 + j) * kLanes; }
-  static COIL_INLINE_MEMBER void load_signed(const uint8_t* b, int h, VecI32 (&w)[2]) {
+  static COIL_INLINE_MEMBER void load_signed(const GroupChunk&, const uint8_t* b, int h, VecI32 (&w)[2]) {
 #pragma unroll
     for (int j = 0; j < 2; j++) w[j] = load_raw<VecI32>(b + column(h, j) * 4);
   }
-  static COIL_INLINE_MEMBER void load_unsigned(const uint8_t* b, int h, VecI32 (&w)[2]) {
-    load_signed(b, h, w);
+  static COIL_INLINE_MEMBER void load_unsigned(const GroupChunk& c, const uint8_t* b, int h, VecI32 (&w)[2]) {
+    load_signed(c, b, h, w);
 #pragma unroll
     for (int j = 0; j < 2; j++) w[j] ^= static_cast<int32_t>(0x80808080);
+  }
+  [[maybe_unused]] static constexpr int32_t kAdded = 128;
+};
+// Codes become the bytes that they stand for.
+struct Codes {
+  static constexpr int64_t kStep = FourBits::kStep;
+  static constexpr int column(int h, int j) { return FourBits::column(h, j); }
+  static COIL_INLINE_MEMBER void look_up(const VecI32& list, const uint8_t* b, int h, VecI32 (&w)[2]) {
+    const VecI32 v = load_raw<VecI32>(b + h * kLanes * 4);
+    w[0] = looked_up(list, v & 0x0f0f0f0f);
+    w[1] = looked_up(list, (v >> 4) & 0x0f0f0f0f);
+  }
+  static COIL_INLINE_MEMBER void load_signed(const GroupChunk& c, const uint8_t* b, int h, VecI32 (&w)[2]) { look_up(c.list, b, h, w); }
+  static COIL_INLINE_MEMBER void load_unsigned(const GroupChunk& c, const uint8_t* b, int h, VecI32 (&w)[2]) {
+    look_up(c.list ^ static_cast<int32_t>(0x80808080), b, h, w);
   }
   [[maybe_unused]] static constexpr int32_t kAdded = 128;
 };
@@ -51,8 +66,8 @@ struct Widened {
     for (int64_t s = 0; s < steps; s++, b += Numbers::kStep) {
       VecI32 w[2];
       if (fetches_stream(mr) && h == 0) fetch_stream<Numbers::kStep>(b);
-      if constexpr (__is_same(Numbers, FourBits)) Numbers::load_unsigned(b, h, w);
-      else Numbers::load_signed(b, h, w);
+      if constexpr (__is_same(Numbers, FourBits)) Numbers::load_unsigned(c, b, h, w);
+      else Numbers::load_signed(c, b, h, w);
 #pragma unroll
       for (int i = 0; i < mr; i++) {
         const VecI32 x = four_of<mr>(a, c.a_stride, i, s), even = evens(x), odd = odds(x);
@@ -77,7 +92,7 @@ struct PairsOfFourBits {
       for (int64_t s = begin; s < end; s++, b += FourBits::kStep) {
         VecI32 w[2];
         if (fetches_stream(mr) && h == 0) fetch_stream<FourBits::kStep>(b);
-        FourBits::load_unsigned(b, h, w);
+        FourBits::load_unsigned(c, b, h, w);
 #pragma unroll
         for (int i = 0; i < mr; i++) {
           const VecI32 x = four_of<mr>(a, c.a_stride, i, s);
@@ -96,15 +111,16 @@ struct PairsOfFourBits {
 #endif
 
 #ifdef COIL_SIGNED_BYTE_DOT
+template <class Numbers>
 struct SignedDots {
   static constexpr int32_t kAdded = 0;
   template <int mr>
   static COIL_INLINE_MEMBER void run(const GroupChunk& c, const int8_t* a, const uint8_t* b, int h, int64_t steps, VecI32 (&sum)[mr][2]) {
 #pragma clang loop unroll(disable)
-    for (int64_t s = 0; s < steps; s++, b += EightBits::kStep) {
+    for (int64_t s = 0; s < steps; s++, b += Numbers::kStep) {
       VecI32 w[2];
-      if (fetches_stream(mr) && h == 0) fetch_stream<EightBits::kStep>(b);
-      EightBits::load_signed(b, h, w);
+      if (fetches_stream(mr) && h == 0) fetch_stream<Numbers::kStep>(b);
+      Numbers::load_signed(c, b, h, w);
 #pragma unroll
       for (int i = 0; i < mr; i++) {
         const VecI32 x = four_of<mr>(a, c.a_stride, i, s);
@@ -127,7 +143,7 @@ struct Dots {
     VecI32 apart[mr][2] = {};
     const auto step = [&](int64_t s, VecI32(&to)[mr][2]) __attribute__((always_inline)) COIL_BYTE_DOT {
       VecI32 w[2];
-      Numbers::load_unsigned(b, h, w);
+      Numbers::load_unsigned(c, b, h, w);
       b += Numbers::kStep;
 #pragma unroll
       for (int i = 0; i < mr; i++) {
@@ -194,15 +210,25 @@ COIL_GROUP_TILE(tile, )
 COIL_GROUP_TILE(dot_tile, COIL_BYTE_DOT)
 #endif
 
-template <int mr>
-void run_rows(int bits, [[maybe_unused]] bool dot, const GroupChunk& c) {
+// Of numbers that are, or become, signed bytes.
+template <int mr, class Numbers>
+void run_bytes([[maybe_unused]] bool dot, const GroupChunk& c) {
 #ifdef COIL_BYTE_DOT
-  if (dot) return bits == 4 ? dot_tile<mr, FourBits, Dots<FourBits>>(c) : dot_tile<mr, EightBits, Dots<EightBits>>(c);
+  if (dot) return dot_tile<mr, Numbers, Dots<Numbers>>(c);
 #endif
 #ifdef COIL_SIGNED_BYTE_DOT
-  if (bits == 8 && c.no_least) return tile<mr, EightBits, SignedDots>(c);
+  if (c.no_least) return tile<mr, Numbers, SignedDots<Numbers>>(c);
 #endif
-  if (bits == 8) return tile<mr, EightBits, Widened<EightBits>>(c);
+  tile<mr, Numbers, Widened<Numbers>>(c);
+}
+
+template <int mr>
+void run_rows(int bits, [[maybe_unused]] bool dot, const GroupChunk& c) {
+  if (bits == 8) return run_bytes<mr, EightBits>(dot, c);
+  if (c.coded) return run_bytes<mr, Codes>(dot, c);
+#ifdef COIL_BYTE_DOT
+  if (dot) return dot_tile<mr, FourBits, Dots<FourBits>>(c);
+#endif
 #ifdef COIL_BYTE_PAIRS
   tile<mr, FourBits, PairsOfFourBits>(c);
 #else

@@ -10,12 +10,14 @@ namespace {
 
 // The panel of a QuantisedPanel.
 struct Rows {
+  const CoilGemm& gemm;
   const uint8_t* data;
   int64_t group, begin;  // rows of a group; the first row's number
   PanelTable scale, zero;
 
   explicit Rows(const QuantisedPanel& b)
-      : data(static_cast<const uint8_t*>(b.gemm->b) + (b.panel * b.gemm->k + b.first) * kPanel * b.gemm->b_bits / 8),
+      : gemm(*b.gemm),
+        data(static_cast<const uint8_t*>(b.gemm->b) + (b.panel * b.gemm->k + b.first) * kPanel * b.gemm->b_bits / 8),
         group(b.gemm->b_group),
         begin(b.first),
         scale(panel_scales(*b.gemm, b.panel)),
@@ -51,6 +53,7 @@ COIL_INLINE void micro_part(int64_t k, const float* a, const Rows& b, int h, flo
   Vec sum[mr][2];
   begin_sums<mr, Numbers>(acc, h, accumulate, sum);
   const uint8_t* row = b.data;
+  const Numbers numbers(b.gemm);
   int64_t number = b.begin / b.group, left = (number + 1) * b.group - b.begin;
   for (int64_t p = 0; p < k; left = b.group, number++) {
     Vec scale[2], zero[2];
@@ -60,7 +63,7 @@ COIL_INLINE void micro_part(int64_t k, const float* a, const Rows& b, int h, flo
 #pragma clang loop unroll(disable)
     for (; p < end; p++, row += Numbers::kRow) {
       Vec column[2];
-      Numbers::load_part(row, h, column);
+      numbers.load_part(row, h, column);
 #pragma unroll
       for (int j = 0; j < 2; j++) column[j] = (shifted ? column[j] - zero[j] : column[j]) * scale[j];
 #pragma unroll
@@ -82,6 +85,7 @@ COIL_INLINE void micro_groups_part(int64_t k, const float* a, const Rows& b, int
   Vec total[mr][2];
   begin_sums<mr, Numbers>(acc, h, accumulate, total);
   const uint8_t* row = b.data;
+  const Numbers numbers(b.gemm);
   int64_t number = b.begin / b.group, left = (number + 1) * b.group - b.begin;
   for (int64_t p = 0; p < k; left = b.group, number++) {
     Vec scale[2], zero[2], sum[kApart][mr][2] = {};
@@ -89,7 +93,7 @@ COIL_INLINE void micro_groups_part(int64_t k, const float* a, const Rows& b, int
     if (shifted) load_table<Numbers>(b.zero, number, h, zero);
     const auto step = [&](int64_t at, Vec(&to)[mr][2]) {
       Vec column[2];
-      Numbers::load_part(row, h, column);
+      numbers.load_part(row, h, column);
       row += Numbers::kRow;
 #pragma unroll
       for (int j = 0; j < 2; j++) {
@@ -164,12 +168,13 @@ void run_rows(int64_t k, const float* a, const Rows& b, int64_t rows, float* acc
 
 void tile_product_quantised(int64_t k, const float* a, const QuantisedPanel& b, int64_t rows, float* acc, bool accumulate) {
   const Rows panel(b);
-  if (b.gemm->b_bits == 4) {
-    if (panel.zero.data) return run_rows<HalfBytes, true>(k, a, panel, rows, acc, accumulate);
-    return run_rows<HalfBytes, false>(k, a, panel, rows, acc, accumulate);
-  }
-  if (panel.zero.data) return run_rows<Bytes, true>(k, a, panel, rows, acc, accumulate);
-  run_rows<Bytes, false>(k, a, panel, rows, acc, accumulate);
+  const auto of = [&]<class Numbers>() {
+    if (panel.zero.data) return run_rows<Numbers, true>(k, a, panel, rows, acc, accumulate);
+    run_rows<Numbers, false>(k, a, panel, rows, acc, accumulate);
+  };
+  if (b.gemm->b_coded) return of.template operator()<CodedHalfBytes>();
+  if (b.gemm->b_bits == 4) return of.template operator()<HalfBytes>();
+  of.template operator()<Bytes>();
 }
 
 }  // namespace COIL_KERNELS_NAMESPACE

@@ -13,6 +13,7 @@ constexpr int kPanelVectors = COIL_PANEL / kLanes;
 constexpr int kParts = kPanelVectors / 2;
 
 struct Bytes {
+  explicit Bytes(const CoilGemm&) {}
   static constexpr int64_t kRow = COIL_PANEL;
   static constexpr int column(int h, int j) { return (2 * h + j) * kLanes; }
   static COIL_INLINE_MEMBER void load_part(const uint8_t* row, int h, Vec (&out)[2]) {
@@ -22,6 +23,7 @@ struct Bytes {
 };
 
 struct HalfBytes {
+  explicit HalfBytes(const CoilGemm&) {}
   static constexpr int64_t kRow = COIL_PANEL / 2;
   static constexpr int column(int h, int j) { return h * kLanes + j * (COIL_PANEL / 2); }
   static COIL_INLINE_MEMBER void load_part(const uint8_t* row, int h, Vec (&out)[2]) {
@@ -36,6 +38,36 @@ struct HalfBytes {
     out[1] = __builtin_convertvector((pairs >> 4) - 8, Vec);
 #endif
   }
+};
+
+// Codes of a product's list.
+struct CodedHalfBytes {
+  static constexpr int64_t kRow = HalfBytes::kRow;
+  static constexpr int column(int h, int j) { return HalfBytes::column(h, j); }
+#ifdef __AVX512F__
+  Vec list;
+  explicit CodedHalfBytes(const CoilGemm& g) : list(load(reinterpret_cast<const int8_t*>(g.b_codes))) {}
+  COIL_INLINE_MEMBER void load_part(const uint8_t* row, int h, Vec (&out)[2]) const {
+    const VecI32 pairs = __builtin_convertvector(load_raw<Lanes<uint8_t>>(row + h * kLanes), VecI32);
+    out[0] = permute(list, pairs);
+    out[1] = permute(list, pairs >> 4);
+  }
+#else
+  Bytes16 list;
+  explicit CodedHalfBytes(const CoilGemm& g) : list(load_raw<Bytes16>(g.b_codes)) {}
+  COIL_INLINE_MEMBER void load_part(const uint8_t* row, int h, Vec (&out)[2]) const {
+    typedef uint8_t Codes __attribute__((vector_size(16)));
+    typedef Lanes<int8_t> Numbers;
+    const auto eight = load_raw<Lanes<uint8_t>>(row + h * kLanes);
+    const Codes both = __builtin_shufflevector(eight, eight, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7);
+    const Bytes16 found[2] = {looked_up(list, __builtin_bit_cast(Bytes16, both & 15)), looked_up(list, __builtin_bit_cast(Bytes16, both >> 4))};
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      const auto numbers = __builtin_bit_cast(Numbers, __builtin_shufflevector(found[j], found[j], 0, 1, 2, 3, 4, 5, 6, 7));
+      out[j] = __builtin_convertvector(__builtin_convertvector(numbers, VecI32), Vec);
+    }
+  }
+#endif
 };
 
 // The scales, or the zero points, of a panel's columns.
@@ -58,6 +90,18 @@ COIL_INLINE PanelTable panel_table(const CoilGemm& g, const void* table, int32_t
   if (!g.b_tables_packed) return {from + panel * COIL_PANEL * 4, 0, g.n * 4, min64(COIL_PANEL, g.n - panel * COIL_PANEL)};
   const int64_t row = COIL_PANEL * (dtype == COIL_FLOAT32 ? 4 : 2);
   return {from + panel * ceil_div(g.k, g.b_group) * row, dtype, row, COIL_PANEL};
+}
+// The numbers that codes stand for, in each 16 bytes.
+COIL_INLINE VecI32 spread_list(const CoilGemm& g) {
+  VecI32 list;
+  for (int i = 0; i < kLanes; i++) list[i] = static_cast<int32_t>(g.b_codes[i % 4 / 2] >> (i % 2 * 32));
+  return list;
+}
+
+// Of the tables of one group of a grouped product.
+COIL_INLINE int64_t table_bytes(const CoilGemm& g, int32_t dtype) {
+  const int64_t columns = g.b_tables_packed ? ceil_div(g.n, COIL_PANEL) * COIL_PANEL : g.n;
+  return columns * ceil_div(g.k, g.b_group) * (!g.b_tables_packed || dtype == COIL_FLOAT32 ? 4 : 2);
 }
 COIL_INLINE PanelTable panel_scales(const CoilGemm& g, int64_t panel) { return panel_table(g, g.b_scale, g.b_scale_dtype, panel); }
 COIL_INLINE PanelTable panel_zeros(const CoilGemm& g, int64_t panel) { return panel_table(g, g.b_zero, g.b_zero_dtype, panel); }
@@ -91,6 +135,7 @@ COIL_INLINE void with_form(const CoilGemm& g, bool scaled, const F& f) {
     if (g.b_zero) return f.template operator()<Numbers, false, true>();
     f.template operator()<Numbers, false, false>();
   };
+  if (g.b_coded) return of.template operator()<CodedHalfBytes>();
   if (g.b_bits == 4) return of.template operator()<HalfBytes>();
   of.template operator()<Bytes>();
 }

@@ -150,6 +150,80 @@ struct ByteRows {
   static void order(float*) {}
 };
 
+// 4-bit codes, two rows at a time, each in half a vector. What a code stands for is a whole number of 8 bits, so that the upper half of its float says all: two
+// lookups give its bytes, and two columns that stand side by side are widened in two operations, as bfloat16's are.
+template <bool scaled>
+struct CodedRows {
+  static constexpr int64_t kBytes = COIL_PANEL / 2, kRows = kStreamVisit / kBytes;
+  typedef uint8_t ByteVec __attribute__((vector_size(32)));
+  typedef Vec Sums[2 * kRowVectors];  // of eight columns the even ones, then the odd ones, of the first row and behind them of the second
+  PanelTable scales;
+  int64_t group;
+  VecI32 lower, upper;  // the bytes, in each 16
+  CodedRows(const CoilGemm& g, int64_t panel) : scales(panel_scales(g, panel)), group(g.b_group) {
+    uint8_t bytes[2][32];
+    for (int i = 0; i < 32; i++) {
+      const uint32_t bits = __builtin_bit_cast(uint32_t, static_cast<float>(reinterpret_cast<const int8_t*>(g.b_codes)[i % 16]));
+      bytes[0][i] = static_cast<uint8_t>(bits >> 16), bytes[1][i] = static_cast<uint8_t>(bits >> 24);
+    }
+    lower = load_raw<VecI32>(bytes[0]), upper = load_raw<VecI32>(bytes[1]);
+  }
+
+  // Adds x times 16 columns of both rows, whose codes are the lower halves of bytes.
+  COIL_INLINE_MEMBER void add_half(Vec x, VecI32 codes, Vec* sum) const {
+    const ByteVec low = __builtin_bit_cast(ByteVec, looked_up(lower, codes)), high = __builtin_bit_cast(ByteVec, looked_up(upper, codes));
+    const ByteVec pairs[2] = {__builtin_shufflevector(low, high, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52,
+                                                      21, 53, 22, 54, 23, 55),
+                              __builtin_shufflevector(low, high, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47, 24, 56, 25, 57, 26, 58, 27, 59,
+                                                      28, 60, 29, 61, 30, 62, 31, 63)};
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      const VecU32 two = __builtin_bit_cast(VecU32, pairs[j]);
+      sum[2 * j] += x * __builtin_bit_cast(Vec, two << 16);
+      sum[2 * j + 1] += x * __builtin_bit_cast(Vec, two & 0xffff0000u);
+    }
+  }
+  COIL_INLINE_MEMBER void add_two(float first, float second, VecI32 codes, Sums& sum) const {
+    const Vec x = {first, first, first, first, second, second, second, second};
+    add_half(x, codes & 0x0f0f0f0f, sum);
+    add_half(x, (codes >> 4) & 0x0f0f0f0f, sum + kRowVectors);
+  }
+
+  // Rows of one group.
+  COIL_INLINE_MEMBER void add_part(const float* x, const char* b, int64_t number, int64_t rows, float* sums) const {
+    Sums sum = {};
+    const auto two = [&](int64_t i) __attribute__((always_inline)) {
+      __builtin_prefetch(b + i * kBytes + kStreamVisit);
+      add_two(x[i], x[i + 1], load_raw<VecI32>(b + i * kBytes), sum);
+    };
+    int64_t i = 0;
+#pragma clang loop unroll(disable)
+    for (; i + 2 <= rows; i += 2) two(i);  // more at once have no registers
+    if (i < rows) {
+      VecI32 last = {};
+      memcpy(&last, b + i * kBytes, kBytes);
+      add_two(x[i], 0, last, sum);
+    }
+#pragma unroll
+    for (int j = 0; j < kRowVectors; j++) {
+      const Vec even = sum[2 * j], odd = sum[2 * j + 1];
+      const Vec low = __builtin_shufflevector(even, odd, 0, 8, 1, 9, 4, 12, 5, 13), high = __builtin_shufflevector(even, odd, 2, 10, 3, 11, 6, 14, 7, 15);
+      const Vec all = __builtin_shufflevector(low, high, 0, 1, 2, 3, 8, 9, 10, 11) + __builtin_shufflevector(low, high, 4, 5, 6, 7, 12, 13, 14, 15);
+      store(sums + j * kLanes, load(sums + j * kLanes) + (scaled ? all * scales.at(number, j * kLanes) : all));
+    }
+  }
+
+  COIL_INLINE_MEMBER void add(const float* x, const char* b, int64_t k0, int64_t rows, float* sums) const {
+    if (!scaled) return add_part(x, b, 0, rows, sums);
+    for (int64_t i = 0; i < rows;) {
+      const int64_t number = (k0 + i) / group, count = min64(rows - i, (number + 1) * group - (k0 + i));
+      add_part(x + i, b + i * kBytes, number, count, sums);
+      i += count;
+    }
+  }
+  static void order(float*) {}
+};
+
 template <class Rows>
 struct StreamRunner {
   const CoilGemm& g;
@@ -175,7 +249,7 @@ struct StreamRunner {
     }
   }
 
-  void run_task(int64_t task, int32_t) const {
+  void run_task(int64_t task) const {
     alignas(64) float total[kStreams * kPanel];
     const int64_t panel0 = task * p.block_panels;
     for_streams(min64(p.block_panels, ceil_div(p.n, kPanel) - panel0), [&](int64_t first, int64_t count) {
@@ -197,39 +271,54 @@ constexpr int64_t kLeastGroup = 8;  // with fewer rows of k the sums' own arithm
 }  // namespace
 
 bool suits_row_streams(const CoilGemm& g) {
-  const bool form = g.b_bits == 0 || (g.b_bits == 8 && ((!g.b_scale && !g.b_zero) || g.b_group >= kLeastGroup));
+  const bool numbers = g.b_bits == 8 || (g.b_coded && !g.b_zero), form = g.b_bits == 0 || (numbers && ((!g.b_scale && !g.b_zero) || g.b_group >= kLeastGroup));
   return g.m == 1 && g.batch == 1 && g.b_packed && form && g.scratch && g.k > COIL_GEMM_UNBLOCKED_K(4) &&
          (g.k + 1) * static_cast<int64_t>(sizeof(float)) <= COIL_GEMM_WORKER_BYTES;
 }
 
+const float* stream_row(const CoilGemm& g, void* scratch) {
+  if (g.dtype == COIL_FLOAT32 && g.a_col == 1 && !g.b_pairs) return static_cast<const float*>(g.a);
+  auto* row = static_cast<float*>(scratch);
+  with_dtype(g.dtype, [&](auto* type) {
+    const auto* a = static_cast<decltype(type)>(g.a);
+    for (int64_t i = 0; i < g.k; i++) row[i] = load_one(a + i * g.a_col);
+  });
+  row[g.k] = 0;
+  return row;
+}
+
+void row_streams_task(const CoilGemm& g, const Product& p, const float* x, int64_t task) {
+  if (g.b_pairs) return StreamRunner<PairRows>{g, p, x, false}.run_task(task);
+  if (!g.b_bits) {
+    return with_dtype(g.dtype, [&](auto* type) { StreamRunner<FloatRows<__remove_cvref(decltype(*type))>>{g, p, x, false}.run_task(task); });
+  }
+  const bool last = g.b_scale && !g.b_zero && g.b_group >= g.k, scaled = g.b_scale && !last;
+  if (g.b_coded && scaled) return StreamRunner<CodedRows<true>>{g, p, x, last}.run_task(task);
+  if (g.b_coded) return StreamRunner<CodedRows<false>>{g, p, x, last}.run_task(task);
+  if (scaled && g.b_zero) return StreamRunner<ByteRows<true, true>>{g, p, x, last}.run_task(task);
+  if (scaled) return StreamRunner<ByteRows<true, false>>{g, p, x, last}.run_task(task);
+  if (g.b_zero) return StreamRunner<ByteRows<false, true>>{g, p, x, last}.run_task(task);
+  StreamRunner<ByteRows<false, false>>{g, p, x, last}.run_task(task);
+}
+
 void row_streams_gemm(const CoilGemm& g, CoilEpilogue epilogue, const void* epilogue_context, const CoilHost* host) {
+  struct Runner {
+    const CoilGemm& g;
+    const Product& p;
+    const float* x;
+    void run_task(int64_t task, int32_t) const { row_streams_task(g, p, x, task); }
+  };
   Product p = {};
   p.batch = 1, p.m = 1, p.n = g.n, p.k = g.k;
   p.epilogue = epilogue, p.epilogue_context = epilogue_context;
   plan_row(p, host->num_workers);
-  const auto* x = static_cast<const float*>(g.a);
-  if (g.dtype != COIL_FLOAT32 || g.a_col != 1) {
-    auto* row = static_cast<float*>(g.scratch);
-    with_dtype(g.dtype, [&](auto* type) {
-      const auto* a = static_cast<decltype(type)>(g.a);
-      for (int64_t i = 0; i < g.k; i++) row[i] = load_one(a + i * g.a_col);
-    });
-    row[g.k] = 0;
-    x = row;
-  }
-  if (g.b_pairs) return run_tasks(StreamRunner<PairRows>{g, p, x, false}, p, host);
-  if (g.b_bits == 8) {
-    const bool last = g.b_scale && !g.b_zero && g.b_group >= g.k, scaled = g.b_scale && !last;
-    if (scaled && g.b_zero) return run_tasks(StreamRunner<ByteRows<true, true>>{g, p, x, last}, p, host);
-    if (scaled) return run_tasks(StreamRunner<ByteRows<true, false>>{g, p, x, last}, p, host);
-    if (g.b_zero) return run_tasks(StreamRunner<ByteRows<false, true>>{g, p, x, last}, p, host);
-    return run_tasks(StreamRunner<ByteRows<false, false>>{g, p, x, last}, p, host);
-  }
-  with_dtype(g.dtype, [&](auto* type) { run_tasks(StreamRunner<FloatRows<__remove_cvref(decltype(*type))>>{g, p, x, false}, p, host); });
+  run_tasks(Runner{g, p, stream_row(g, g.scratch)}, p, host);
 }
 
 #else
 bool suits_row_streams(const CoilGemm&) { return false; }
+const float* stream_row(const CoilGemm&, void*) { __builtin_unreachable(); }
+void row_streams_task(const CoilGemm&, const Product&, const float*, int64_t) { __builtin_unreachable(); }
 void row_streams_gemm(const CoilGemm&, CoilEpilogue, const void*, const CoilHost*) { __builtin_unreachable(); }
 #endif
 

@@ -26,8 +26,13 @@ COIL_INLINE void for_streams(int64_t panels, const F& f) {
 // How one row by `p.n` columns is cut into tasks: of whole sets of panels, where there are enough for all workers.
 void plan_row(Product& p, int32_t workers);
 
-// True where row_streams_gemm is made for it.
+// True where these are made for it.
 bool suits_row_streams(const CoilGemm& g);
+// A's row as floats: where it is, or in scratch memory (COIL_GEMM_WORKER_BYTES).
+const float* stream_row(const CoilGemm& g, void* scratch);
+// One task of those that plan_row gives `p`; x: what stream_row gave.
+void row_streams_task(const CoilGemm& g, const Product& p, const float* x, int64_t task);
+// All of them.
 void row_streams_gemm(const CoilGemm& g, CoilEpilogue epilogue, const void* epilogue_context, const CoilHost* host);
 
 }  // namespace COIL_KERNELS_NAMESPACE

@@ -101,6 +101,7 @@ __attribute__((noinline)) Vec load_partial(const T* p, int64_t n) {
 //   byte_dot(sum, a, b)  where COIL_BYTE_DOT is defined: sum + products of four unsigned bytes of a by signed bytes of b, lane by lane
 //   byte_pairs(a, b)     where COIL_BYTE_PAIRS is defined: of pairs of bytes, unsigned ones of a by signed ones of b, the sums in int16, which saturate
 //   signed_byte_dot(sum, a, b)  where COIL_SIGNED_BYTE_DOT is defined: sum + products of four signed bytes of a by those of b, which are not -128
+//   looked_up(table, i)  bytes of a table of 16, by indices from 0 to 15: of 16 bytes, or of a vector that has the table in each 16 of its bytes
 //   permute(v, lanes)    v[lanes % kLanes]
 //   end_streams()        after stores past the caches, before other threads read them
 #if defined(__x86_64__)

@@ -41,6 +41,8 @@ COIL_INLINE Vec load_partial(const float* p, int64_t n) {
 #endif
 
 #ifndef COIL_DOUBLE
+typedef char Bytes16 __attribute__((vector_size(16)));
+COIL_INLINE Bytes16 looked_up(Bytes16 table, Bytes16 indices) { return __builtin_ia32_pshufb128(table, indices); }
 #define COIL_BYTE_PAIRS
 #ifdef __AVX512F__
 typedef short Shorts __attribute__((vector_size(64)));
@@ -50,6 +52,9 @@ COIL_INLINE VecI32 pair_sums(VecI32 a, VecI32 b) {
 }
 COIL_INLINE Shorts byte_pairs(VecI32 a, VecI32 b) {
   return __builtin_bit_cast(Shorts, __builtin_ia32_pmaddubsw512(__builtin_bit_cast(Chars, a), __builtin_bit_cast(Chars, b)));
+}
+COIL_INLINE VecI32 looked_up(VecI32 table, VecI32 indices) {
+  return __builtin_bit_cast(VecI32, __builtin_ia32_pshufb512(__builtin_bit_cast(Chars, table), __builtin_bit_cast(Chars, indices)));
 }
 COIL_INLINE Vec permute(Vec v, VecI32 lanes) { return __builtin_ia32_permvarsf512(v, lanes); }
 // sum + of each lane's four unsigned bytes of a times signed bytes of b. Functions that call it have COIL_BYTE_DOT's attributes, and run where there is
@@ -73,6 +78,9 @@ COIL_INLINE VecI32 signed_byte_dot(VecI32 sum, VecI32 a, VecI32 b) {
   const auto turned = __builtin_ia32_psignb256(__builtin_bit_cast(Chars, b), __builtin_bit_cast(Chars, a));
   const Shorts pairs = byte_pairs(__builtin_bit_cast(VecI32, size), __builtin_bit_cast(VecI32, turned));
   return sum + pair_sums(__builtin_bit_cast(VecI32, pairs), VecI32(0x00010001));
+}
+COIL_INLINE VecI32 looked_up(VecI32 table, VecI32 indices) {
+  return __builtin_bit_cast(VecI32, __builtin_ia32_pshufb256(__builtin_bit_cast(Chars, table), __builtin_bit_cast(Chars, indices)));
 }
 COIL_INLINE Vec permute(Vec v, VecI32 lanes) { return __builtin_ia32_permvarsf256(v, lanes); }
 #endif

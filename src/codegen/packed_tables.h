@@ -8,8 +8,8 @@
 
 namespace coil {
 
-// A constant table [n, k] in panels; nothing: that packing has no room for lookups.
-std::optional<PackedTable> table_in_panels(const BufferInfo& table, Packing packing);
+// A constant table [n, k] in panels; nothing: that packing has no room for lookups. codes: PlanConstant::codes.
+std::optional<PackedTable> table_in_panels(const BufferInfo& table, Packing packing, const std::vector<int8_t>& codes = {});
 // In lines of numbers of 8 or 4 bits; nothing: the table is those lines, or has other elements.
 std::optional<PackedTable> table_in_lines(const BufferInfo& table);
 

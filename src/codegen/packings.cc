@@ -45,6 +45,12 @@ std::vector<std::byte> paired_panels(const uint8_t* from, size_t item, const Pla
 std::vector<std::byte> panels_4bit(const uint8_t* from, size_t, const PlanConstant& c, int64_t columns) {
   return templates::pack_4bit_b(from, c.k, columns, c.row_stride, c.col_stride);
 }
+std::vector<std::byte> panels_codes(const uint8_t* from, size_t, const PlanConstant& c, int64_t columns) {
+  return templates::pack_4bit_b(from, c.k, columns, c.row_stride, c.col_stride, templates::place_in(c.codes));
+}
+std::vector<std::byte> quads_codes(const uint8_t* from, size_t, const PlanConstant& c, int64_t columns) {
+  return templates::pack_quads_b(from, 4, c.k, columns, c.row_stride, c.col_stride, templates::place_in(c.codes));
+}
 std::vector<std::byte> integer_panels(const uint8_t* from, size_t, const PlanConstant& c, int64_t columns) {
   return templates::pack_integer_b(from, c.k, columns, c.row_stride, c.col_stride);
 }
@@ -68,6 +74,12 @@ uint64_t elements_of_window(const TensorData& d, int64_t panels) {
 }
 
 uint64_t dense_size(const TensorData& d, const PlanConstant&) { return static_cast<uint64_t>(element_count(d.sizes) * byte_size(d.dtype)); }
+
+uint64_t panels_4bit_size(const TensorData&, const PlanConstant& c) { return static_cast<uint64_t>(c.batch * templates::packed_gemm_b_elements(c.k, c.n)) / 2; }
+template <int BITS>
+uint64_t quads_size(const TensorData&, const PlanConstant& c) {
+  return static_cast<uint64_t>(c.batch * templates::packed_quads_bytes(c.k, c.n, BITS));
+}
 
 uint64_t conv_panels_size(const TensorData& d, const PlanConstant& c) { return elements_of_window(d, c.groups * panel_columns(d, d.sizes[0] / c.groups)); }
 
@@ -95,14 +107,13 @@ constexpr PackingRow kRows[] = {
        return static_cast<uint64_t>(c.batch * templates::packed_pairs_elements(c.k, c.n) * byte_size(d.dtype));
      },
      paired_panels},
-    {packings::gemm_b_4bit, [](const TensorData&, const PlanConstant& c) { return static_cast<uint64_t>(templates::packed_gemm_b_elements(c.k, c.n)) / 2; },
-     panels_4bit},
+    {packings::gemm_b_4bit, panels_4bit_size, panels_4bit},
+    {packings::gemm_b_codes, panels_4bit_size, panels_codes},
     {packings::gemm_b_integer, [](const TensorData&, const PlanConstant& c) { return static_cast<uint64_t>(templates::packed_integer_b_bytes(c.k, c.n)); },
      integer_panels},
-    {packings::gemm_b_quads, [](const TensorData&, const PlanConstant& c) { return static_cast<uint64_t>(templates::packed_quads_bytes(c.k, c.n, 8)); },
-     quads<8>},
-    {packings::gemm_b_quads_4bit, [](const TensorData&, const PlanConstant& c) { return static_cast<uint64_t>(templates::packed_quads_bytes(c.k, c.n, 4)); },
-     quads<4>},
+    {packings::gemm_b_quads, quads_size<8>, quads<8>},
+    {packings::gemm_b_quads_4bit, quads_size<4>, quads<4>},
+    {packings::gemm_b_quads_codes, quads_size<4>, quads_codes},
     {packings::gemm_b_lines,
      [](const TensorData& d, const PlanConstant& c) { return static_cast<uint64_t>(templates::packed_lines_bytes(c.k, c.n, 8 * byte_size(d.dtype))); },
      lines<0>},

@@ -16,6 +16,8 @@ namespace packings {
 // A product's right factor: panels, pairs of rows of k side by side in them, and the same of whole numbers.
 inline constexpr Packing gemm_b("gemm_b"), gemm_b_pairs("gemm_b_pairs"), gemm_b_4bit("gemm_b_4bit"), gemm_b_integer("gemm_b_integer");
 inline constexpr Packing gemm_b_quads("gemm_b_quads"), gemm_b_quads_4bit("gemm_b_quads_4bit");
+// ... and of their places in PlanConstant::codes.
+inline constexpr Packing gemm_b_codes("gemm_b_codes"), gemm_b_quads_codes("gemm_b_quads_codes");
 // A line for each column.
 inline constexpr Packing gemm_b_lines("gemm_b_lines"), gemm_b_lines_4bit("gemm_b_lines_4bit");
 // A convolution's weight: panels of output channels, of pairs, and of whole numbers.
@@ -34,6 +36,7 @@ constexpr int64_t winograd_tile(Packing packing) { return packing == packings::w
 constexpr bool has_4_bits(Packing packing) {
   return packing == packings::gemm_b_4bit || packing == packings::gemm_b_quads_4bit || packing == packings::gemm_b_lines_4bit;
 }
+constexpr bool has_codes(Packing packing) { return packing == packings::gemm_b_codes || packing == packings::gemm_b_quads_codes; }
 
 // A constant that is being packed: its elements in row-major order, as they are stored, and what the plan says of it.
 struct PackingSource {

@@ -29,6 +29,7 @@ class QuantisedFinder {
       before_.clear();
       Loop changed = loop;
       if (const Gemm* gemm = std::get_if<Gemm>(&loop.def)) changed = product(loop, *gemm);
+      if (const GroupedGemm* gemm = std::get_if<GroupedGemm>(&loop.def); gemm && !forms_.signed_rows_only) changed = grouped_product(loop, *gemm);
       if (const Reduction* sum = std::get_if<Reduction>(&loop.def)) changed = sum_of_products(loop, *sum);
       if (const Conv2d* conv = std::get_if<Conv2d>(&loop.def); conv && !forms_.signed_rows_only) changed = convolution(loop, *conv);
       for (Loop& l : before_) result.push_back(std::move(l));
@@ -68,15 +69,18 @@ class QuantisedFinder {
     return simplify_body(substitute_vars(e, vars), sizes);
   }
 
-  // e, of the column n_var and the row k_var, as a table [k / group, n] of f32.
+  // e, of the column n_var and the row k_var, as a table [k / group, n] of f32; of several matrices, whose number is variable 0, [matrices, k / group, n].
   BufferId table(const Loop& loop, const char* what, Expr e, int32_t n_var, int32_t k_var, int64_t group, const std::vector<Expr>& sizes) {
+    const auto rank = static_cast<int32_t>(sizes.size());
     std::vector<Expr> vars(static_cast<size_t>(k_var) + 1, pool_.index(0));
-    vars[static_cast<size_t>(n_var)] = pool_.var(1);
-    vars[static_cast<size_t>(k_var)] = pool_.var(0) * group;
+    if (rank == 3) vars[0] = pool_.var(0);
+    vars[static_cast<size_t>(n_var)] = pool_.var(rank - 1);
+    vars[static_cast<size_t>(k_var)] = pool_.var(rank - 2) * group;
     const Expr body = simplify_body(pool_.cast(substitute_vars(e, vars), DType::f32), sizes);
     const BufferId id = add_buffer(program_, loop.op + what, DType::f32, sizes);
     if (body->is_constant()) {  // the same number everywhere
-      const auto count = static_cast<size_t>(sizes[0]->as_int() * sizes[1]->as_int());
+      size_t count = 1;
+      for (Expr n : sizes) count *= static_cast<size_t>(n->as_int());
       const std::vector<float> values(count, static_cast<float>(body->as_double()));
       auto bytes = std::make_shared<std::vector<uint8_t>>(count * sizeof(float));
       std::memcpy(bytes->data(), values.data(), bytes->size());
@@ -84,8 +88,8 @@ class QuantisedFinder {
       b.kind = BufferInfo::Kind::constant;
       b.strides = contiguous_strides(pool_, sizes);
       b.data.dtype = DType::f32;
-      b.data.sizes = {sizes[0]->as_int(), sizes[1]->as_int()};
-      b.data.strides = {sizes[1]->as_int(), 1};
+      for (Expr n : sizes) b.data.sizes.push_back(n->as_int());
+      for (Expr step : b.strides) b.data.strides.push_back(step->as_int());
       b.data.bytes = *bytes;
       b.data.owner = bytes;
     } else {
@@ -102,32 +106,70 @@ class QuantisedFinder {
     const int64_t n = g.n[0]->as_int(), k = g.k[0]->as_int();
     std::vector<Expr> sizes = g.m;
     sizes.insert(sizes.end(), {g.n[0], g.k[0]});
-    std::optional<Dequantised> b = find_.dequantised(g.b, sizes);
-    const bool rounded = !b && byte_size(a_type) == 2;
-    if (rounded) b = find_weight_.dequantised(g.b, sizes);
-    if (!b || n < 1 || k < 1 || !is_whole_weight(b->q, n_var, k_var, n, k)) return loop;
-    if (b->zero && find_.is_zero(b->zero)) b->zero = Expr();
-    for (Expr e : {b->zero, b->scale}) {
-      if (e && (mentions(e, 0, n_var) || !find_.is_fixed(e))) return loop;
-    }
+    const auto [b, rounded] = weight(g.b, a_type, sizes);
+    if (!b || n < 1 || k < 1 || !is_whole_weight(b->q, n_var, k_var, n, k) || !is_of_weight(*b, 0, n_var)) return loop;
     const int64_t group = shared_group(*b, k_var, k);
     if (forms_.signed_rows_only && (group < 1 || (group != k && group % kLineGroup != 0) || group > kMostK)) return loop;
     const std::optional<Dequantised> a = bytes_of_a(loop, g, rounded, sizes);
     if (forms_.signed_rows_only && (!a || program_.buffer(a->q.buffer).dtype != DType::i8)) return loop;
     if (a && is_exact(*b, *a, k_var, k)) return integer_product(loop, g, *b, *a);
     if (group < 1) return loop;
-    Gemm::Quantised quantised;
-    quantised.group = group;
-    const std::vector<Expr> shape{pool_.index(k / group), pool_.index(n)};
-    if (b->scale) quantised.scale = table(loop, ".scale", b->scale, n_var, k_var, group, shape);
-    if (b->zero) quantised.zero = table(loop, ".zero", b->zero, n_var, k_var, group, shape);
     Loop changed = loop;
     Gemm& to = std::get<Gemm>(changed.def);
     to.b = b->q;
-    to.quantised = quantised;
+    to.quantised = tables(loop, *b, n_var, k_var, group, {pool_.index(k / group), pool_.index(n)});
     if (!a || !has_byte_groups(*a, k, group)) return changed;
     to.a = a->q;
-    return scaled_product(loop, std::move(changed), DType::f32, *b, *a);
+    return scaled_product(loop, std::move(changed), DType::f32, *b, *a, n_var);
+  }
+
+  // Groups of rows, each with a matrix of its own.
+  Loop grouped_product(const Loop& loop, const GroupedGemm& g) {
+    constexpr int32_t kRow = 1, kColumn = 2, kDepth = 3;
+    const std::vector<Expr> sizes{g.groups, g.m, g.n, g.k};  // of variables 0 to 3
+    if (g.kind != GroupedGemm::Kind::rows || g.quantised || !g.groups->is_constant() || !g.n->is_constant() || !g.k->is_constant()) return loop;
+    const int64_t n = g.n->as_int(), k = g.k->as_int();
+    const auto [b, rounded] = weight(g.b, program_.buffer(g.a.buffer).dtype, sizes);
+    if (!b || n < 1 || k < 1 || !is_whole_weight(b->q, kColumn, kDepth, n, k, g.groups) || !is_of_weight(*b, kRow, kColumn)) return loop;
+    const int64_t group = shared_group(*b, kDepth, k);
+    if (group < 1) return loop;
+    Loop changed = loop;
+    GroupedGemm& to = std::get<GroupedGemm>(changed.def);
+    to.b = b->q;
+    to.quantised = tables(loop, *b, kColumn, kDepth, group, {g.groups, pool_.index(k / group), pool_.index(n)});
+    const bool byte_groups = group <= kMostK && (group == k || (group % 4 == 0 && group >= kLeastByteGroup));
+    if (!forms_.int8_activations || !byte_groups) return changed;
+    const std::vector<Expr> as_gemm{pool_.index(0), pool_.var(0), pool_.var(1), pool_.var(2)};
+    Gemm rows;
+    rows.m = {g.m}, rows.n = {g.n}, rows.k = {g.k};
+    rows.a.buffer = g.a.buffer;
+    for (Expr c : g.a.coordinates) rows.a.coordinates.push_back(substitute_vars(c, as_gemm));
+    const Dequantised a = rows_.rows(loop, rows);
+    to.a = {a.q.buffer, {pool_.var(kRow), pool_.var(kDepth)}};
+    return scaled_product(loop, std::move(changed), DType::f32, *b, a, 1);
+  }
+
+  // What a product's right operand is dequantised from; and whether roundings on the way to 16 bits are left out.
+  std::pair<std::optional<Dequantised>, bool> weight(const Operand& operand, DType other, const std::vector<Expr>& sizes) const {
+    std::optional<Dequantised> b = find_.dequantised(operand, sizes);
+    const bool rounded = !b && byte_size(other) == 2;
+    if (rounded) b = find_weight_.dequantised(operand, sizes);
+    if (b && b->zero && find_.is_zero(b->zero)) b->zero = Expr();
+    return {std::move(b), rounded};
+  }
+
+  // Scale and zero point are known when the program is compiled, and do not depend on the variables of rows.
+  bool is_of_weight(const Dequantised& b, int32_t first_row, int32_t end) const {
+    const auto fits = [&](Expr e) { return !e || (!mentions(e, first_row, end) && find_.is_fixed(e)); };
+    return fits(b.zero) && fits(b.scale);
+  }
+
+  Gemm::Quantised tables(const Loop& loop, const Dequantised& b, int32_t n_var, int32_t k_var, int64_t group, const std::vector<Expr>& shape) {
+    Gemm::Quantised quantised;
+    quantised.group = group;
+    if (b.scale) quantised.scale = table(loop, ".scale", b.scale, n_var, k_var, group, shape);
+    if (b.zero) quantised.zero = table(loop, ".zero", b.zero, n_var, k_var, group, shape);
+    return quantised;
   }
 
   // How many rows of k share the weight's scale and zero point; 0: groups of the one do not divide those of the other, or there are none.
@@ -160,13 +202,16 @@ class QuantisedFinder {
     return program_.buffer(a.q.buffer).dtype == DType::i8 && group <= kMostK && (group == k || (group % 4 == 0 && group >= kLeastByteGroup));
   }
 
-  // An i8 constant, all of it, its two dimensions being the product's columns and rows.
-  bool is_whole_weight(const Operand& q, int32_t n_var, int32_t k_var, int64_t n, int64_t k) const {
+  // An i8 constant, all of it, its two dimensions being the product's columns and rows; of several matrices, whose number is variable 0, behind that.
+  bool is_whole_weight(const Operand& q, int32_t n_var, int32_t k_var, int64_t n, int64_t k, Expr matrices = Expr()) const {
     const BufferInfo& b = program_.buffer(q.buffer);
-    if (b.kind != BufferInfo::Kind::constant || b.dtype != DType::i8 || q.coordinates.size() != 2) return false;
-    const Expr first = q.coordinates[0], second = q.coordinates[1], column = pool_.var(n_var), row = pool_.var(k_var);
-    const bool by_columns = first == column && second == row && b.sizes[0] == pool_.index(n) && b.sizes[1] == pool_.index(k);
-    const bool by_rows = first == row && second == column && b.sizes[0] == pool_.index(k) && b.sizes[1] == pool_.index(n);
+    const size_t lead = matrices ? 1 : 0;
+    if (b.kind != BufferInfo::Kind::constant || b.dtype != DType::i8 || q.coordinates.size() != lead + 2) return false;
+    if (matrices && (q.coordinates[0] != pool_.var(0) || b.sizes[0] != matrices)) return false;
+    const Expr first = q.coordinates[lead], second = q.coordinates[lead + 1], column = pool_.var(n_var), row = pool_.var(k_var);
+    const Expr columns = pool_.index(n), rows = pool_.index(k);
+    const bool by_columns = first == column && second == row && b.sizes[lead] == columns && b.sizes[lead + 1] == rows;
+    const bool by_rows = first == row && second == column && b.sizes[lead] == rows && b.sizes[lead + 1] == columns;
     return by_columns || by_rows;
   }
 
@@ -209,20 +254,19 @@ class QuantisedFinder {
     to = g;
     to.a = a.q;
     to.b = b.q;
-    return scaled_product(loop, std::move(integers), DType::i32, b, a);
+    return scaled_product(loop, std::move(integers), DType::i32, b, a, static_cast<int32_t>(g.m.size()));
   }
 
-  // The product `sums` of a's numbers, in i32 without b's scale or in f32 with it, and `loop` as what makes its result of them.
-  Loop scaled_product(const Loop& loop, Loop sums, DType type, const Dequantised& b, const Dequantised& a) {
-    const Gemm& g = std::get<Gemm>(sums.def);
-    const auto n_var = static_cast<int32_t>(g.m.size());
+  // The product `sums` of a's numbers, in i32 without b's scale or in f32 with it, and `loop` as what makes its result of them; n_var: the result's last
+  // variable.
+  Loop scaled_product(const Loop& loop, Loop sums, DType type, const Dequantised& b, const Dequantised& a, int32_t n_var) {
     const BufferId out = loop.outputs[0];
     const BufferId sum = add_buffer(program_, loop.op + ".integers", type, program_.buffer(out).sizes);
     std::vector<Expr> own;
     for (int32_t v = 0; v <= n_var; ++v) own.push_back(pool_.var(v));
     Expr value = pool_.load(sum, type, own);
-    if (a.zero && !find_.is_zero(a.zero)) {
-      const Expr column = pool_.load(column_sums(loop, g, type, b), type, {pool_.var(n_var)});
+    if (a.zero && !find_.is_zero(a.zero)) {  // never of a grouped product, whose rows are coil's own
+      const Expr column = pool_.load(column_sums(loop, std::get<Gemm>(sums.def), type, b), type, {pool_.var(n_var)});
       value = pool_.op(ScalarOp::sub, {value, pool_.op(ScalarOp::mul, {column, pool_.cast(a.zero, type)})});
     }
     value = pool_.cast(value, DType::f32);

@@ -188,6 +188,7 @@ struct PlanConstant {
   int64_t k = 0, n = 0, groups = 1;  // of a product: [batch][k, n] from the linear strides below; of a convolution: what its OIHW sizes do not say
   int64_t batch = 1, batch_stride = 0, row_stride = 0, col_stride = 0;
   int64_t first = 0;               // of a product: elements before the slice that is read
+  std::vector<int8_t> codes;       // of a product: the numbers that it has, in order, where it may lie as their places in this list
   uint64_t offset = 0, bytes = 0;  // in the blob
 };
 

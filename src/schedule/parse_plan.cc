@@ -153,6 +153,15 @@ class PlanParser : ProgramLines {
       if (*word) words.expect(word);
       *value = words.integer();
     }
+    if (words.accept("codes")) {
+      const int64_t count = words.integer();
+      if (count < 1 || count > 16) words.fail("expected 1 to 16 numbers of 4-bit codes");
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t number = words.integer();
+        if (number < -128 || number > 127) words.fail("expected a number of 8 bits");
+        c.codes.push_back(static_cast<int8_t>(number));
+      }
+    }
     plan_.constants.push_back(c);
   }
 

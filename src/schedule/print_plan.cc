@@ -110,8 +110,8 @@ class PlanPrinter : Named, LoopText {
   }
 
   void print(const PlanConstant& c) {
-    line("package {} as {} k {} n {} groups {} batch {} strides {} {} {} first {}", name(c.buffer), c.packing.name(), c.k, c.n, c.groups, c.batch,
-         c.batch_stride, c.row_stride, c.col_stride, c.first);
+    line("package {} as {} k {} n {} groups {} batch {} strides {} {} {} first {}{}", name(c.buffer), c.packing.name(), c.k, c.n, c.groups, c.batch,
+         c.batch_stride, c.row_stride, c.col_stride, c.first, c.codes.empty() ? "" : fmt::format(" codes {} {}", c.codes.size(), fmt::join(c.codes, " ")));
   }
 
   void print(const LoopInput& in) { out_ += input_text(program_, *this, in, "argument", in.buffer.valid() ? name(in.buffer) : ""); }

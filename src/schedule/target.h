@@ -27,6 +27,7 @@ struct WeightUse {
 // A table in its packing: a buffer of these sizes whose elements a load of the table, [row, column], is made of.
 struct PackedTable {
   Packing packing;
+  std::vector<int8_t> codes;  // PlanConstant::codes
   std::vector<Expr> sizes;
   std::function<Expr(Expr load, BufferId packed)> element;
 };
@@ -35,6 +36,8 @@ struct PackedTable {
 struct PackingRules {
   // Of a product. Nothing: the kernels have no packing of their own for it; kPlain: they have, and it lies so already.
   std::function<std::optional<Packing>(const WeightUse& use)> product;
+  // Whether a quantised weight of few numbers may lie as codes of 4 bits (PlanConstant::codes).
+  bool codes = false;
   // Of the scales and zero points of a product's groups.
   Packing scales;
   // Of a convolution, by default, and for each other choice that it shall have; x_offset: linear, over x's variables. Empty: as the program has it.

@@ -38,6 +38,8 @@ std::optional<Packing> WeightPacker::product_packing(const TemplateKernel& k, co
 bool WeightPacker::pack_gemm_weight(TemplateKernel& k, const Gemm& g) {
   if (program_.buffer(k.operands[1].buffer).kind != BufferInfo::Kind::constant) return false;
   std::optional<PlanConstant> c = place_of(k, g);
+  const BufferInfo& weight = program_.buffer(k.operands[1].buffer);
+  if (c && g.quantised && target_.packings.codes && !has_4_bits(weight.data.bytes)) c->codes = coded_numbers(weight.data.bytes);
   const std::optional<Packing> packing = c ? product_packing(k, g, *c) : std::nullopt;
   if (!packing) return pad_lines(k, g);
   c->packing = *packing;
@@ -88,8 +90,10 @@ BufferId WeightPacker::packed_table(BufferId table) {
   BufferInfo info = program_.buffer(table);
   PlanConstant c;
   c.packing = target_.packings.scales;
-  c.k = info.sizes[0]->as_int(), c.n = info.sizes[1]->as_int();
+  const size_t rank = info.sizes.size();
+  c.k = info.sizes[rank - 2]->as_int(), c.n = info.sizes[rank - 1]->as_int();
   c.row_stride = c.n, c.col_stride = 1;
+  if (rank == 3) c.batch = info.sizes[0]->as_int(), c.batch_stride = c.k * c.n;
   const auto dense = contiguous_strides(pool(), info.sizes);
   BufferId source = table;
   if (info.data.offset == 0 && (info.strides.empty() || info.strides == dense)) {

@@ -18,8 +18,8 @@ class WeightPacker {
 
   // A constant b as the target wants it: operand 1 of the kernel, which is b as the program has it, then names the packed buffer. False: it stays as it is.
   bool pack_gemm_weight(TemplateKernel& kernel, const Gemm& gemm);
-  // Scales or zero points of a product's groups, a constant [groups, n] of f32, as the target packs them; in 16 bits where these say the same. A number of 4
-  // bits of a weight has a share of them: of groups of 32 a quarter of a byte in 16 bits.
+  // Scales or zero points of a product's groups, a constant [groups, n] of f32 (of several matrices: [matrices, groups, n]), as the target packs them; in 16
+  // bits where these say the same. A number of 4 bits of a weight has a share of them: of groups of 32 a quarter of a byte in 16 bits.
   BufferId packed_table(BufferId table);
   // The weight as the kernel's next operand: a constant one packed, also in the other ways that choices want; another one over its own coordinates.
   void add_conv_weight(TemplateKernel& kernel, const Conv2d& conv);

@@ -113,18 +113,40 @@ std::vector<std::byte> in_pairs(const std::vector<std::byte>& panels, int64_t k)
   return out;
 }
 
-std::vector<std::byte> pack_4bit_b(const void* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride) {
+namespace {
+
+constexpr HalfByteOf kWith8Added = [] {
+  HalfByteOf half{};
+  for (int v = 0; v < 256; v++) half[static_cast<size_t>(v)] = static_cast<uint8_t>((v + 8) & 15);
+  return half;
+}();
+
+}  // namespace
+
+const HalfByteOf& with_8_added() { return kWith8Added; }
+
+HalfByteOf place_in(std::span<const int8_t> codes) {
+  HalfByteOf half{};
+  for (size_t i = 0; i < codes.size(); i++) half[static_cast<uint8_t>(codes[i])] = static_cast<uint8_t>(i);
+  return half;
+}
+
+std::vector<std::byte> pack_4bit_b(const void* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride, const HalfByteOf& half) {
   constexpr int64_t kHalf = kPanel / 2;
   const auto* from = static_cast<const std::byte*>(b);
   std::vector<std::byte> packed(static_cast<size_t>(packed_gemm_b_elements(k, n) / 2));
   uint8_t tile[kPanel][kTileRows<uint8_t>] = {}, pairs[kHalf][kTileRows<uint8_t>];
   std::byte* to = packed.data();
+  const bool plain = half == kWith8Added;
   for (int64_t col = 0; col < n; col += kPanel) {
     const int64_t cols = std::min(kPanel, n - col);
     if (cols < kPanel) std::fill_n(&tile[0][0], kPanel * kTileRows<uint8_t>, uint8_t{0});
     for (int64_t row = 0; row < k; row += kTileRows<uint8_t>) {
       const int64_t rows = std::min(kTileRows<uint8_t>, k - row);
       read_tile(from, row, rows, col, cols, row_stride, col_stride, tile);
+      for (auto& line : tile) {
+        for (int64_t r = 0; !plain && r < rows; r++) line[r] = static_cast<uint8_t>(half[line[r]] - 8);
+      }
       for (int64_t j = 0; j < kHalf; j++) {  // along lines, which vectors do; then only bytes are turned
         for (int64_t r = 0; r < kTileRows<uint8_t>; r++) pairs[j][r] = static_cast<uint8_t>(((tile[j][r] + 8) & 15) | ((tile[j + kHalf][r] + 8) << 4));
       }
@@ -162,7 +184,7 @@ std::vector<std::byte> pack_integer_b(const void* b, int64_t k, int64_t n, int64
 
 int64_t packed_quads_bytes(int64_t k, int64_t n, int64_t bits) { return panels(n) * kPanel * ((k + 3) / 4 * 4) * bits / 8; }
 
-std::vector<std::byte> pack_quads_b(const void* b, int64_t bits, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride) {
+std::vector<std::byte> pack_quads_b(const void* b, int64_t bits, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride, const HalfByteOf& half) {
   constexpr int64_t kHalf = kPanel / 2, kRows = kTileRows<uint8_t>;
   const auto* from = static_cast<const std::byte*>(b);
   std::vector<std::byte> packed(static_cast<size_t>(packed_quads_bytes(k, n, bits)));
@@ -177,7 +199,7 @@ std::vector<std::byte> pack_quads_b(const void* b, int64_t bits, int64_t k, int6
       for (int64_t quad = 0; quad < rows; quad += 4) {
         for (int64_t j = 0; bits == 8 && j < kPanel; j++, to += 4) std::memcpy(to, &tile[j][quad], 4);
         for (int64_t j = 0; bits == 4 && j < kHalf; j++, to += 4) {
-          for (int64_t i = 0; i < 4; i++) to[i] = static_cast<std::byte>(((tile[j][quad + i] + 8) & 15) | ((tile[j + kHalf][quad + i] + 8) << 4));
+          for (int64_t i = 0; i < 4; i++) to[i] = static_cast<std::byte>(half[tile[j][quad + i]] | half[tile[j + kHalf][quad + i]] << 4);
         }
       }
     }

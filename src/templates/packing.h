@@ -1,8 +1,10 @@
 // Constants in the layouts that the device library reads (device/kernels.h), made once at compile time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace coil::templates {
@@ -21,9 +23,14 @@ std::vector<std::byte> pack_gemm_b(const void* b, size_t element_bytes, int64_t 
 int64_t packed_pairs_elements(int64_t k, int64_t n);
 std::vector<std::byte> in_pairs(const std::vector<std::byte>& panels, int64_t k);
 
+// The 4 bits that an int8 number becomes, by its byte: where numbers are packed in half the bytes.
+using HalfByteOf = std::array<uint8_t, 256>;
+const HalfByteOf& with_8_added();
+HalfByteOf place_in(std::span<const int8_t> codes);  // of one that is not in the list: 0
+
 // The same of int8 numbers in [-8, 7] in half the bytes: panels [ceil(n/32)][k][16], byte j of a row being columns j (low bits) and j + 16,
 // with 8 added.
-std::vector<std::byte> pack_4bit_b(const void* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride);
+std::vector<std::byte> pack_4bit_b(const void* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride, const HalfByteOf& half = with_8_added());
 
 // int8 for products of integers: panels of [ceil(k/4)][32][4] (four rows of a column side by side), zero padded, each followed by 32 int32
 // sums of its columns times -128, by which a product with unsigned bytes a + 128 is corrected.
@@ -33,7 +40,8 @@ std::vector<std::byte> pack_integer_b(const void* b, int64_t k, int64_t n, int64
 // int8 for products of bytes with scales by groups of k: panels of [ceil(k/4)][32][4], or of numbers in [-8, 7] [ceil(k/4)][16][4] whose
 // bytes are columns j (low bits) and j + 16 with 8 added. What pads stands for 0.
 int64_t packed_quads_bytes(int64_t k, int64_t n, int64_t bits);
-std::vector<std::byte> pack_quads_b(const void* b, int64_t bits, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride);
+std::vector<std::byte> pack_quads_b(const void* b, int64_t bits, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride,
+                                    const HalfByteOf& half = with_8_added());
 
 // A line for each column, as device/cuda/bytes.h reads them: int8 numbers, or those in [-8, 7] in half the bytes, of whole pieces of 32 numbers, zeros behind
 // the last one. Elements of 16 and 32 bits (tables of scales and zero points) are lines without room behind them.

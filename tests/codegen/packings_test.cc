@@ -93,6 +93,7 @@ TEST(Packings, SizesAreThoseOfTheBytes) {
     PlanConstant batches = c;
     batches.batch = 3, batches.batch_stride = k * n;
     check(gemm_b, numbers(DType::f32, {3, k, n}), batches);
+    for (const Packing p : {gemm_b_4bit, gemm_b_quads, gemm_b_quads_4bit, gemm_b_codes, gemm_b_quads_codes}) check(p, numbers(DType::i8, {3, k, n}), batches);
     check(gemm_b_pairs, numbers(DType::bf16, {3, k, n}), batches);
     PlanConstant lines;
     lines.k = n, lines.n = k, lines.batch_stride = n + 3;

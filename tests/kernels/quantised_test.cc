@@ -2,43 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "templates/packing.h"
-#include "tests/kernels/support.h"
+#include "tests/kernels/quantised_support.h"
 
 namespace coil::testing {
 namespace {
-
-std::vector<int8_t> numbers(std::mt19937& random, int64_t count, int low, int high) {
-  std::uniform_int_distribution<int> values(low, high);
-  std::vector<int8_t> out(static_cast<size_t>(count));
-  for (int8_t& v : out) v = static_cast<int8_t>(values(random));
-  return out;
-}
-
-// Scales or zero points [groups, n] in panels, in 16 bits or 32: a kernel sees what they are rounded to.
-struct Table {
-  std::vector<float> values;
-  std::vector<std::byte> packed;
-  int dtype;
-
-  Table(std::vector<float> numbers, int64_t n, int type) : values(std::move(numbers)), dtype(type) {
-    const auto groups = static_cast<int64_t>(values.size()) / std::max<int64_t>(n, 1);
-    Buffer narrow(type, static_cast<int64_t>(values.size()));
-    for (size_t i = 0; i < values.size(); ++i) {
-      narrow.set(static_cast<int64_t>(i), values[i]);
-      values[i] = static_cast<float>(narrow.get(static_cast<int64_t>(i)));
-    }
-    packed = templates::pack_gemm_b(narrow.data(), type == COIL_FLOAT32 ? 4 : 2, groups, n, n, 1);
-  }
-};
-
-// Sets g's tables: as they are (`packed` false), or in panels.
-void set_tables(CoilGemm& g, const Table* scale, const Table* zero, bool packed) {
-  const auto data = [&](const Table* t) -> const void* { return !t ? nullptr : packed ? static_cast<const void*>(t->packed.data()) : t->values.data(); };
-  g.b_scale = data(scale), g.b_zero = data(zero);
-  g.b_tables_packed = packed;
-  if (packed && scale) g.b_scale_dtype = scale->dtype;
-  if (packed && zero) g.b_zero_dtype = zero->dtype;
-}
 
 // Exactly as many bytes as the operand has, so that the address sanitizer sees what is read beyond it.
 void check_integers(int64_t m, int64_t n, int64_t k, bool is_signed, int64_t a_row, int64_t a_col, bool transposed_b) {
@@ -168,29 +135,28 @@ TEST(Quantised, DepthwiseConvolutionsOfBytesAreExact) {
   check_convs({1, 24, 2, 2, 24, 3, 3, 1, 4, 4, 1, 24});
 }
 
-void check_weight(int64_t m, int64_t n, int64_t k, int bits, int64_t group, bool scaled, bool shifted, int dtype) {
-  SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " of " + std::to_string(bits) + " bits in groups of " +
-               std::to_string(group));
+void check_weight(int64_t m, int64_t n, int64_t k, const Numbers& kind, int64_t group, bool scaled, bool shifted, int dtype) {
+  SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " of " + text(kind) + " in groups of " + std::to_string(group));
   std::mt19937 random(11);
   Buffer a(dtype, m * k);
   a.fill(random);
-  const int top = bits == 4 ? 7 : 127;
-  const std::vector<int8_t> b = numbers(random, n * k, -top - 1, top);
-  std::uniform_real_distribution<float> scales(0.5f / static_cast<float>(top), 1.0f / static_cast<float>(top)), zeros(-3, 3);
+  const std::vector<int8_t> b = numbers_of(kind, random, n * k);
+  std::uniform_real_distribution<float> scales(0.5f / greatest(kind), 1.0f / greatest(kind)), zeros(-3, 3);
   std::vector<float> scale(static_cast<size_t>(k / group * n)), zero(scale.size());
   for (float& s : scale) s = scales(random);
   for (float& z : zero) z = std::nearbyint(zeros(random));
   const bool in_panels = m % 2 == 0;
   const Table scale_table(scale, n, in_panels ? COIL_FLOAT16 : COIL_FLOAT32), zero_table(zero, n, in_panels ? COIL_BFLOAT16 : COIL_FLOAT32);
   scale = scale_table.values, zero = zero_table.values;
-  const auto packed = bits == 4 ? templates::pack_4bit_b(b.data(), k, n, 1, k) : templates::pack_gemm_b(b.data(), 1, k, n, 1, k);
-  ASSERT_EQ(static_cast<int64_t>(packed.size()) * 8, templates::packed_gemm_b_elements(k, n) * bits);
+  CoilGemm given = {};
+  const auto packed = packed_numbers(given, kind, b.data(), k, n, false);
+  ASSERT_EQ(static_cast<int64_t>(packed.size()) * 8, templates::packed_gemm_b_elements(k, n) * kind.bits);
   for (const IsaKernels& isa : runnable_kernels()) {
     Buffer c(dtype, m * n);
-    CoilGemm g = {};
+    CoilGemm g = given;
     g.batch = 1, g.m = m, g.n = n, g.k = k;
     g.a = a.data(), g.a_row = k, g.a_col = 1;
-    g.b = packed.data(), g.b_packed = 1, g.b_bits = bits, g.b_group = group;
+    g.b = packed.data(), g.b_group = group;
     set_tables(g, scaled ? &scale_table : nullptr, shifted ? &zero_table : nullptr, in_panels);
     g.c = c.data(), g.c_row = n;
     g.dtype = dtype;
@@ -216,7 +182,7 @@ void check_weight(int64_t m, int64_t n, int64_t k, int bits, int64_t group, bool
 }
 
 TEST(Quantised, Weights) {
-  for (int bits : {8, 4}) {
+  for (const Numbers& bits : kKinds) {
     for (int64_t m : {1, 2, 7, 20, 100}) check_weight(m, 70, 96, bits, 32, true, true, COIL_FLOAT32);
     for (int64_t n : {1, 8, 31, 33, 64}) check_weight(3, n, 300, bits, 300, true, false, COIL_FLOAT32);
     check_weight(5, 40, 1024, bits, 64, true, false, COIL_FLOAT32);
@@ -235,15 +201,17 @@ TEST(Quantised, Weights) {
   }
 }
 
-// A token's row by bytes: groups that end within a visit of 16 rows, behind it, or nowhere.
+// A token's row by bytes and by codes: groups that end within a visit of 16 or 32 rows, behind it, or nowhere; odd ones, where codes go two by two.
 TEST(Quantised, OneRowByBytes) {
-  for (int64_t n : {1, 33, 130, 300}) {
-    for (int64_t group : {8, 12, 16, 40, 480}) {
-      for (bool shifted : {false, true}) check_weight(1, n, 480, 8, group, true, shifted, COIL_FLOAT32);
+  for (const Numbers& kind : {Numbers{8}, Numbers{4, true}}) {
+    for (int64_t n : {1, 33, 130, 300}) {
+      for (int64_t group : {8, 12, 15, 16, 40, 480}) {
+        for (bool shifted : {false, true}) check_weight(1, n, 480, kind, group, true, shifted, COIL_FLOAT32);
+      }
+      check_weight(1, n, 477, kind, 477, false, false, COIL_FLOAT32);
+      check_weight(1, n, 480, kind, 480, false, true, COIL_FLOAT16);
+      check_weight(1, n, 480, kind, 32, true, true, COIL_BFLOAT16);
     }
-    check_weight(1, n, 480, 8, 480, false, false, COIL_FLOAT32);
-    check_weight(1, n, 480, 8, 480, false, true, COIL_FLOAT16);
-    check_weight(1, n, 480, 8, 32, true, true, COIL_BFLOAT16);
   }
 }
 
@@ -360,18 +328,17 @@ TEST(Quantised, ARowWithInfinities) {
 
 struct ByteGroups {
   int64_t m, n, k;
-  int bits;
+  Numbers kind;
   int64_t group;
   bool scaled = true, shifted = false, columns = false;  // columns: A's rows lie side by side
 };
 
 void check_groups(const ByteGroups& c) {
-  const auto& [m, n, k, bits, group, scaled, shifted, columns] = c;
-  SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " of " + std::to_string(bits) + " bits in groups of " +
-               std::to_string(group));
+  const auto& [m, n, k, kind, group, scaled, shifted, columns] = c;
+  SCOPED_TRACE(std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " of " + text(kind) + " in groups of " + std::to_string(group));
   std::mt19937 random(19);
-  const int least = bits == 4 ? -8 : m % 2 == 0 ? -127 : -128;
-  std::vector<int8_t> a = numbers(random, m * k, -128, 127), b = numbers(random, n * k, least, bits == 4 ? 7 : 127);
+  const int least = kind.coded ? -127 : kind.bits == 4 ? -8 : m % 2 == 0 ? -127 : -128;
+  std::vector<int8_t> a = numbers(random, m * k, -128, 127), b = numbers_of(kind, random, n * k, least);
   if (m * k > 3 && n * k > 3) std::fill(a.begin(), a.begin() + 4, -128), std::fill(b.begin(), b.begin() + 4, static_cast<int8_t>(least));
   std::uniform_real_distribution<float> scales(0.01f, 0.02f), zeros(-3, 3);
   std::vector<float> scale(static_cast<size_t>((k + group - 1) / group * n)), zero(scale.size());
@@ -381,19 +348,20 @@ void check_groups(const ByteGroups& c) {
   const bool in_panels = (m + n + k) % 3 != 0;
   const Table scale_table(scale, n, in_panels ? types[(m + n) % 3] : COIL_FLOAT32), zero_table(zero, n, in_panels ? types[k % 3] : COIL_FLOAT32);
   scale = scale_table.values, zero = zero_table.values;
-  const auto packed = templates::pack_quads_b(b.data(), bits, k, n, 1, k);
+  CoilGemm given = {};
+  const auto packed = packed_numbers(given, kind, b.data(), k, n, true);
   const int64_t a_row = columns ? 1 : k, a_col = columns ? m : 1;
   for (const IsaKernels& isa : runnable_kernels()) {
     for (int workers : {1, 3}) {
       Buffer out(COIL_FLOAT32, m * n);
-      CoilGemm g = {};
+      CoilGemm g = given;
       g.batch = 1, g.m = m, g.n = n, g.k = k;
       g.a = a.data(), g.a_row = a_row, g.a_col = a_col;
-      g.b = packed.data(), g.b_packed = 1, g.b_bits = bits, g.b_group = group;
+      g.b = packed.data(), g.b_group = group;
       set_tables(g, scaled ? &scale_table : nullptr, shifted ? &zero_table : nullptr, in_panels);
       g.c = out.data(), g.c_row = n;
       g.dtype = COIL_INT8;
-      g.b_no_least = least > -128;
+      g.b_no_least = least > -128 && m % 3 != 0;
       isa.bytes(&g, TestHost(workers).get());
       ASSERT_TRUE(out.guards_intact());
       for (int64_t i = 0; i < m; i++) {
@@ -414,7 +382,7 @@ void check_groups(const ByteGroups& c) {
 }
 
 TEST(Quantised, ProductsOfBytesByGroups) {
-  for (int bits : {8, 4}) {
+  for (const Numbers& bits : kKinds) {
     for (int64_t m : {1, 2, 3, 4, 5, 7, 8, 9, 15, 33, 90, 200}) check_groups({m, 70, 96, bits, 32, true, m % 2 == 0});
     for (int64_t n : {1, 8, 15, 16, 17, 31, 32, 33, 64, 300}) check_groups({3, n, 128, bits, 64});
     for (int64_t k : {1, 2, 3, 5, 7, 33, 600, 1023}) check_groups({5, 40, k, bits, k, true, k % 2 == 1});

@@ -169,6 +169,7 @@ struct IsaKernels {
   void (*conv2d_f64)(const CoilConv2d*, const CoilHost*);
   void (*grouped)(const CoilGemm*, const CoilHost*);
   void (*bytes)(const CoilGemm*, const CoilHost*);
+  void (*grouped_bytes)(const CoilGemm*, const CoilHost*);
 
   void product(const CoilGemm* g, const CoilHost* host) const { (g->dtype == COIL_FLOAT64 ? gemm_f64 : gemm)(g, host); }
   void convolution(const CoilConv2d* c, const CoilHost* host) const { (c->dtype == COIL_FLOAT64 ? conv2d_f64 : conv2d)(c, host); }
@@ -178,12 +179,14 @@ struct IsaKernels {
 inline std::vector<IsaKernels> runnable_kernels() {
   std::vector<IsaKernels> all;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    all.push_back({"v3", coil_gemm_v3, coil_conv2d_v3, coil_attention_v3, coil_gemm_f64_v3, coil_conv2d_f64_v3, coil_gemm_grouped_v3, coil_gemm_bytes_v3});
+    all.push_back({"v3", coil_gemm_v3, coil_conv2d_v3, coil_attention_v3, coil_gemm_f64_v3, coil_conv2d_f64_v3, coil_gemm_grouped_v3, coil_gemm_bytes_v3,
+                   coil_gemm_grouped_bytes_v3});
   }
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
-    all.push_back({"v4", coil_gemm_v4, coil_conv2d_v4, coil_attention_v4, coil_gemm_f64_v4, coil_conv2d_f64_v4, coil_gemm_grouped_v4, coil_gemm_bytes_v4});
+    all.push_back({"v4", coil_gemm_v4, coil_conv2d_v4, coil_attention_v4, coil_gemm_f64_v4, coil_conv2d_f64_v4, coil_gemm_grouped_v4, coil_gemm_bytes_v4,
+                   coil_gemm_grouped_bytes_v4});
     all.push_back({"v4 with emulated tiles", coil_gemm_emulated, coil_conv2d_emulated, coil_attention_emulated, coil_gemm_f64_v4, coil_conv2d_f64_v4,
-                   coil_gemm_grouped_emulated, coil_gemm_bytes_v4});
+                   coil_gemm_grouped_emulated, coil_gemm_bytes_v4, coil_gemm_grouped_bytes_v4});
   }
   return all;
 }

@@ -88,6 +88,28 @@ const char* const kEveryKind =
 
 TEST(LoopText, EveryKindOfLineIsReadBack) { EXPECT_EQ(again(kEveryKind), kEveryKind); }
 
+// Rows in groups, each with a matrix of numbers and scales of its own.
+TEST(LoopText, QuantisedGroupsAreReadBackAndRun) {
+  const std::string text =
+      "input x: f32[3, 2]\n"
+      "constant ends: i32[2] = [1, 2]\n"
+      "constant q: i8[2, 2, 2] = [1, 2, 3, 4, 5, 6, 7, -8]\n"
+      "constant scale: f32[2, 1, 2] = [0.5, 1, 2, 4]\n"
+      "constant zero: f32[2, 1, 2] = [0, 1, 0, 2]\n"
+      "y: f32[3, 2] = grouped_gemm by rows of 2 groups to ends m 3 n 2 k 2: x[i1, i3] * q[i0, i2, i3] in groups of 2 with scale scale zero zero\n"
+      "output y\n";
+  EXPECT_EQ(again(text), text);
+  auto program = parse_loops(text);
+  ASSERT_TRUE(program.ok()) << program.error().to_string();
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+  const TensorData x{nullptr, {reinterpret_cast<const uint8_t*>(values.data()), 24}, DType::f32, {3, 2}, {2, 1}, 0};
+  const auto results = interpret(program.value(), std::vector<TensorData>{x});
+  ASSERT_TRUE(results.ok()) << results.error().to_string();
+  std::vector<float> found(6);
+  std::memcpy(found.data(), results.value()[0].bytes.data(), 24);
+  EXPECT_EQ(found, (std::vector<float>{2.5f, 8, 78, -100, 0, 0}));  // {(1 + 2 * 2) / 2, 2 + 2 * 3}, {2 * (3 * 5 + 4 * 6), 4 * (3 * 5 - 4 * 10)}
+}
+
 TEST(LoopText, WhatIsReadRuns) {
   auto program = parse_loops(
       "size n = s0 in 1 or more\n"

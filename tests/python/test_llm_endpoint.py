@@ -9,6 +9,7 @@ import pytest
 import coil
 import coil.llm
 import tiny_decoder
+from coil.llm._batch import Batch, Request
 from coil.llm.serve import make_server
 from tiny_decoder import CONTEXT, PROMPT, greedy, tiny
 
@@ -117,6 +118,22 @@ def test_endpoint_gives_several_choices(server):
     assert [c["message"]["role"] for c in chat["choices"]] == ["assistant"] * 2
     # A prompt of them that is too long ends the request.
     assert post(server, "/v1/completions", {"prompt": ["a", "a" * (CONTEXT + 9)], "max_tokens": 2})[0] == 400
+
+
+def test_a_step_that_fails_ends_its_requests_alone(tmp_path, monkeypatch):
+    generator = coil.llm.Generator(tiny_decoder.package_of(tmp_path), tokenizer="bytes")
+    batch, step = Batch(generator), generator.step
+
+    def failing(talks, most=0):
+        monkeypatch.setattr(generator, "step", step)
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(generator, "step", failing)
+    with pytest.raises(MemoryError):
+        list(batch.submit(Request(PROMPT, 4, coil.llm.Sampling())).pieces())
+    pieces = list(batch.submit(Request(PROMPT, 4, coil.llm.Sampling())).pieces())
+    batch.close()
+    assert "".join(p.text for p in pieces) == coil.llm.Bytes().decode(greedy(tiny(), PROMPT, 4)) and batch.active == 0
 
 
 def test_endpoint_ends_where_the_caches_are_full(server):

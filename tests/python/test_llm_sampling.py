@@ -73,6 +73,20 @@ def test_seeds_repeat_and_differ(table):
     assert runs[0] == runs[1] != runs[2] and runs[3] == runs[4] != runs[0]
 
 
+def test_numbers_of_more_than_64_bits(table):
+    """Larger than anything there is: they say what the largest number says, and tokens that nobody has do nothing."""
+    plain = table.generate([3], 6, coil.llm.Sampling(temperature=1.0, seed=5))
+    for sampling in (dict(top_k=2**63), dict(top_k=2**90), dict(seed=2**64 + 5), dict(seed=5 - 2**64), dict(bias={2**70: 9.0, -(2**70): 9.0, -1: 9.0, V: 9.0})):
+        assert table.generate([3], 6, coil.llm.Sampling(**{"temperature": 1.0, "seed": 5, **sampling})) == plain
+    assert table.generate([3], 6, coil.llm.Sampling(temperature=1.0, seed=5), stop=[2**70, -1], draft=2**70, steps=2**70) == plain
+    talk = table.conversation([3], coil.llm.Sampling(temperature=1.0, seed=5))
+    assert talk.generate(-(2**70)) == [] and table.step([talk], 2**70) == plain[:1]
+    with pytest.raises(coil.OptionError, match="COIL-E402"):
+        talk.truncate(2**70)
+    with pytest.raises(coil.OptionError, match="COIL-E402"):
+        table.conversation([1], coil.llm.Sampling(top_k=-(2**70)))
+
+
 def test_biases_and_masks(table):
     assert table.generate([3], 5, coil.llm.Sampling(bias={11: 1e4})) == [11] * 5
     seen = []

@@ -3,8 +3,10 @@ system could not take back."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import tempfile
+import threading
 from typing import Any, Callable, Sequence
 
 import numpy as np
@@ -13,7 +15,8 @@ from .._errors import make_error
 
 _PAGE = 1 << 16   # of all systems
 _SMALL = 1 << 16  # bytes that are kept in memory
-_CHUNK = 1 << 20  # bytes of the file that are taken apart at a time
+_CHUNK = 1 << 20  # bytes of the file that a thread takes apart at a time
+_THREADS = 4      # at most: each has some such chunks in memory
 
 
 class Store:
@@ -26,7 +29,27 @@ class Store:
         except OSError as error:
             raise self._unwritable(error) from None
         self._end = 0
-        self.scratch: dict[Any, Any] = {}  # what is made of some rows of one tensor after the other: much of such memory, freed, would not go back to the system
+        self._own = threading.local()
+        self._threads: concurrent.futures.ThreadPoolExecutor | None = None
+
+    @property
+    def scratch(self) -> dict[Any, Any]:
+        """A thread's memory for some rows of one tensor after the other: much of such memory, freed, would not go back to the system."""
+        if not hasattr(self._own, "scratch"):
+            self._own.scratch = {}
+        return self._own.scratch
+
+    def each(self, work: Callable[[int], None], places: range) -> None:
+        """Calls work for all places, on several threads: NumPy computes, and files are written, without Python's lock."""
+        count = min(_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+        if count == 1 or len(places) < 2:
+            for place in places:
+                work(place)
+            return
+        if self._threads is None:
+            self._threads = concurrent.futures.ThreadPoolExecutor(count, "coil.gguf")
+        for _ in self._threads.map(work, places):  # raises what one of them raised
+            pass
 
     def empty(self, shape: Sequence[int], dtype: Any) -> "WrittenRows":
         return WrittenRows(self, tuple(shape), np.dtype(dtype))
@@ -50,25 +73,25 @@ class Store:
 
 
 class WrittenRows:
-    """An array that is written row by row, first to last, and read when it is whole."""
+    """An array that is written some rows at a time, in any order, and read when it is whole."""
 
     def __init__(self, store: Store, shape: tuple[int, ...], dtype: np.dtype):
         self._store, self._shape, self._dtype = store, shape, dtype
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        self._own: list[np.ndarray] | None = [] if size <= _SMALL else None
-        self._begin = self._at = 0 if self._own is not None else store._take(size)
+        self._own = np.zeros(shape, dtype) if size <= _SMALL else None
+        self._begin = 0 if self._own is not None else store._take(size)
 
-    def add(self, rows: np.ndarray) -> None:
+    def put(self, first: int, rows: np.ndarray) -> None:
+        """Rows from `first` on."""
         if self._own is not None:
-            self._own.append(np.array(rows, self._dtype))  # the next rows may come in the same memory
-            return
-        rows = np.ascontiguousarray(rows, self._dtype)
-        self._store.write(self._at, memoryview(rows).cast("B"))
-        self._at += rows.nbytes
+            self._own[first : first + len(rows)] = rows
+        elif len(rows) > 0:
+            rows = np.ascontiguousarray(rows, self._dtype)
+            self._store.write(self._begin + first * rows[0].nbytes, memoryview(rows).cast("B"))
 
     def whole(self) -> np.ndarray:
         if self._own is not None:
-            return np.concatenate(self._own).reshape(self._shape) if self._own else np.zeros(self._shape, self._dtype)
+            return self._own
         return np.memmap(self._store._file, self._dtype, "r", self._begin, self._shape)
 
 
@@ -76,11 +99,16 @@ def by_rows(data: np.ndarray, order: np.ndarray | None, take: Callable[[np.ndarr
     """The arrays that `take` makes of rows of data, put together, a few rows at a time. order: of the rows; None: as they are."""
     count, step = len(data), max(1, _CHUNK // max(data[0].nbytes, 1))
     made: list[WrittenRows | None] = []
-    for begin in range(0, count, step):
+
+    def some(begin: int) -> None:
         parts = take(data[begin : begin + step] if order is None else data[order[begin : begin + step]])
         if begin == 0:
-            made = [None if p is None else store.empty((count, *p.shape[1:]), p.dtype) for p in parts]
+            made.extend(None if p is None else store.empty((count, *p.shape[1:]), p.dtype) for p in parts)
         for rows, part in zip(made, parts):
             if rows is not None and part is not None:
-                rows.add(part)
+                rows.put(begin, part)
+
+    if count > 0:
+        some(0)
+    store.each(some, range(step, count, step))
     return [None if rows is None else rows.whole() for rows in made]

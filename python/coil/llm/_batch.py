@@ -149,7 +149,13 @@ class Batch:
         self._active = [a for a in self._active if not a.request.cancelled]
         if not self._active:
             return
-        results = self.generator.step([a.talk for a in self._active], CHUNK if len(self._active) > 1 else 0)
+        try:
+            results = self.generator.step([a.talk for a in self._active], CHUNK if len(self._active) > 1 else 0)
+        except Exception as error:  # of none of them: no memory, say. Those who wait hear of it, and later requests are served
+            for one in self._active:
+                one.request._answers.put(error)
+            self._active = []
+            return
         left = []
         for one, result in zip(self._active, results):
             try:

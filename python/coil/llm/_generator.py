@@ -13,11 +13,20 @@ from ._pieces import Pieces
 from ._tokenizer import TextCodec, codec_of
 
 
+def _bounded(count: int) -> int:
+    """A number of which more than 64 bits say no more."""
+    return max(-(2**63), min(count, 2**63 - 1)) if isinstance(count, int) else count
+
+
+def _possible(token: int) -> bool:
+    return not isinstance(token, int) or -(2**63) <= token < 2**63
+
+
 @dataclasses.dataclass
 class Sampling:
     """How the next token is chosen; the rules apply in the order of the fields, as transformers has them.
 
-    The same seed gives the same text. `allow(tokens, allowed)` constrains it: `allowed` is a writable memoryview of a byte for each token of the
+    The same seed gives the same text; of larger ones the lowest 64 bits count. Biases of tokens that the vocabulary does not have do nothing. `allow(tokens, allowed)` constrains it: `allowed` is a writable memoryview of a byte for each token of the
     vocabulary, 1 on entry; those set to 0 do not come next.
     """
 
@@ -31,8 +40,8 @@ class Sampling:
     seed: int = 0
 
     def _made(self) -> "_runtime.Sampling":
-        return _runtime.make_sampling(self.temperature, self.top_k, self.top_p, self.min_p, self.repetition_penalty, self.seed & (2**64 - 1),
-                                      list(self.bias.items()), self.allow)
+        return _runtime.make_sampling(self.temperature, _bounded(self.top_k), self.top_p, self.min_p, self.repetition_penalty, self.seed & (2**64 - 1),
+                                      [(token, bias) for token, bias in self.bias.items() if _possible(token)], self.allow)
 
 
 class Generator:
@@ -69,7 +78,7 @@ class Generator:
         """One more token for each of several conversations of any lengths, in as few calls of the program as its slots allow; the same tokens as each
         gets alone. Of each, at most `most` tokens that are not processed yet are (0: as many as a call takes), so that a long prompt does not hold up
         the others: None for one that has some left. What a conversation raises alone is its entry."""
-        made = _runtime.step_conversations([c._conversation for c in conversations], most)
+        made = _runtime.step_conversations([c._conversation for c in conversations], _bounded(most))
         return [None if token == -1 else token for token in made]  # type: ignore[misc]
 
     @property
@@ -145,7 +154,7 @@ class Conversation:
         """At most so many new tokens, up to one of `stop`. `draft`: so many tokens of an earlier repetition are tried in one call; the same tokens
         in fewer calls. `steps`: how many a GPU makes before the first one is looked at; the same tokens with less waiting. 0: as many as there can be
         without `stop`, else 1; more than 1 with `stop` is for models whose state is caches by place."""
-        return self._conversation.generate(tokens, list(stop), draft, steps)
+        return self._conversation.generate(_bounded(tokens), [t for t in stop if _possible(t)], _bounded(draft), _bounded(steps))
 
     def stream(self, tokens: int = 100, *, stop: Sequence[int] = (), stop_text: Sequence[str] = (), draft: int = 0, steps: int = 1) -> Iterator[str]:
         """Pieces of text as they come, without what ends it: a token of `stop`, or a text of `stop_text`. `steps`: tokens of a piece."""
@@ -157,7 +166,7 @@ class Conversation:
 
     def watch(self, count: int | None) -> None:
         """From now on `chances` tells of each new token how likely it was, and which `count` tokens were the most likely ones. None: no longer."""
-        self._conversation.watch(-1 if count is None else count)
+        self._conversation.watch(-1 if count is None else _bounded(count))
 
     @property
     def chances(self) -> list[tuple[tuple[int, float], list[tuple[int, float]]]]:
@@ -171,7 +180,7 @@ class Conversation:
 
     def truncate(self, count: int) -> None:
         """Forgets all but the first `count` tokens. For models whose state is caches by place."""
-        self._conversation.truncate(count)
+        self._conversation.truncate(_bounded(count))
 
     def set_sampling(self, sampling: Sampling) -> None:
         """From the next token on."""

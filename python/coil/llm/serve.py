@@ -359,6 +359,7 @@ def make_server(generator: Generator, host: str = "127.0.0.1", port: int = 8000,
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
+        request_queue_size = 1024  # clients that connect at once: beyond so many the system turns them away
 
         def server_close(self) -> None:
             super().server_close()

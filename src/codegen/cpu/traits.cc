@@ -23,6 +23,7 @@ PackingRules packing_rules(const CpuSettings& settings) {
   PackingRules rules;
   rules.product = product_packing;
   rules.scales = packings::gemm_b;
+  rules.codes = true;
   rules.convolution = [settings](const Conv2d& c, Expr x_offset, const std::vector<Expr>& result_sizes, const BufferInfo& weight) {
     const std::vector<Packing> possible = conv_packings(c, x_offset, result_sizes, weight, settings.winograd);
     std::vector<Packing> kept = {possible[0]};
@@ -36,7 +37,11 @@ PackingRules packing_rules(const CpuSettings& settings) {
       return static_cast<int32_t>(call_winograd(c, x_offset, result_sizes, weight));
     };
   }
-  rules.lookups = [](const Gemm& g, const BufferInfo& table, DType other) { return table_in_panels(table, panel_packing(g, table, other)); };
+  rules.lookups = [](const Gemm& g, const BufferInfo& table, DType other) {
+    const bool coded = g.quantised && !has_4_bits(table.data.bytes);
+    const std::vector<int8_t> codes = coded ? coded_numbers(table.data.bytes) : std::vector<int8_t>{};
+    return table_in_panels(table, panel_packing(g, table, other, codes), codes);
+  };
   return rules;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "loop/demand.h"
@@ -26,6 +27,22 @@ bool has_4_bits(std::span<const uint8_t> numbers) {
     if (found) return false;
   }
   return std::none_of(numbers.begin() + static_cast<std::ptrdiff_t>(at), numbers.end(), [&](uint8_t v) { return others(v) != 0; });
+}
+
+std::vector<int8_t> coded_numbers(std::span<const uint8_t> numbers) {
+  constexpr size_t kMost = 16, kAtOnce = 1 << 12;  // most weights have more in their first bytes
+  std::array<bool, 256> has{};
+  std::vector<int8_t> found;
+  for (size_t at = 0; at < numbers.size(); at += kAtOnce) {
+    for (const uint8_t v : numbers.subspan(at, std::min(kAtOnce, numbers.size() - at))) has[v] = true;
+    found.clear();
+    for (int v = -128; v < 128; ++v) {
+      if (has[static_cast<uint8_t>(v)]) found.push_back(static_cast<int8_t>(v));
+    }
+    if (found.size() > kMost) return {};
+  }
+  const bool small = found.empty() || (found.front() >= -8 && found.back() <= 7);
+  return small ? std::vector<int8_t>{} : found;
 }
 
 TemplateParts parts(Gemm& def) {
@@ -63,13 +80,24 @@ std::string problem(const LoopProgram& program, const Loop& loop, const Gemm& de
   return def.quantised ? quantised_problem(program, def) : "";
 }
 
+std::string quantised_text(const LoopText& words, const std::optional<Gemm::Quantised>& quantised) {
+  if (!quantised) return "";
+  return fmt::format(" in groups of {} with scale {} zero {}", quantised->group, words.name(quantised->scale), words.name(quantised->zero));
+}
+
+void read_quantised(LoopReader& words, std::optional<Gemm::Quantised>& quantised) {
+  if (!words.accept("in groups of")) return;
+  quantised.emplace();
+  quantised->group = words.integer();
+  words.expect("with scale");
+  quantised->scale = words.buffer();
+  words.expect("zero");
+  quantised->zero = words.buffer();
+}
+
 std::string text(const LoopText& words, const Gemm& def) {
-  std::string quantised;
-  if (def.quantised) {
-    quantised = fmt::format(" in groups of {} with scale {} zero {}", def.quantised->group, words.name(def.quantised->scale), words.name(def.quantised->zero));
-  }
   return fmt::format("batch {} m {} n {} k {}: {} * {}{}", words.list(def.batch), words.list(def.m), words.list(def.n), words.list(def.k), words.operand(def.a),
-                     words.operand(def.b), quantised);
+                     words.operand(def.b), quantised_text(words, def.quantised));
 }
 
 void read(LoopReader& words, Gemm& def) {
@@ -81,14 +109,7 @@ void read(LoopReader& words, Gemm& def) {
   def.a = words.operand();
   words.expect("*");
   def.b = words.operand();
-  if (!words.accept("in groups of")) return;
-  Gemm::Quantised quantised;
-  quantised.group = words.integer();
-  words.expect("with scale");
-  quantised.scale = words.buffer();
-  words.expect("zero");
-  quantised.zero = words.buffer();
-  def.quantised = quantised;
+  read_quantised(words, def.quantised);
 }
 
 DimRange narrowable(const Gemm& def, size_t dim, const DimRange& wanted, Expr size) {
@@ -128,14 +149,19 @@ TemplateLimits limits(ExprPool& pool, const Gemm& def, const std::vector<Expr>&)
 
 // --- evaluation
 
-// b is [k][columns].
+// b is [k][columns], of several matrices one after the other, as the tables are.
 template <class T>
 Status Interpreter::dequantise(const Gemm::Quantised& q, size_t columns, std::vector<T>& b) {
-  std::vector<Expr> whole{program_.pool->var(0), program_.pool->var(1)};
   const auto values = [&](BufferId id, T otherwise) -> Result<std::vector<T>> {
     const size_t groups = columns ? b.size() / columns / static_cast<size_t>(q.group) : 0;
     if (!id.valid()) return std::vector<T>(groups * columns, otherwise);
-    return gathered<T>(Operand{id, whole}, sizes(program_.buffer(id).sizes), {0, 1});
+    std::vector<Expr> whole;
+    std::vector<int> dims;
+    for (size_t d = 0; d < program_.buffer(id).sizes.size(); ++d) {
+      dims.push_back(static_cast<int>(d));
+      whole.push_back(program_.pool->var(dims.back()));
+    }
+    return gathered<T>(Operand{id, whole}, sizes(program_.buffer(id).sizes), dims);
   };
   TRY(const std::vector<T> scale, values(q.scale, 1));
   TRY(const std::vector<T> zero, values(q.zero, 0));
@@ -145,6 +171,8 @@ Status Interpreter::dequantise(const Gemm::Quantised& q, size_t columns, std::ve
   }
   return ok_status();
 }
+
+template Status Interpreter::dequantise(const Gemm::Quantised&, size_t, std::vector<float>&);
 
 template <class T>
 Status Interpreter::run_product(const Loop& loop, const Gemm& def) {

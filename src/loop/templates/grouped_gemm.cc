@@ -13,6 +13,7 @@ Gemm in_batches(const GroupedGemm& def) {
   Gemm g;
   g.batch = {def.groups}, g.m = {def.m}, g.n = {def.n}, g.k = {def.k};
   g.a = def.a, g.b = def.b;
+  g.quantised = def.quantised;
   return g;
 }
 
@@ -21,10 +22,30 @@ TemplateParts parts(GroupedGemm& def) {
   TemplateParts p;
   p.operands = {{&def.a, domain}, {&def.b, domain}};
   p.whole = {&def.ends};
+  if (def.quantised) p.whole.insert(p.whole.end(), {&def.quantised->scale, &def.quantised->zero});
   p.sides = {{def.groups}, {def.m}, {def.n}, {def.k}};
   p.ranges = domain;
   return p;
 }
+
+namespace {
+
+// Scales and zero points: tables of float32 for each column of each matrix.
+std::string quantised_problem(const LoopProgram& program, const Loop& loop, const GroupedGemm& def) {
+  const DType a = program.buffer(def.a.buffer).dtype;
+  const bool bytes = a == DType::i8 && program.buffer(loop.outputs[0]).dtype == DType::f32;
+  if (def.kind != GroupedGemm::Kind::rows || !(bytes || (is_float(a) && a != DType::f64)) || program.buffer(def.b.buffer).dtype != DType::i8)
+    return "multiplies different types";
+  for (BufferId id : {def.quantised->scale, def.quantised->zero}) {
+    if (!id.valid()) continue;
+    const BufferInfo& b = program.buffer(id);
+    if (b.dtype != DType::f32 || b.sizes.size() != 3 || b.sizes[0] != def.groups || b.sizes[2] != def.n)
+      return "has scales or zero points of a wrong type or shape";
+  }
+  return def.quantised->group > 0 ? "" : "has groups without rows";
+}
+
+}  // namespace
 
 std::string problem(const LoopProgram& program, const Loop& loop, const GroupedGemm& def) {
   const bool rows = def.kind == GroupedGemm::Kind::rows;
@@ -33,13 +54,15 @@ std::string problem(const LoopProgram& program, const Loop& loop, const GroupedG
   const BufferInfo& ends = program.buffer(def.ends);
   if (ends.sizes != std::vector<Expr>{def.groups} || (ends.dtype != DType::i32 && ends.dtype != DType::i64))
     return "has ends of groups of a wrong type or shape";
+  if (def.quantised) return quantised_problem(program, loop, def);
   const DType a = program.buffer(def.a.buffer).dtype;
   return is_float(a) && a != DType::f64 && a == program.buffer(def.b.buffer).dtype ? "" : "multiplies different types";
 }
 
 std::string text(const LoopText& words, const GroupedGemm& def) {
-  return fmt::format("by {} of {} groups to {} m {} n {} k {}: {} * {}", def.kind == GroupedGemm::Kind::rows ? "rows" : "depth", words.text(def.groups),
-                     words.name(def.ends), words.text(def.m), words.text(def.n), words.text(def.k), words.operand(def.a), words.operand(def.b));
+  return fmt::format("by {} of {} groups to {} m {} n {} k {}: {} * {}{}", def.kind == GroupedGemm::Kind::rows ? "rows" : "depth", words.text(def.groups),
+                     words.name(def.ends), words.text(def.m), words.text(def.n), words.text(def.k), words.operand(def.a), words.operand(def.b),
+                     quantised_text(words, def.quantised));
 }
 
 void read(LoopReader& words, GroupedGemm& def) {
@@ -58,6 +81,7 @@ void read(LoopReader& words, GroupedGemm& def) {
   def.a = words.operand();
   words.expect("*");
   def.b = words.operand();
+  read_quantised(words, def.quantised);
 }
 
 // Which rows a group has is known when the call runs.
@@ -86,7 +110,8 @@ Status Interpreter::run_template(const Loop& loop, const GroupedGemm& def) {
   const bool rows = def.kind == GroupedGemm::Kind::rows;
   TRY(const std::vector<double> ends, gathered<double>({def.ends, {program_.pool->var(0)}}, {G}, {0}));
   TRY(const std::vector<float> a, gathered<float>(def.a, {M, K}, {1, 3}));
-  TRY(const std::vector<float> b, gathered<float>(def.b, {rows ? G : 1, K, N}, rows ? std::vector<int>{0, 3, 2} : std::vector<int>{4, 3, 2}));
+  TRY(std::vector<float> b, gathered<float>(def.b, {rows ? G : 1, K, N}, rows ? std::vector<int>{0, 3, 2} : std::vector<int>{4, 3, 2}));
+  if (def.quantised) TRY_STATUS(dequantise(*def.quantised, static_cast<size_t>(N), b));
   std::vector<float> c(static_cast<size_t>((rows ? 1 : G) * M * N));
   int64_t begin = 0;
   for (int64_t g = 0; g < G; ++g) {

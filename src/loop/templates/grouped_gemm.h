@@ -9,13 +9,14 @@ namespace coil {
 // [0, the size that is grouped]: else the call fails, and what was computed has no meaning. Variables of both operands: group,
 // m, n, k. rows:  out[m, n] = sum over k of a(m, k) * b(group, k, n), group being that of row m; rows behind the last group are
 // 0. depth: out[group, m, n] = sum over k of a(m, k) * b(k, n), over the k of the group. Of f32, bf16 and f16; accumulates in
-// float32.
+// float32. With `quantised` (rows alone) as Gemm, the tables being [groups, k / group, n].
 struct GroupedGemm {
   enum class Kind : uint8_t { rows, depth };
   Kind kind = Kind::rows;
   Expr groups, m, n, k;
   Operand a, b;
   BufferId ends;
+  std::optional<Gemm::Quantised> quantised;
 
   static constexpr const char* kName = "grouped_gemm";
   static constexpr bool kTakesEpilogue = true;

@@ -6,16 +6,20 @@
 
 namespace coil::reference {
 
-// b is [k][columns].
+// b is [k][columns], of several matrices one after the other, as the tables are.
 Status Interpreter::dequantise(const Gemm::Quantised& q, size_t columns, Values& b) {
-  const std::vector<Expr> whole{program_.pool->var(0), program_.pool->var(1)};
-  Values scale, zero;
-  if (q.scale.valid()) {
-    TRY(scale, gathered({q.scale, whole}, sizes(program_.buffer(q.scale).sizes), {0, 1}));
-  }
-  if (q.zero.valid()) {
-    TRY(zero, gathered({q.zero, whole}, sizes(program_.buffer(q.zero).sizes), {0, 1}));
-  }
+  const auto values = [&](BufferId id) -> Result<Values> {
+    if (!id.valid()) return Values{};
+    std::vector<Expr> whole;
+    std::vector<int> dims;
+    for (size_t d = 0; d < program_.buffer(id).sizes.size(); ++d) {
+      dims.push_back(static_cast<int>(d));
+      whole.push_back(program_.pool->var(dims.back()));
+    }
+    return gathered({id, whole}, sizes(program_.buffer(id).sizes), dims);
+  };
+  TRY(const Values scale, values(q.scale));
+  TRY(const Values zero, values(q.zero));
   b.e.resize(b.f.size());
   for (size_t i = 0; i < b.f.size(); ++i) {
     const size_t at = i / columns / static_cast<size_t>(q.group) * columns + i % columns;

@@ -10,7 +10,8 @@ Status Interpreter::run_template(const Loop& loop, const GroupedGemm& def) {
   const bool rows = def.kind == GroupedGemm::Kind::rows;
   TRY(const Values ends, gathered({def.ends, {program_.pool->var(0)}}, {G}, {0}));
   TRY(const Values a, gathered(def.a, {M, K}, {1, 3}));
-  TRY(const Values b, gathered(def.b, {rows ? G : 1, K, N}, rows ? std::vector<int>{0, 3, 2} : std::vector<int>{4, 3, 2}));
+  TRY(Values b, gathered(def.b, {rows ? G : 1, K, N}, rows ? std::vector<int>{0, 3, 2} : std::vector<int>{4, 3, 2}));
+  if (def.quantised) TRY_STATUS(dequantise(*def.quantised, static_cast<size_t>(N), b));
   Products sums(static_cast<size_t>((rows ? 1 : G) * M * N));
   int64_t begin = 0;
   for (int64_t g = 0; g < G; ++g) {

@@ -85,6 +85,7 @@ std::vector<PanelTable> look_up_in_panels(LoopProgram& program, const TargetTrai
     PlanConstant row;
     row.buffer = table;
     row.packing = lies->packing;
+    row.codes = lies->codes;
     row.n = program.buffer(table).sizes[0]->as_int(), row.k = program.buffer(table).sizes[1]->as_int();
     row.row_stride = 1, row.col_stride = row.k;
     const BufferId packed = add_packed(program, table, *lies);

@@ -1,10 +1,10 @@
-#include <algorithm>
+#include <functional>
 #include <numeric>
-#include <span>
 
 #include "schedule/products/product_rows.h"
 #include "schedule/schedule.h"
 #include "schedule/templates/parts.h"
+#include "schedule/templates/scales.h"
 
 namespace coil {
 
@@ -39,44 +39,13 @@ void legalise(OperandCopies& copies, Loop& loop, Gemm& g) {
 
 std::optional<ResultRows> result_rows(ExprPool&, const Gemm&, const std::vector<Expr>&) { return std::nullopt; }
 
-namespace {
-
-// The tables that follow a and b; zero points of 0 are none.
-void add_scales(TemplateOperands& to, TemplateKernel& k, const Gemm::Quantised& q) {
-  Gemm::Quantised kept = q;
-  if (q.zero.valid() && to.buffer(q.zero).kind == BufferInfo::Kind::constant) {
-    const std::span<const uint8_t> bytes = to.buffer(q.zero).data.bytes;
-    if (std::all_of(bytes.begin(), bytes.end(), [](uint8_t b) { return b == 0; })) kept.zero = BufferId();
-  }
-  const auto given = [&](BufferId id) { return id.valid() && to.buffer(id).kind != BufferInfo::Kind::constant; };
-  const bool packed = !given(kept.scale) && !given(kept.zero);
-  for (BufferId id : {kept.scale, kept.zero}) {
-    if (id.valid()) k.operands.push_back({packed ? to.weights.packed_table(id) : id, to.pool().index(0)});
-  }
-  std::get<Gemm>(k.def).quantised = kept;
-}
-
-}  // namespace
-
 void add_operands(TemplateOperands& to, TemplateKernel& k, const Gemm& gemm, int) {
   to.one(k, gemm.a);
   to.one(k, gemm.b);
   const bool packed = to.weights.pack_gemm_weight(k, gemm);
   CHECK(packed || !is_int(to.buffer(gemm.b.buffer).dtype), "a quantised weight that cannot be packed");
-  if (gemm.quantised) add_scales(to, k, *gemm.quantised);
+  if (gemm.quantised) std::get<Gemm>(k.def).quantised = add_scales(to, k, *gemm.quantised);
 }
-
-namespace {
-
-// Scales or zero points of a product's groups.
-BufferId table(TemplateRun& run, const PlanOperand& o, const std::vector<int64_t>& sizes) {
-  const PlanConstant* c = run.packed(o);
-  if (!c) return run.add_as(o.buffer, sizes);
-  CHECK(c->k == sizes[0] && c->n == sizes[1] && c->row_stride == c->n && c->col_stride == 1, "a table that is packed for another product");
-  return run.add_dense(run.info(c->buffer).dtype, sizes, run.plain(c->buffer));
-}
-
-}  // namespace
 
 void read_from_plan(TemplateRun& run, Gemm& g) {
   const Gemm as_it_was = g;
@@ -88,11 +57,7 @@ void read_from_plan(TemplateRun& run, Gemm& g) {
     const std::vector<int64_t> values = run.values(sizes);
     return std::accumulate(values.begin(), values.end(), int64_t{1}, std::multiplies<>());
   };
-  size_t next = 2;
-  const std::vector<int64_t> sizes = {product(g.k) / g.quantised->group, product(g.n)};
-  for (BufferId* id : {&g.quantised->scale, &g.quantised->zero}) {
-    if (id->valid()) *id = table(run, operands[next++], sizes);
-  }
+  read_scales(run, 2, {product(g.k) / g.quantised->group, product(g.n)}, *g.quantised);
 }
 
 }  // namespace coil

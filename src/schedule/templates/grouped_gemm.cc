@@ -1,5 +1,6 @@
 #include "schedule/schedule.h"
 #include "schedule/templates/parts.h"
+#include "schedule/templates/scales.h"
 
 namespace coil {
 
@@ -26,8 +27,10 @@ std::optional<ResultRows> result_rows(ExprPool&, const GroupedGemm&, const std::
 void add_operands(TemplateOperands& to, TemplateKernel& k, const GroupedGemm& grouped, int) {
   to.one(k, grouped.a);
   to.one(k, grouped.b);
-  if (grouped.kind == GroupedGemm::Kind::rows) to.weights.pack_gemm_weight(k, in_batches(grouped));
+  const bool packed = grouped.kind == GroupedGemm::Kind::rows && to.weights.pack_gemm_weight(k, in_batches(grouped));
+  CHECK(packed || !is_int(to.buffer(grouped.b.buffer).dtype), "a quantised weight that cannot be packed");
   k.operands.push_back({grouped.ends, to.pool().index(0)});
+  if (grouped.quantised) std::get<GroupedGemm>(k.def).quantised = add_scales(to, k, *grouped.quantised);
 }
 
 void read_from_plan(TemplateRun& run, GroupedGemm& g) {
@@ -36,6 +39,9 @@ void read_from_plan(TemplateRun& run, GroupedGemm& g) {
   g.a = run.linear(operands[0]);
   g.b = run.right(operands[1], batches);
   g.ends = run.add_vector(operands[2].buffer);
+  if (!g.quantised) return;
+  const std::vector<int64_t> sizes = run.values({g.groups, g.k, g.n});
+  read_scales(run, 3, {sizes[0], sizes[1] / g.quantised->group, sizes[2]}, *g.quantised);
 }
 
 }  // namespace coil

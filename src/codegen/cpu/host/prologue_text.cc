@@ -16,7 +16,7 @@
 
 namespace coil {
 
-static constexpr const char* kDeviceObjects[] = {"gemm", "gemm_bytes", "gemm_f64", "gemm_grouped", "conv2d", "conv2d_f64", "attention"};
+static constexpr const char* kDeviceObjects[] = {"gemm", "gemm_bytes", "gemm_f64", "gemm_grouped", "gemm_grouped_bytes", "conv2d", "conv2d_f64", "attention"};
 
 std::string device_object(const KernelPlan& plan, const TemplateKernel& t) {
   std::string object;

@@ -35,8 +35,9 @@ bool wants_pairs(const WeightUse& use) {
 
 }  // namespace
 
-Packing panel_packing(const Gemm& g, const BufferInfo& weight, DType other) {
+Packing panel_packing(const Gemm& g, const BufferInfo& weight, DType other, const std::vector<int8_t>& codes) {
   if (!g.quantised) return is_int(other) ? packings::gemm_b_integer : packings::gemm_b;
+  if (!codes.empty()) return is_int(other) ? packings::gemm_b_quads_codes : packings::gemm_b_codes;
   const bool four = has_4_bits(weight.data.bytes);
   if (is_int(other)) return four ? packings::gemm_b_quads_4bit : packings::gemm_b_quads;
   return four ? packings::gemm_b_4bit : packings::gemm_b;
@@ -44,7 +45,7 @@ Packing panel_packing(const Gemm& g, const BufferInfo& weight, DType other) {
 
 // A weight that is there in panels for another product, or for lookups, is not kept in pairs too.
 std::optional<Packing> product_packing(const WeightUse& use) {
-  const Packing panels = panel_packing(use.product, use.weight, use.other);
+  const Packing panels = panel_packing(use.product, use.weight, use.other, use.place.codes);
   const bool there = std::find(use.present.begin(), use.present.end(), panels) != use.present.end();
   const bool pairs = panels == packings::gemm_b && !use.product.quantised && !there && wants_pairs(use);
   return pairs ? packings::gemm_b_pairs : panels;
@@ -140,15 +141,37 @@ Expr scratch(const TemplateUse& use, const Gemm& g) {
 
 namespace {
 
-bool has_least(std::span<const uint8_t> numbers) {
+bool is_bytes_of_groups(const PlanConstant& c) { return c.packing == packings::gemm_b_quads || c.packing == packings::gemm_b_quads_codes; }
+
+bool has_least(const PlanConstant& c, std::span<const uint8_t> numbers) {
+  if (!c.codes.empty()) return c.codes[0] == INT8_MIN;
   return std::any_of(numbers.begin(), numbers.end(), [](uint8_t v) { return v == 0x80; });
 }
 
-void add_quantised(CallWriter& to, const Gemm::Quantised& q, bool four_bits) {
+// How many elements one matrix of several has, with what pads it; `item`: bytes of one.
+int64_t batch_elements(const PlanConstant& c, size_t item) {
+  if (c.packing == packings::gemm_b_pairs) return templates::packed_pairs_elements(c.k, c.n);
+  const bool quads = is_bytes_of_groups(c) || c.packing == packings::gemm_b_quads_4bit;
+  return quads ? templates::packed_quads_bytes(c.k, c.n, 8) : templates::packed_gemm_b_elements(c.k, c.n, item);
+}
+
+// A list of numbers as two of 64 bits.
+void add_codes(CallWriter& to, const std::vector<int8_t>& codes) {
+  to.add("b_coded", 1);
+  for (size_t word = 0; word < 2; ++word) {
+    uint64_t bytes = 0;
+    for (size_t i = 8 * word; i < std::min(8 * word + 8, codes.size()); ++i) bytes |= static_cast<uint64_t>(static_cast<uint8_t>(codes[i])) << 8 * (i % 8);
+    to.number(fmt::format("b_codes[{}]", word), fmt::format("0x{:016x}UL", bytes));
+  }
+}
+
+// next: the first operand that is a table.
+void add_quantised(CallWriter& to, const Gemm::Quantised& q, const PlanConstant& packed, size_t next) {
   const TemplateKernel& t = to.kernel;
-  to.add("b_bits", four_bits ? 4 : 8);
+  const bool coded = has_codes(packed.packing);
+  to.add("b_bits", coded || has_4_bits(packed.packing) ? 4 : 8);
+  if (coded) add_codes(to, packed.codes);
   to.add("b_group", q.group);
-  size_t next = 2;
   if ((q.scale.valid() || q.zero.valid()) && packed_constant(to.plan, t.operands[next].buffer)) to.add("b_tables_packed", 1);
   const auto table = [&](const char* name, const char* type, BufferId id) {
     if (!id.valid()) return;
@@ -186,11 +209,10 @@ void add_fields(CallWriter& to, const Gemm& g) {
     to.add("b_packed", 1);
     const auto bytes = static_cast<size_t>(byte_size(to.plan.buffer(t.operands[1].buffer).info.dtype));
     const bool pairs = packed->packing == packings::gemm_b_pairs;
-    const int64_t elements = pairs ? templates::packed_pairs_elements(packed->k, packed->n) : templates::packed_gemm_b_elements(packed->k, packed->n, bytes);
-    to.add("b_batch", packed->batch_stride == 0 ? 0 : elements);
+    to.add("b_batch", packed->batch_stride == 0 ? 0 : batch_elements(*packed, bytes));
     if (pairs) to.add("b_pairs", 1);
-    if (packed->packing == packings::gemm_b_quads && !has_least(to.plan.buffer(packed->buffer).info.data.bytes)) to.add("b_no_least", 1);
-    if (g.quantised) add_quantised(to, *g.quantised, has_4_bits(packed->packing));
+    if (is_bytes_of_groups(*packed) && !has_least(*packed, to.plan.buffer(packed->buffer).info.data.bytes)) to.add("b_no_least", 1);
+    if (g.quantised) add_quantised(to, *g.quantised, *packed, std::holds_alternative<GroupedGemm>(t.def) ? 3 : 2);
   } else {
     to.add("b_batch", stride(b, 0, g.batch));
     to.add("b_row", stride(b, k0, g.k));

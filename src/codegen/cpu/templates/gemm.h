@@ -7,8 +7,8 @@
 
 namespace coil::cpu {
 
-// The panels of a constant second operand beside another one of type `other`, whatever the rows.
-Packing panel_packing(const Gemm& g, const BufferInfo& weight, DType other);
+// The panels of a constant second operand beside another one of type `other`, whatever the rows. codes: PlanConstant::codes.
+Packing panel_packing(const Gemm& g, const BufferInfo& weight, DType other, const std::vector<int8_t>& codes);
 // The same for a kernel, whose rows may be enough for pairs of k.
 std::optional<Packing> product_packing(const WeightUse& use);
 

@@ -13,12 +13,13 @@ bool has_method(const TemplateUse&, const GroupedGemm&, int32_t) { return true; 
 OneDnnWeight onednn_weight(const TemplateUse&, const GroupedGemm&) { return {}; }
 std::vector<Choice> candidates(const TemplateUse&, const GroupedGemm&, const Sought&) { return {Choice{}}; }
 KernelHint hint(const TemplateUse&, const GroupedGemm&) { return {}; }
-std::string device_object(const TemplateUse&, const GroupedGemm&) { return "gemm_grouped"; }
+std::string device_object(const TemplateUse& use, const GroupedGemm&) { return is_int(use.info(0).dtype) ? "gemm_grouped_bytes" : "gemm_grouped"; }
 
 Expr scratch(const TemplateUse& use, const GroupedGemm& def) {
   ExprPool& pool = use.pool();
   const Expr workers = pool.symbol(use.plan.workers);
   Expr bytes = ceil_div(def.groups + 2, pool.index(4)) * 64;
+  if (is_int(use.info(0).dtype)) return bytes;
   if (!provably_less(def.k, pool.index(COIL_GEMM_UNBLOCKED_K(4) + 1))) bytes = bytes + workers * COIL_GEMM_WORKER_BYTES;
   const bool packed = use.plan.buffer(use.kernel.operands[1].buffer).placement.kind == Placement::Kind::constant;
   if (packed || use.info(0).dtype != DType::bf16) return bytes;
