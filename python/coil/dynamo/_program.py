@@ -32,7 +32,7 @@ from ._decompositions import operator_name
 from ._effects import as_eager_raises
 from ._results import read_nodes
 from ._serialize import CannotSerialize, ProgramWriter, named_size
-from ._split import STRIDED, Split, base_of, is_number, is_view, producer, readers, writes_input
+from ._split import STRIDED, Split, base_of, is_number, is_view, producer, readers, tensors_of, writes_input
 from ._stages import folder_for, program_compiled
 from ._support import is_dense, unknown_operators
 
@@ -295,9 +295,8 @@ def _symbols_to_pass(writer: ProgramWriter, inputs: list[Node]) -> list[sympy.Sy
 
 def _range(symbol: sympy.Symbol, nodes: list[Node], inputs: list[Node]) -> tuple[int | None, int | None]:
     for node in [*inputs, *nodes]:
-        value = node.meta["val"]
-        for tensor in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(tensor, torch.Tensor) and tensor.fake_mode.shape_env is not None:  # type: ignore[attr-defined]
+        for tensor in tensors_of(node.meta["val"]):
+            if tensor.fake_mode.shape_env is not None:  # type: ignore[attr-defined]
                 bounds = tensor.fake_mode.shape_env.bound_sympy(symbol)  # type: ignore[attr-defined]
                 low = int(bounds.lower) if bounds.lower.is_Integer else None
                 high = int(bounds.upper) if bounds.upper.is_Integer else None

@@ -166,7 +166,7 @@ class ProgramWriter:
             if any("as_none" in r for r in results):
                 raise CannotSerialize(f"an element of the list that {node.target} gives is no tensor")
             return [{"as_tensors": results}]
-        return [r if "as_none" in r else {"as_tensor": r} for r in results]
+        return [r if r.keys() & {"as_none", "as_tensors"} else {"as_tensor": r} for r in results]
 
     def elements(self, node: Node, value: Any, name: str, read: set[int] | None) -> list[dict]:
         """The results of a node (or the elements of one that is a list) with names of their own. What is no tensor has no name: it is known
@@ -179,7 +179,10 @@ class ProgramWriter:
         for i, item in enumerate(value):
             label = f"{name}_{i}"
             if isinstance(item, (list, tuple)):
-                raise CannotSerialize(f"{node.target} gives lists beside other results")
+                lists = users.get(i, ())
+                inner = [self.elements(one, item, label, None) for one in lists] or [self._unread(item, label)]
+                results.append({"as_tensors": inner[0]})
+                continue
             if not isinstance(item, torch.Tensor) or (read is not None and i not in read and item.dtype not in TAKEN):
                 results.append({"as_none": True})
                 continue
@@ -188,6 +191,13 @@ class ProgramWriter:
             self.define_tensor(label, item)
             results.append({"name": label})
         return results
+
+    def _unread(self, items: Iterable[torch.Tensor], name: str) -> list[dict]:
+        """A list among the results that nobody looks into."""
+        names = [f"{name}_{i}" for i, _ in enumerate(items)]
+        for label, item in zip(names, items):
+            self.define_tensor(label, item)
+        return [{"name": label} for label in names]
 
     def argument(self, value: Any, parameter: Any) -> dict:
         if value is None:

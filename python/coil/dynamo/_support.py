@@ -116,8 +116,9 @@ def _reason(node: Node, device: torch.device, told: Collection[sympy.Symbol]) ->
     if not (is_check(node) and device.type == "cpu") and not any(True for _ in tensors_of(node.meta.get("val"))):
         return "it has no tensor result"
     value = node.meta.get("val")
-    if isinstance(value, (list, tuple)) and any(isinstance(item, (list, tuple)) for item in value):
-        return "lists among its results"
+    lists = [item for item in value if isinstance(item, (list, tuple))] if isinstance(value, (list, tuple)) else []
+    if not all(isinstance(item, torch.Tensor) for whole in lists for item in whole):
+        return "lists of other things than tensors among its results"
     if any(user.target is operator.getitem and not any(True for _ in tensors_of(user.meta.get("val"))) for user in node.users):
         return "a result that is no tensor is read"
     if not is_view(node) and not writes_input(node) and any(not is_dense(t) for t in tensors_of(value)):
