@@ -8,6 +8,7 @@
 #include "graph/rewrite.h"
 #include "passes/inplace.h"
 #include "passes/passes.h"
+#include "passes/spell_out_optimizers.h"
 
 namespace coil {
 namespace {
@@ -129,7 +130,9 @@ class Speller {
       const std::string_view name = aten_name(node);
       const Row* row = name.starts_with(kPrefix) ? row_of(name.substr(kPrefix.size()), overload_name(node)) : nullptr;
       const bool writes = name.ends_with('_');
-      if (row && !(writes && row->inplace.empty())) {
+      if (is_optimizer(node)) {
+        TRY_STATUS(spell_out_optimizer(graph_, builder_, node));
+      } else if (row && !(writes && row->inplace.empty())) {
         TRY_STATUS(spell(node, *row, writes));
       } else {
         builder_.copy(node);

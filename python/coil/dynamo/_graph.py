@@ -166,6 +166,12 @@ def _count_fallbacks(used: dict[Node, str], kind: str) -> None:
         stats.fallbacks[row] = stats.fallbacks.get(row, 0) + 1
 
 
+def _native_dropout(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """With a mask of bool also where there are no elements, for which PyTorch's kernel gives one of the input's type."""
+    result, mask = torch.ops.aten.native_dropout.default(*args)
+    return result, mask.to(torch.bool)
+
+
 class _Assembler:
     """The graph that calls the programs, and PyTorch for the rest."""
 
@@ -185,6 +191,8 @@ class _Assembler:
         for level in sorted({*torch_steps, *self.programs}):
             for node in torch_steps.get(level, ()):
                 self.values[node] = self.graph.node_copy(node, self.value)
+                if node.target is torch.ops.aten.native_dropout.default:
+                    self.values[node].target = _native_dropout
             if level in self.programs:
                 self.call(self.programs[level])
         output = next(n for n in self.gm.graph.nodes if n.op == "output")

@@ -31,8 +31,8 @@ from ._control import graph_behind
 from ._decompositions import operator_name
 from ._effects import as_eager_raises
 from ._results import read_nodes
-from ._serialize import CannotSerialize, ProgramWriter, named_size
-from ._split import STRIDED, Split, base_of, is_number, is_view, producer, readers, writes_input
+from ._serialize import CannotSerialize, ProgramWriter
+from ._split import STRIDED, Split, base_of, is_number, is_view, producer, readers, tensors_of, writes_input
 from ._stages import folder_for, program_compiled
 from ._support import is_dense, unknown_operators
 
@@ -197,7 +197,7 @@ def _compiling(parts: _Parts, settings: dict, device: torch.device) -> Callable[
 # ---- From nodes to the text
 
 def _write(split: Split, level: int, nodes: list[Node], frozen: dict[Node, torch.Tensor] | None = None) -> _Parts:
-    writer = ProgramWriter()
+    writer = ProgramWriter(binds=set().union(*map(split.binds, nodes)) if split.of_data else ())
     weights: dict[str, torch.Tensor] = {}
     inputs: list[Node] = []
     members = set(nodes)
@@ -233,9 +233,9 @@ def _write(split: Split, level: int, nodes: list[Node], frozen: dict[Node, torch
         if symbol not in split.sizes:
             reason = f"the size {symbol} is known to no input of the graph"
             raise make_error(105, f"COIL-E105: {reason}", reason)
-        named = named_size(symbol)
+        named = writer.named_size(symbol)
         writer.numbers[named.name] = {"as_expr": {"expr_str": sympy.srepr(named), "hint": None}}
-    names = [(writer.name(n), True) for n in inputs] + [(named_size(s).name, False) for s in symbols]
+    names = [(writer.name(n), True) for n in inputs] + [(writer.named_size(s).name, False) for s in symbols]
     ranges = {name: writer.fixed.range_of(symbol, *_range(symbol, nodes, inputs)) for name, symbol in sorted(writer.symbols.items())}
     document = writer.program(names, [writer.name(n) for n in outputs], ranges, list(weights))
     return _Parts(inputs, symbols, outputs, writer, document, weights)
@@ -254,7 +254,7 @@ def _outputs(split: Split, members: set[Node]) -> list[Node]:
         return user in split.level and not is_view(user) and user.target is not operator.getitem and user not in members
 
     def visit(node: Node) -> None:
-        if any(outside(user) for user in node.users):
+        if node in split.handed_on or any(outside(user) for user in node.users):
             wanted.append(node)
         for user in node.users:
             if is_view(user) or user.target is operator.getitem:
@@ -290,14 +290,13 @@ def _can_be_computed(node: Node) -> bool:
 def _symbols_to_pass(writer: ProgramWriter, inputs: list[Node]) -> list[sympy.Symbol]:
     """The sizes that no input has as a dimension of its own."""
     told = {expression for node in inputs for expression in map(writer.expression, node.meta["val"].shape) if expression is not None}
-    return [symbol for _, symbol in sorted(writer.symbols.items()) if symbol not in told]
+    return [symbol for _, symbol in sorted(writer.symbols.items()) if symbol not in told and symbol not in writer.binds]
 
 
 def _range(symbol: sympy.Symbol, nodes: list[Node], inputs: list[Node]) -> tuple[int | None, int | None]:
     for node in [*inputs, *nodes]:
-        value = node.meta["val"]
-        for tensor in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(tensor, torch.Tensor) and tensor.fake_mode.shape_env is not None:  # type: ignore[attr-defined]
+        for tensor in tensors_of(node.meta["val"]):
+            if tensor.fake_mode.shape_env is not None:  # type: ignore[attr-defined]
                 bounds = tensor.fake_mode.shape_env.bound_sympy(symbol)  # type: ignore[attr-defined]
                 low = int(bounds.lower) if bounds.lower.is_Integer else None
                 high = int(bounds.upper) if bounds.upper.is_Integer else None

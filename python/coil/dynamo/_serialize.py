@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import operator
-from typing import Any, Iterable
+from typing import Any, Collection, Iterable
 
 import sympy
 import torch
@@ -40,8 +40,9 @@ class ProgramWriter:
     """Collects the parts of one program. Values are named by their operator and a number of their own, so that equal parts of a
     graph (the layers of a network) become equal programs."""
 
-    def __init__(self, outer: "ProgramWriter | None" = None, prefix: str = "") -> None:
-        """`outer`: of the graph that this one is an argument in; names begin with `prefix`."""
+    def __init__(self, outer: "ProgramWriter | None" = None, prefix: str = "", binds: Collection[sympy.Symbol] = ()) -> None:
+        """`outer`: of the graph that this one is an argument in; names begin with `prefix`. `binds`: the sizes that the program finds in its data."""
+        self.binds: Collection[sympy.Symbol] = outer.binds if outer else binds
         self.tensors: dict[str, Any] = {}
         self.numbers: dict[str, Any] = {}
         self.nodes: list[dict] = []
@@ -77,10 +78,14 @@ class ProgramWriter:
             return {"as_int": self.integer(value)}
         text = self._text.get(expression)
         if text is None:
-            named = {symbol: named_size(symbol) for symbol in expression.free_symbols}
+            named = {symbol: self.named_size(symbol) for symbol in expression.free_symbols}
             self.symbols.update((as_named.name, symbol) for symbol, as_named in named.items())
             text = self._text[expression] = sympy.srepr(expression.xreplace(named))
         return {"as_expr": {"expr_str": text, "hint": None}}
+
+    def named_size(self, symbol: sympy.Symbol) -> sympy.Symbol:
+        """As the program has it. PyTorch names sizes of data (u0) in a way that means just that; those that a program's inputs tell are inputs' sizes."""
+        return symbol if symbol.name.startswith("s") or symbol in self.binds else sympy.Symbol(f"s{symbol.name}", integer=True)
 
     def define_tensor(self, name: str, value: torch.Tensor) -> None:
         self.tensors[name] = {
@@ -166,7 +171,7 @@ class ProgramWriter:
             if any("as_none" in r for r in results):
                 raise CannotSerialize(f"an element of the list that {node.target} gives is no tensor")
             return [{"as_tensors": results}]
-        return [r if "as_none" in r else {"as_tensor": r} for r in results]
+        return [r if r.keys() & {"as_none", "as_tensors"} else {"as_tensor": r} for r in results]
 
     def elements(self, node: Node, value: Any, name: str, read: set[int] | None) -> list[dict]:
         """The results of a node (or the elements of one that is a list) with names of their own. What is no tensor has no name: it is known
@@ -179,7 +184,10 @@ class ProgramWriter:
         for i, item in enumerate(value):
             label = f"{name}_{i}"
             if isinstance(item, (list, tuple)):
-                raise CannotSerialize(f"{node.target} gives lists beside other results")
+                lists = users.get(i, ())
+                inner = [self.elements(one, item, label, None) for one in lists] or [self._unread(item, label)]
+                results.append({"as_tensors": inner[0]})
+                continue
             if not isinstance(item, torch.Tensor) or (read is not None and i not in read and item.dtype not in TAKEN):
                 results.append({"as_none": True})
                 continue
@@ -188,6 +196,13 @@ class ProgramWriter:
             self.define_tensor(label, item)
             results.append({"name": label})
         return results
+
+    def _unread(self, items: Iterable[torch.Tensor], name: str) -> list[dict]:
+        """A list among the results that nobody looks into."""
+        names = [f"{name}_{i}" for i, _ in enumerate(items)]
+        for label, item in zip(names, items):
+            self.define_tensor(label, item)
+        return [{"name": label} for label in names]
 
     def argument(self, value: Any, parameter: Any) -> dict:
         if value is None:
@@ -270,11 +285,6 @@ class ProgramWriter:
         for node, origin in zip(self.nodes, self.origins):
             node["metadata"] = origin
         return json.dumps(program)
-
-
-def named_size(symbol: sympy.Symbol) -> sympy.Symbol:
-    """As a program has it. One that PyTorch names as a size of data (u0) is an input's size here: what no input tells stays in PyTorch."""
-    return symbol if symbol.name.startswith("s") else sympy.Symbol(f"s{symbol.name}", integer=True)
 
 
 def _origin(node: Node) -> dict:

@@ -47,7 +47,7 @@ def _needed_at(reader: Node, split: Split) -> int:
 
 
 def _moves(node: Node, split: Split) -> bool:
-    return node in split.level and split.is_coil(node) and not _writes(node)
+    return node in split.level and split.is_coil(node) and not _writes(node) and not split.binds(node)
 
 
 def _writes(node: Node) -> bool:

@@ -7,7 +7,7 @@ of one level are one program. Views belong to nobody: whoever reads one takes th
 from __future__ import annotations
 
 import operator
-from typing import Any, Iterator
+from typing import Any, Collection, Iterable, Iterator
 
 import sympy
 import torch
@@ -29,6 +29,8 @@ VIEW_LISTS = {aten.unbind.int, aten.split.Tensor, aten.split_with_sizes.default,
 
 # The position of the offset among their arguments; it counts from the beginning of the storage, which may be before that of the tensor.
 STRIDED = {aten.as_strided.default: 3, aten.as_strided_copy.default: 3, aten.as_strided_scatter.default: 4}
+
+ASSERTION = aten._assert_scalar.default  # about sizes, which Python compares
 
 _SIZES = {aten.sym_size.int, aten.sym_stride.int, aten.sym_numel.default, aten.sym_storage_offset.default}
 
@@ -106,10 +108,13 @@ class Split:
 
     def __init__(self, graph: torch.fx.Graph, in_torch: set[Node]):
         self.in_torch = in_torch
-        self.sizes = size_sources(graph)
+        inputs = size_sources(graph)
+        needed = _needed(graph, in_torch)
+        self.sizes = {**data_sizes((n for n in graph.nodes if n in needed), inputs), **inputs}
+        self.of_data = {symbol: source for symbol, (source, _) in self.sizes.items() if symbol not in inputs}
         self.level: dict[Node, int] = {}
         last_random = -1
-        needed = _needed(graph, in_torch)
+        needed = _needed(graph, {node for node in in_torch if not self._is_asserted(node)})
         for node in graph.nodes:
             if node.op in ("placeholder", "get_attr"):
                 self.level[node] = -1
@@ -122,21 +127,52 @@ class Split:
                     if draws(node):
                         level = last_random = max(level, last_random)
                 elif writes_input(node):
-                    level = _round_up(max(reads), odd=False)
+                    level = max(_round_up(max(reads), odd=False), self._sizes_known(node))
                 elif is_number(node) or is_view(node) or node.target is operator.getitem:
                     level = max(reads, default=-1)
                 else:
                     # Sizes are expressions inside of coil's programs, not values that they wait for.
                     level = _round_up(max([self.level[n] for n in node.all_input_nodes if not is_number(n)], default=0), odd=False)
+                    level = max(level, self._sizes_known(node))
                 self.level[node] = level
         self.group(graph)
 
     def group(self, graph: torch.fx.Graph) -> None:
         """The programs, by the levels of their operators."""
         self.programs: dict[int, list[Node]] = {}
+        self.handed_on: set[Node] = set()
+        """What tells other programs a size of data."""
         for node in graph.nodes:
             if node in self.level and self.is_coil(node):
                 self.programs.setdefault(self.level[node], []).append(node)
+                sources = [self.of_data[symbol] for symbol in self._sizes_of_data(node)]
+                self.handed_on.update(source for source in sources if self.level[source] != self.level[node])
+
+    def _sizes_of_data(self, node: Node) -> set[sympy.Symbol]:
+        return set().union(*map(symbols_of, (node, *node.all_input_nodes))) & self.of_data.keys() if self.of_data else set()
+
+    def _sizes_known(self, node: Node) -> int:
+        """The first level at which the sizes of data that an operator of coil's has are known: where a program makes them, in that one."""
+        level = 0
+        for symbol in self._sizes_of_data(node):
+            source = self.of_data[symbol]
+            if producer(source) is not node and source not in self.level:  # another value tells it, by an expression: no program can ask for it
+                del self.of_data[symbol], self.sizes[symbol]
+            elif producer(source) is not node:
+                level = max(level, self.level[source] if self.is_coil(producer(source)) else _round_up(self.level[source] + 1, odd=False))
+        return level
+
+    def _is_asserted(self, node: Node) -> bool:
+        """Whether this asserts of sizes what the program that makes them looks at anyway: their range."""
+        if node.target is not ASSERTION or not isinstance(node.args[0], Node):
+            return False
+        sources = [self.of_data.get(symbol) for number in node.args[0].all_input_nodes for symbol in symbols_of(number)]
+        known = all(source is not None and not is_number(source) and self.is_coil(producer(source)) for source in sources)
+        return known and bool(sources) and statically_known_true(node.args[0].meta.get("val", False))
+
+    def binds(self, node: Node) -> set[sympy.Symbol]:
+        """The sizes of data that an operator makes."""
+        return {symbol for symbol, source in self.of_data.items() if producer(source) is node}
 
     def is_torch(self, node: Node) -> bool:
         return node in self.in_torch
@@ -167,6 +203,34 @@ def size_sources(graph: torch.fx.Graph) -> dict[sympy.Symbol, tuple[Node, int | 
                 if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                     sources.setdefault(size.node.expr, (node, dimension))
     return sources
+
+
+def symbols_of(node: Node) -> set[sympy.Symbol]:
+    """Those in the sizes of a node's tensors, or in its number."""
+    value = node.meta.get("val")
+    numbers = [value] if isinstance(value, torch.SymInt) else [n for tensor in tensors_of(value) for n in (*tensor.shape, *tensor.stride())]
+    return set().union(*(n.node.expr.free_symbols for n in numbers if isinstance(n, torch.SymInt)))
+
+
+def data_sizes(nodes: Iterable[Node], known: Collection[sympy.Symbol]) -> dict[sympy.Symbol, tuple[Node, int | None]]:
+    """Where the sizes are at run time that only data decides (nonzero, a number that is read from a tensor): the values that bring them in. `known`: those
+    that the graph's inputs tell."""
+    sources: dict[sympy.Symbol, tuple[Node, int | None]] = {}
+    for node in nodes:
+        if node.op == "call_function":
+            found = _own_sizes(node, known)
+            if found and not any(found.keys() & symbols_of(read) for read in producer(node).all_input_nodes):
+                for symbol, dimension in found.items():
+                    sources.setdefault(symbol, (node, dimension))
+    return sources
+
+
+def _own_sizes(node: Node, known: Collection[sympy.Symbol]) -> dict[sympy.Symbol, int | None]:
+    """The symbols that are a dimension of a node's tensor, or its number."""
+    value = node.meta.get("val")
+    sizes = [(None, value)] if isinstance(value, torch.SymInt) else [*enumerate(value.shape)] if isinstance(value, torch.Tensor) else []
+    symbols = [(size.node.expr, dimension) for dimension, size in sizes if isinstance(size, torch.SymInt)]
+    return {expression: dimension for expression, dimension in reversed(symbols) if expression.is_Symbol and expression not in known}
 
 
 def _round_up(level: int, odd: bool) -> int:

@@ -15,12 +15,13 @@ from ._effects import is_check
 from ._layout import convolutions_in_tf32
 from ._results import attention_kernel, read_nodes, read_results
 from ._serialize import TAKEN
-from ._split import STRIDED, base_of, can_write_input, is_number, is_view, size_sources, tensors_of, writes_input
+from ._split import ASSERTION, STRIDED, base_of, can_write_input, data_sizes, is_number, is_view, producer, size_sources, tensors_of, writes_input
 
 # Operators that coil was found to have no code for, whatever their arguments.
 unknown_operators: dict[str, str] = {}
 
 FREE = ""  # the reason of nodes that nobody counts
+aten = torch.ops.aten
 _EMPTY = {torch.ops.aten.empty_strided.default, torch.ops.aten.empty.memory_format}
 _CONVOLUTIONS = {torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default}
 
@@ -50,16 +51,19 @@ def torch_nodes(graph: torch.fx.Graph, device: torch.device, has_kernel: Callabl
     "namespace::operator", which may have been unknown before. `of_pytorch`: whose kernels are taken from PyTorch on CUDA, "attention" (where it keeps what its gradient
     needs) and "convolutions" (whose weights come with the call)."""
     reasons: dict[Node, str] = {}
-    told = size_sources(graph)
+    inputs = size_sources(graph)
+    of_data = data_sizes(graph.nodes, inputs)
+    told = {*inputs, *of_data}
+    finds = {producer(source) for source, _ in of_data.values()} if device.type == "cuda" else set()
     for node in graph.nodes:
         if node.op != "call_function" or is_number(node) or node.target is operator.getitem:
             continue
-        reason = _reason(node, device, told)
-        if reason is not None and reason == unknown_operators.get(operator_name(node.target)) and has_kernel(node.target._schema.name):  # type: ignore[union-attr]
+        reason = FREE if node.target is ASSERTION else "programs for CUDA find no sizes in data" if node in finds else _reason(node, device, told)
+        if reason and reason == unknown_operators.get(operator_name(node.target)) and has_kernel(node.target._schema.name):  # type: ignore[union-attr]
             reason = _values_reason(node, device, told)
-        if not reason and device.type == "cuda":
+        if reason is None and device.type == "cuda":
             reason = _kept_in_pytorch(node, of_pytorch)
-        if reason and not is_view(node):
+        if reason is not None and not is_view(node):
             reasons[node] = reason
     # What only the random ones read and costs nothing (empty tensors) need not come from coil.
     for node in reversed(graph.nodes):
@@ -96,7 +100,7 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _reason(node: Node, device: torch.device, told: Collection[sympy.Symbol]) -> str | None:
-    """`told`: the sizes that the graph's inputs tell."""
+    """`told`: the sizes that the graph's inputs or its values tell."""
     if device.type not in ("cpu", "cuda"):
         return f"device {device.type}"
     if is_control(node):
@@ -118,8 +122,9 @@ def _reason(node: Node, device: torch.device, told: Collection[sympy.Symbol]) ->
     if not (is_check(node) and device.type == "cpu") and not any(True for _ in tensors_of(node.meta.get("val"))):
         return "it has no tensor result"
     value = node.meta.get("val")
-    if isinstance(value, (list, tuple)) and any(isinstance(item, (list, tuple)) for item in value):
-        return "lists among its results"
+    lists = [item for item in value if isinstance(item, (list, tuple))] if isinstance(value, (list, tuple)) else []
+    if not all(isinstance(item, torch.Tensor) for whole in lists for item in whole):
+        return "lists of other things than tensors among its results"
     if any(user.target is operator.getitem and not any(True for _ in tensors_of(user.meta.get("val"))) for user in node.users):
         return "a result that is no tensor is read"
     if not is_view(node) and not writes_input(node) and any(not is_dense(t) for t in tensors_of(value)):
@@ -189,7 +194,7 @@ def _value_reason(value: Any, device: torch.device, told: Collection[sympy.Symbo
 
 
 def _unbacked(size: Any, told: Collection[sympy.Symbol]) -> str | None:
-    """Sizes of inputs that torch._dynamo.decorators.mark_unbacked names are called as those of data are, but each call tells them."""
+    """A size of data that no value of the graph tells by itself."""
     if not isinstance(size, torch.SymInt) or not size.node.expr.free_symbols:
         return None
     if any(not s.name.startswith("s") and s not in told for s in size.node.expr.free_symbols):
