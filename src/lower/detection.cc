@@ -1,24 +1,79 @@
 // Operators of torchvision that models for detection end in: regions of images, convolutions whose taps move, suppression of boxes that overlap.
 #include <fmt/format.h>
 
+#include "lower/detection.h"
+
 #include "lower/data_checks.h"
-#include "lower/families.h"
-#include "lower/grid_sampling.h"
 #include "lower/size_checks.h"
 
 namespace coil::lowering {
 namespace {
 
-// A sample up to a pixel outside of an image counts. Behind its last pixel the outer one goes on, or there are zeros: torchvision has a sampler of each kind.
-enum class Border { repeated, zeros };
+constexpr int64_t kMostSamples = 1024;  // each way in a bin
 
-// The file says of which rank tensors are.
+// The largest of what is counted, as a size.
+Expr largest(Op& op, const std::string& name, const View& counts) {
+  const View most =
+      op.rec.reduce(op.name + name, ReduceOp::max, DType::i64, {}, counts.sizes, [&](Coordinates, Coordinates c) { return op.rec.at(counts, c); });
+  const Expr found = op.rec.at(most, {}), none = op.pool.constant_int(0, DType::i64);
+  const std::string symbol = fmt::format("{}{}_{}", op.node.name, name, op.rec.program().data_sizes.size());
+  const SymbolId id = op.pool.add_symbol({symbol, symbol, 0, kMostSamples + 1, true});  // more is another error
+  op.rec.read_size(id, op.pool.op(ScalarOp::maximum, {found, none}), Expr());
+  return op.pool.symbol(id);
+}
+
+}  // namespace
+
 void check_ranks(const Op& op, std::initializer_list<std::pair<const char*, size_t>> ranks, size_t result) {
   for (const auto& [name, rank] : ranks) {
     if (op.tensor(name).rank() != rank) sizes::refuse(op, fmt::format("'{}' is of rank {}, not {}", name, op.tensor(name).rank(), rank));
   }
   if (op.out().sizes.size() != result) sizes::refuse(op, fmt::format("the result is of rank {}, not {}", op.out().sizes.size(), result));
 }
+
+Regions regions_of(Op& op, Sizes bins) {
+  const DType type = accumulate_type(op.out().dtype);
+  return {op, {op.pool, type}, op.tensor("rois"), std::move(bins), op.number("spatial_scale"), op.flag("aligned")};
+}
+
+Expr Samples::count(const Regions& r, Expr region, size_t i) const {
+  if (are_equal()) return r.m.c(static_cast<double>(most[i]->as_int()));
+  return as(r.op.rec.at(i == 0 ? high : wide, std::vector<Expr>{region}), r.m.type);
+}
+
+Expr Samples::has(const Regions& r, Expr region, Expr row, Expr column) const {
+  ExprPool& p = r.op.pool;
+  const auto below = [&](Expr at, const View& counts) {
+    return p.op(ScalarOp::lt, {p.cast(at, DType::i64), r.op.rec.at(counts, std::vector<Expr>{region})});
+  };
+  return are_equal() ? p.boolean(true) : both(below(row, high), below(column, wide));
+}
+
+Samples samples_of(const Regions& r) {
+  Op& op = r.op;
+  ExprPool& p = op.pool;
+  const Math& m = r.m;
+  const int64_t given = op.integer("sampling_ratio");
+  if (given > kMostSamples) fail(ErrorCode::unsupported_feature, fmt::format("roi_align with {} samples each way in a bin", given));
+  if (given > 0) return {{p.index(given), p.index(given)}, {}, {}};
+  const auto along = [&](const char* name, size_t i) {
+    return op.rec.pointwise(op.name + name, DType::i64, {r.rois.sizes[0]}, [&](Coordinates c) {
+      const Expr samples = p.op(ScalarOp::minimum, {m.f(ScalarOp::ceil, r.width(c[0], i)), m.c(kMostSamples + 1)});
+      return p.cast(masked(p.op(ScalarOp::gt, {samples, m.c(0)}), samples, m.c(0)), DType::i64);
+    });
+  };
+  const View high = along(".rows", 0), wide = along(".columns", 1);
+  require(op, high.sizes, fmt::format("a region has more than {} pixels each way in a bin", kMostSamples), [&](Coordinates c) {
+    const Expr more = p.op(ScalarOp::maximum, {op.rec.at(high, c), op.rec.at(wide, c)});
+    return p.op(ScalarOp::le, {more, p.constant_int(kMostSamples, DType::i64)});
+  });
+  return {{largest(op, "_rows", high), largest(op, "_columns", wide)}, high, wide};
+}
+
+namespace {
+
+// A sample up to a pixel outside of an image counts. Behind its last pixel the outer one goes on, or there are zeros: torchvision has a sampler of each kind.
+enum class Border { repeated, zeros };
 
 // The image's value between the four pixels around (row, column), positions in pixels; `place` gives the index in `x` of a whole one.
 Expr between_pixels(Op& op, const Math& m, const View& x, Expr row, Expr column, Border border, FunctionRef<std::vector<Expr>(Expr, Expr)> place) {
@@ -52,97 +107,23 @@ Expr between_pixels(Op& op, const Math& m, const View& x, Expr row, Expr column,
   return masked(counts, total, m.c(0));
 }
 
-// Regions of images, divided into bins, as torchvision.roi_align is told of them.
-struct Regions {
-  Op& op;
-  Math m;
-  View x, rois;
-  const TensorType& out;
-  double scale;
-  bool aligned;
-
-  Expr number(Expr region, int64_t i) const { return as(op.rec.at(rois, std::vector<Expr>{region, op.pool.index(i)}), m.type); }
-  Expr edge(Expr region, int64_t column) const { return m.sub(m.mul(number(region, column), m.c(scale)), m.c(aligned ? 0.5 : 0)); }
-  // Of one direction (0: rows): where the region begins, and how wide a bin is.
-  Expr first(Expr region, size_t i) const { return edge(region, i == 0 ? 2 : 1); }
-  Expr width(Expr region, size_t i) const {
-    Expr length = m.sub(edge(region, i == 0 ? 4 : 3), first(region, i));
-    if (!aligned) length = op.pool.op(ScalarOp::maximum, {length, m.c(1)});
-    return m.div(length, m.size(out.sizes[2 + i]));
-  }
-  // Where a sample of a bin lies, of `samples` (a number of m's type) in this direction.
-  Expr place(Expr region, Expr bin, Expr sample, Expr samples, size_t i) const {
-    const Expr step = width(region, i);
-    return m.add(m.add(first(region, i), m.mul(m.size(bin), step)), m.div(m.mul(m.add(sample, m.c(0.5)), step), samples));
-  }
-  Expr value(Coordinates c, Expr row, Expr column) const {
-    const Expr image = op.pool.checked_index(op.pool.cast(number(c[0], 0), DType::i64), x.sizes[0]);
-    return between_pixels(op, m, x, row, column, Border::repeated, [&](Expr y, Expr z) { return std::vector<Expr>{image, c[1], y, z}; });
-  }
-};
-
-// The same number of samples in each bin.
-Views roi_align_samples(const Regions& r, int64_t samples) {
-  const Math& m = r.m;
-  const Expr count = m.c(static_cast<double>(samples));
-  const Sizes domain{r.op.pool.index(samples), r.op.pool.index(samples)};
-  const View sums = r.op.rec.reduce(r.op.name + ".sum", ReduceOp::sum, m.type, r.out.sizes, domain, [&](Coordinates c, Coordinates s) {
-    return r.value(c, r.place(c[0], c[2], m.size(s[0]), count, 0), r.place(c[0], c[3], m.size(s[1]), count, 1));
-  });
-  const double share = 1.0 / static_cast<double>(samples * samples);
-  return {r.op.rec.pointwise(r.op.name, r.out.dtype, r.out.sizes, [&](Coordinates c) { return as(m.mul(r.op.rec.at(sums, c), m.c(share)), r.out.dtype); })};
-}
-
-constexpr int64_t kMostSamples = 1024;  // each way in a bin
-
-// The largest of what is counted, as a size.
-Expr largest(Op& op, const std::string& name, const View& counts) {
-  const View most =
-      op.rec.reduce(op.name + name, ReduceOp::max, DType::i64, {}, counts.sizes, [&](Coordinates, Coordinates c) { return op.rec.at(counts, c); });
-  const Expr found = op.rec.at(most, {}), none = op.pool.constant_int(0, DType::i64);
-  const std::string symbol = fmt::format("{}{}_{}", op.node.name, name, op.rec.program().data_sizes.size());
-  const SymbolId id = op.pool.add_symbol({symbol, symbol, 0, kMostSamples + 1, true});  // more is another error
-  op.rec.read_size(id, op.pool.op(ScalarOp::maximum, {found, none}), Expr());
-  return op.pool.symbol(id);
-}
-
-// As many samples as the bins of each region are wide and high in pixels.
-Views roi_align_pixels(const Regions& r) {
-  Op& op = r.op;
-  ExprPool& p = op.pool;
-  const Math& m = r.m;
-  const auto along = [&](const char* name, size_t i) {
-    return op.rec.pointwise(op.name + name, DType::i64, {r.rois.sizes[0]}, [&](Coordinates c) {
-      const Expr samples = p.op(ScalarOp::minimum, {m.f(ScalarOp::ceil, r.width(c[0], i)), m.c(kMostSamples + 1)});
-      return p.cast(masked(p.op(ScalarOp::gt, {samples, m.c(0)}), samples, m.c(0)), DType::i64);
-    });
-  };
-  const View high = along(".rows", 0), wide = along(".columns", 1);
-  require(op, high.sizes, fmt::format("a region has more than {} pixels each way in a bin", kMostSamples), [&](Coordinates c) {
-    const Expr more = p.op(ScalarOp::maximum, {op.rec.at(high, c), op.rec.at(wide, c)});
-    return p.op(ScalarOp::le, {more, p.constant_int(kMostSamples, DType::i64)});
-  });
-  const Sizes domain{largest(op, "_rows", high), largest(op, "_columns", wide)};
-  const View sums = op.rec.reduce(r.op.name + ".sum", ReduceOp::sum, m.type, r.out.sizes, domain, [&](Coordinates c, Coordinates s) {
-    const Expr rows = op.rec.at(high, c.first(1)), columns = op.rec.at(wide, c.first(1));
-    const Expr value = r.value(c, r.place(c[0], c[2], m.size(s[0]), as(rows, m.type), 0), r.place(c[0], c[3], m.size(s[1]), as(columns, m.type), 1));
-    const Expr counts = both(p.op(ScalarOp::lt, {p.cast(s[0], DType::i64), rows}), p.op(ScalarOp::lt, {p.cast(s[1], DType::i64), columns}));
-    return masked(counts, value, m.c(0));
-  });
-  return {op.rec.pointwise(op.name, r.out.dtype, r.out.sizes, [&](Coordinates c) {
-    const Expr count = p.op(ScalarOp::mul, {op.rec.at(high, c.first(1)), op.rec.at(wide, c.first(1))});
-    return as(m.div(op.rec.at(sums, c), p.op(ScalarOp::maximum, {as(count, m.type), m.c(1)})), r.out.dtype);
-  })};
-}
-
 // torchvision.roi_align: the mean of samples in each of a region's bins.
 Views roi_align(Op& op) {
   check_ranks(op, {{"input", 4}, {"rois", 2}}, 4);
-  const int64_t samples = op.integer("sampling_ratio");
-  if (samples > kMostSamples) fail(ErrorCode::unsupported_feature, fmt::format("roi_align with {} samples each way in a bin", samples));
-  const Regions regions{
-      op, {op.pool, accumulate_type(op.out().dtype)}, op.tensor("input"), op.tensor("rois"), op.out(), op.number("spatial_scale"), op.flag("aligned")};
-  return samples > 0 ? roi_align_samples(regions, samples) : roi_align_pixels(regions);
+  const TensorType& out = op.out();
+  const View x = op.tensor("input");
+  const Regions r = regions_of(op, {out.sizes[2], out.sizes[3]});
+  const Samples samples = samples_of(r);
+  const View sums = op.rec.reduce(op.name + ".sum", ReduceOp::sum, r.m.type, out.sizes, samples.most, [&](Coordinates c, Coordinates s) {
+    const auto place = [&](size_t i) { return r.place(c[0], c[2 + i], r.m.size(s[i]), samples.count(r, c[0], i), i); };
+    const Expr value = between_pixels(op, r.m, x, place(0), place(1), Border::repeated,
+                                      [&](Expr y, Expr z) { return std::vector<Expr>{r.image(c[0], x.sizes[0]), c[1], y, z}; });
+    return samples.are_equal() ? value : masked(samples.has(r, c[0], s[0], s[1]), value, r.m.c(0));
+  });
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    const Expr count = r.m.mul(samples.count(r, c[0], 0), samples.count(r, c[0], 1));
+    return as(r.m.div(op.rec.at(sums, c), op.pool.op(ScalarOp::maximum, {count, r.m.c(1)})), out.dtype);
+  })};
 }
 
 // What the arguments of a convolution whose taps move say.

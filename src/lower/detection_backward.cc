@@ -1,0 +1,84 @@
+// The gradient of torchvision.roi_align: every sample adds to the four pixels around it.
+#include <array>
+
+#include "lower/detection.h"
+#include "lower/row_sums.h"
+
+namespace coil::lowering {
+namespace {
+
+// One of the two pixels around a sample in one direction.
+struct Neighbour {
+  Val at, share, counts;  // its place, a number of m's type; its share of the sample; whether there is one
+};
+
+// A sample up to a pixel outside of the image counts; behind the first and the last pixel these go on.
+Neighbour neighbour(const Math& m, Val place, Expr pixels, Expr side) {
+  const Val size = m.size(pixels), low = floor(min(max(place, 0.0), size - 1.0)), high_share = min(max(place, 0.0), size - 1.0) - low;
+  const Val is_high = m.p.op(ScalarOp::eq, {side, m.p.index(1)});
+  const Val at = select(is_high, low + 1.0, low);
+  return {at, select(is_high, high_share, 1.0 - high_share), both(both(place >= -1.0, place <= size), at < size)};
+}
+
+// A sample's write: region, row and column of the bin, row and column of the sample, and which of the pixels around it.
+class Write {
+ public:
+  Write(const Regions& r, const Samples& samples, const TensorType& image, Coordinates k) : r_(r), samples_(samples), image_(image), k_(k.begin(), k.end()) {}
+
+  // The number of the pixel among all images', i64; `none`: the sample is nowhere.
+  Expr pixel(Expr none) const {
+    ExprPool& p = r_.op.pool;
+    Val number = p.cast(r_.image(k_[0], image_.sizes[0]), DType::i64), counts = samples_.has(r_, k_[0], k_[3], k_[4]);
+    for (size_t i = 0; i < 2; ++i) {
+      const Neighbour n = around(i);
+      counts = both(counts.e, n.counts.e);
+      number = number * Val(p.cast(image_.sizes[2 + i], DType::i64)) + Val(p.cast(select(n.counts, n.at, 0.0).e, DType::i64));
+    }
+    return select(counts, number, Val(p.cast(none, DType::i64))).e;
+  }
+
+  // The pixel's share of the bin's mean.
+  Val share() const {
+    const Val count = Val(samples_.count(r_, k_[0], 0)) * Val(samples_.count(r_, k_[0], 1));
+    return around(0).share * around(1).share / max(count, 1.0);
+  }
+
+ private:
+  Neighbour around(size_t i) const {
+    const Expr place = r_.place(k_[0], k_[1 + i], r_.m.size(k_[3 + i]), samples_.count(r_, k_[0], i), i);
+    return neighbour(r_.m, place, image_.sizes[2 + i], k_[5 + i]);
+  }
+
+  const Regions& r_;
+  const Samples& samples_;
+  const TensorType& image_;
+  std::vector<Expr> k_;
+};
+
+Views roi_align_backward(Op& op) {
+  check_ranks(op, {{"grad", 4}, {"rois", 2}}, 4);
+  ExprPool& p = op.pool;
+  const View grad = op.tensor("grad");
+  const TensorType& out = op.out();
+  const Regions r = regions_of(op, {grad.sizes[2], grad.sizes[3]});
+  const Samples samples = samples_of(r);
+  const Expr rows = out.sizes[0] * out.sizes[2] * out.sizes[3], two = p.index(2);
+  const Sizes domain{grad.sizes[0], grad.sizes[2], grad.sizes[3], samples.most[0], samples.most[1], two, two};
+  auto row = [&](Coordinates k) { return Write(r, samples, out, k).pixel(rows); };
+  auto value = [&](Coordinates k, Expr channel) {
+    return (Val(as(op.rec.at(grad, std::vector<Expr>{k[0], channel, k[1], k[2]}), r.m.type)) * Write(r, samples, out, k).share()).e;
+  };
+  RowSums sums{op.name + ".rows", r.m.type, rows, out.sizes[1], domain, row, value};
+  sums.any_order = true;
+  const View table = summed_rows(op, sums);
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    const Expr pixel = row_major(p, std::vector<Expr>{c[0], c[2], c[3]}, {out.sizes[0], out.sizes[2], out.sizes[3]});
+    return as(op.rec.at(table, std::vector<Expr>{pixel, c[1]}), out.dtype);
+  })};
+}
+
+}  // namespace
+
+void add_detection_backward(Table& table) { table["torchvision._roi_align_backward.default"] = roi_align_backward; }
+
+}  // namespace coil::lowering
