@@ -10,7 +10,7 @@ import statistics
 import time
 
 import cuda_kernels as ck
-from gemm_problems import FIRST, HELD_OUT, SECOND
+from gemm_problems import FIRST, HELD_OUT, SECOND, problem_of
 from gemm_kernels import (BYTES, COMPILED, F32_TILES, MMA_TILES, SHARES, TF32_TILES, TF32_WGMMA, Args, f32_blocks, gemv_axpy, gemv_dot, gemv_mma,
                        launch, mma, most_turns, params, simt, torch_type, up, usable, wgmma, wgmma_split, wgmma_tile)
 
@@ -214,6 +214,7 @@ def bench_all(names, times_path=None, seconds=None, which=None):
     torch.backends.cuda.matmul.allow_tf32 = False
     print(torch.cuda.get_device_name(0))
     chosen = [p for p in {"held-out": HELD_OUT, "second": SECOND, "first": FIRST}.get(which, SECOND + FIRST) if not names or any(x in str(p) for x in names)]
+    chosen += [problem_of(x) for x in names if not any(x in str(p) for p in chosen)]  # a product that no list has, spelled out
     plain = [p for p in chosen if p.a_k and p.batch == 1]
     todo = {p: [i for i in (candidates(p) if times_path or p not in plain else tried(p.dtype, p.m, p.n, p.k, p.b_k)) if usable(i)] for p in chosen}
     compiling = Compiling([i for p in chosen for i in todo[p]])

@@ -108,3 +108,30 @@ def test_through_torch_compile(fresh_compiles):
     found, wanted = call(x), ops.roi_align(x.relu(), REGIONS, 3, 0.5, 2) * 2
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(torch.autograd.grad(found.sum(), x), torch.autograd.grad(wanted.sum(), x), atol=1e-5, rtol=1e-4)
+
+
+def gradient_of_regions(x, regions, grad, size, samples, aligned):
+    return torch.ops.torchvision._roi_align_backward(grad, regions, 0.5, *size, *x.shape, samples, aligned)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("samples, size, aligned", [(2, (3, 3), True), (3, (7, 2), False), (0, (3, 3), True), (-1, (7, 2), False), (1, (1, 1), True)])
+def test_gradients_of_regions(samples, size, aligned, dtype):
+    torch.manual_seed(0)
+    x, regions = torch.randn(2, 4, 10, 9, dtype=dtype), REGIONS.to(dtype)
+    n = torch.export.Dim("n", min=1, max=50)
+    model = compiled(lambda x, r, g: gradient_of_regions(x, r, g, size, samples, aligned), x, regions, torch.randn(len(regions), 4, *size, dtype=dtype), dynamic=(None, {0: n}, {0: n}))
+    for chosen in (regions, regions[3:4], regions.repeat(5, 1)):
+        grad = torch.randn(len(chosen), 4, *size, dtype=dtype)
+        torch.testing.assert_close(model(x, chosen, grad), gradient_of_regions(x, chosen, grad, size, samples, aligned))
+
+
+def test_regions_are_trained_through_torch_compile():
+    torch.manual_seed(0)
+    x, regions = torch.randn(2, 3, 12, 12), REGIONS[:3]
+    function = lambda x, w: (ops.roi_align(x * w, regions, (2, 2), 0.5, 2, True) ** 2).sum()
+    found, expected = (torch.autograd.grad(f(a, b), (a, b)) for f, a, b in
+                       ((f, x.clone().requires_grad_(), torch.ones(3, 1, 1, requires_grad=True)) for f in (torch.compile(function, backend="coil", fullgraph=True), function)))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b)
+    assert not any("roi_align" in row for row in coil.compile_stats().fallbacks)
