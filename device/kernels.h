@@ -56,7 +56,7 @@ extern "C" {
 /* Narrow groups: floats of a copy of what 8 pixels of a line see of 64 channels' groups, and whether it holds them. */
 #define COIL_NARROW_GROUPS_FLOATS 6144
 #define COIL_NARROW_GROUPS_FIT(kh, kw, stride_w, dilation_w, width) \
-  ((kh) * (7 * (stride_w) + ((kw)-1) * (dilation_w) + 1) * (64 % (width) == 0 ? 64 : 64 + 2 * (width)) <= COIL_NARROW_GROUPS_FLOATS)
+  ((kh) * (7 * (stride_w) + ((kw) - 1) * (dilation_w) + 1) * (64 % (width) == 0 ? 64 : 64 + 2 * (width)) <= COIL_NARROW_GROUPS_FLOATS)
 /* Output channels for which vectors along the input's channels pay, see CoilConv2d. */
 #define COIL_FEW_OUTPUTS 8
 /* Attention: the most numbers of a head; the most rows of a task, of which smaller ones are made until there are so many tasks. */

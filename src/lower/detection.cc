@@ -43,9 +43,7 @@ Expr Samples::count(const Regions& r, Expr region, size_t i) const {
 
 Expr Samples::has(const Regions& r, Expr region, Expr row, Expr column) const {
   ExprPool& p = r.op.pool;
-  const auto below = [&](Expr at, const View& counts) {
-    return p.op(ScalarOp::lt, {p.cast(at, DType::i64), r.op.rec.at(counts, std::vector<Expr>{region})});
-  };
+  const auto below = [&](Expr at, const View& counts) { return p.op(ScalarOp::lt, {p.cast(at, DType::i64), r.op.rec.at(counts, std::vector<Expr>{region})}); };
   return are_equal() ? p.boolean(true) : both(below(row, high), below(column, wide));
 }
 

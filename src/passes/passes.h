@@ -10,8 +10,8 @@ namespace coil {
 // Errors: unsupported_feature for an enabled autocast region, whose casts the file does not spell out.
 Result<Graph> inline_wrappers(const Graph& graph);
 
-// _foreach operators: one operator for each tensor of the list; fused optimizers and the gradients' scaler likewise. Those without a row (_foreach_addcmul.Tensor, _foreach_powsum) stay.
-// Errors: bad_program for lists of different lengths.
+// _foreach operators: one operator for each tensor of the list; fused optimizers and the gradients' scaler likewise. Those without a row
+// (_foreach_addcmul.Tensor, _foreach_powsum) stay. Errors: bad_program for lists of different lengths.
 Result<Graph> spell_out_lists(const Graph& graph);
 
 // Removes in-place operators and the aliasing between views and their bases: a write becomes a new value, later uses of
