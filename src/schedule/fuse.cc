@@ -65,10 +65,27 @@ class Grouper {
         place(row);
       }
     }
-    return in_order(std::move(groups_), needs_);
+    std::vector<bool> late;
+    for (const FusionGroup& g : groups_) late.push_back(reads_little(g));
+    return in_order(std::move(groups_), needs_, late);
   }
 
  private:
+  // Whether a pointwise group reads little of other groups, besides the program's inputs: an optimizer's update, which needs the step that another group
+  // counts. Updates that run behind all steps stand side by side, and a GPU runs them as a few kernels.
+  bool reads_little(const FusionGroup& g) const {
+    if (g.closed || g.has_inner) return false;
+    constexpr int64_t kMostElements = 16384;
+    const auto is_little = [&](BufferId id) {
+      const int p = producer_[static_cast<size_t>(id.index)];
+      if (p < 0 || group_of_[static_cast<size_t>(p)] == group_of_[static_cast<size_t>(g.loops.front())]) return true;
+      Expr elements = program_.pool->index(1);
+      for (Expr size : program_.buffer(id).sizes) elements = elements * size;
+      return elements->is_constant() && elements->as_int() <= kMostElements;
+    };
+    return std::all_of(g.loops.begin(), g.loops.end(), [&](int row) { return std::all_of(reads_of(row).begin(), reads_of(row).end(), is_little); });
+  }
+
   const Loop& loop(int row) const { return program_.loops[static_cast<size_t>(row)]; }
 
   bool axes_loop(int row) const { return std::holds_alternative<Pointwise>(loop(row).def) || std::holds_alternative<Reduction>(loop(row).def); }

@@ -170,6 +170,20 @@ TEST_F(ScheduleTest, ResultsThatNobodyReadsAreMadeAsSoonAsTheyCan) {
   EXPECT_EQ(typical(p.arena_bytes), 2 * 64 * 16 * 4);
 }
 
+// Updates of parameters, each of which needs a number that is counted before: behind all of these, where they are neighbours.
+TEST_F(ScheduleTest, UpdatesRunBehindTheStepsThatTheyNeed) {
+  for (const char* name : {"a", "b", "c"}) {
+    const View step = unary("exp", ScalarOp::exp, input((std::string(name) + "_step").c_str(), {}));
+    const View parameter = input(name, {pool.index(64), pool.index(16)});
+    output(step);
+    output(rec.pointwise("mul", DType::f32, parameter.sizes, [&](Coordinates i) { return pool.op(ScalarOp::mul, {rec.at(parameter, i), rec.at(step, {})}); }));
+  }
+  const KernelPlan p = plan();
+  std::vector<std::string> names;
+  for (const Kernel& k : p.kernels) names.push_back(k.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"exp", "exp", "exp", "mul", "mul", "mul"}));
+}
+
 // Two templates meet in one sum: it can run in one epilogue only, and the other's result is stored.
 TEST_F(ScheduleTest, OneEpiloguePerSum) {
   const View x = input("x", {batch, pool.index(16)});
