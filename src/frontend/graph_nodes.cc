@@ -208,13 +208,13 @@ Status GraphReader::read_arguments(JsonValue json, Node& node, const Schema* sch
   return bind_arguments(node, schema, std::move(names), std::move(given));
 }
 
-// Which of the `names` is the argument at `place` of the schema; names.size(): none. PyTorch's versions call some arguments otherwise ("grad" became
-// "grad_output"), but leave them in their places: a name that the schema does not have is that of a required argument there.
+// Which of the `names` is the argument at `place` of the schema; names.size(): none. The gradients of cdist and pdist called theirs "grad" before PyTorch 2.12
+// (no other operator of 2.11 has arguments of other names).
 size_t GraphReader::place_of_argument(const Schema& schema, size_t place, const std::vector<std::string_view>& names) {
-  const auto found = std::find(names.begin(), names.end(), schema.args[place].name);
-  if (found != names.end() || schema.args[place].default_text || place >= names.size()) return static_cast<size_t>(found - names.begin());
-  const bool is_known = std::any_of(schema.args.begin(), schema.args.end(), [&](const SchemaArg& a) { return a.name == names[place]; });
-  return is_known ? names.size() : place;
+  const std::string_view name = schema.args[place].name;
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end() && name == "grad_output" && place < names.size() && names[place] == "grad") return place;
+  return static_cast<size_t>(found - names.begin());
 }
 
 Status GraphReader::bind_arguments(Node& node, const Schema* schema, std::vector<std::string_view> names, std::vector<Argument> given) {
