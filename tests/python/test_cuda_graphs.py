@@ -56,7 +56,7 @@ def test_the_same_bits(program, result):
     without, graphs = reports["0"], reports["2"]
     assert graphs["digests"] == without["digests"]
     assert without["graph_launches"] == without["graphs"] == 0
-    assert told["targets"][0]["graphs"] and told["kernels"]
+    assert told["targets"][0]["graphs"]
     calls = sets * 3 * 11 + sets * 2
     assert graphs["graph_launches"] == calls - 4 * sets
     assert graphs["changed_nodes"] > 0
