@@ -14,16 +14,17 @@ struct Neighbour {
 
 // A sample up to a pixel outside of the image counts; behind the first and the last pixel these go on.
 Neighbour neighbour(const Math& m, Val place, Expr pixels, Expr side) {
-  const Val size = m.size(pixels), low = floor(min(max(place, 0.0), size - 1.0)), high_share = min(max(place, 0.0), size - 1.0) - low;
+  const Val size = m.size(pixels), inside = min(max(place, 0.0), size - 1.0), low = floor(inside), high_share = inside - low;
   const Val is_high = m.p.op(ScalarOp::eq, {side, m.p.index(1)});
   const Val at = select(is_high, low + 1.0, low);
   return {at, select(is_high, high_share, 1.0 - high_share), both(both(place >= -1.0, place <= size), at < size)};
 }
 
 // A sample's write: region, row and column of the bin, row and column of the sample, and which of the pixels around it.
-class Write {
+class SampleWrite {
  public:
-  Write(const Regions& r, const Samples& samples, const TensorType& image, Coordinates k) : r_(r), samples_(samples), image_(image), k_(k.begin(), k.end()) {}
+  SampleWrite(const Regions& r, const Samples& samples, const TensorType& image, Coordinates k)
+      : r_(r), samples_(samples), image_(image), k_(k.begin(), k.end()) {}
 
   // The number of the pixel among all images', i64; `none`: the sample is nowhere.
   Expr pixel(Expr none) const {
@@ -64,9 +65,9 @@ Views roi_align_backward(Op& op) {
   const Samples samples = samples_of(r);
   const Expr rows = out.sizes[0] * out.sizes[2] * out.sizes[3], two = p.index(2);
   const Sizes domain{grad.sizes[0], grad.sizes[2], grad.sizes[3], samples.most[0], samples.most[1], two, two};
-  auto row = [&](Coordinates k) { return Write(r, samples, out, k).pixel(rows); };
+  auto row = [&](Coordinates k) { return SampleWrite(r, samples, out, k).pixel(rows); };
   auto value = [&](Coordinates k, Expr channel) {
-    return (Val(as(op.rec.at(grad, std::vector<Expr>{k[0], channel, k[1], k[2]}), r.m.type)) * Write(r, samples, out, k).share()).e;
+    return (Val(as(op.rec.at(grad, std::vector<Expr>{k[0], channel, k[1], k[2]}), r.m.type)) * SampleWrite(r, samples, out, k).share()).e;
   };
   RowSums sums{op.name + ".rows", r.m.type, rows, out.sizes[1], domain, row, value};
   sums.any_order = true;

@@ -66,8 +66,11 @@ def _can_move(node: Node) -> bool:
         return True
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
-    is_made = any(a.name == "device" for a in node.target._schema.arguments) or bool(_tensor_inputs(node))
-    return is_made and not node.target._schema.is_mutable and not draws(node)
+    return (_takes_device(node) or bool(_tensor_inputs(node))) and not node.target._schema.is_mutable and not draws(node)
+
+
+def _takes_device(node: Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and any(argument.name == "device" for argument in node.target._schema.arguments)
 
 
 def _move(node: Node, device: torch.device) -> None:
@@ -78,7 +81,7 @@ def _move(node: Node, device: torch.device) -> None:
         node.target, node.args, node.kwargs = aten.scalar_tensor.default, (number,), {"dtype": constant.dtype}
     elif constant is not None:
         node.args = (_constant_on(node, constant, device, mode),)
-    if any(argument.name == "device" for argument in getattr(node.target, "_schema", torch.ops.aten.alias.default._schema).arguments):
+    if _takes_device(node):
         node.kwargs = {**{k: v for k, v in node.kwargs.items() if k != "pin_memory"}, "device": device}
     with mode:
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
