@@ -6,6 +6,7 @@
 #include "math_erf.h"
 #include "math_exp.h"
 #include "math_hyper.h"
+#include "math_philox.h"
 #include "math_pow.h"
 #include "math_trig.h"
 

@@ -242,6 +242,31 @@ CD_FN T floor_div(T a, T b) {
   }
 }
 
+// Of 32-bit words. A product that is written out in 64 bits NVRTC makes of three, and it does not see equal ones that are `asm`.
+CD_FN u64 wide_product(u32 a, u32 b) { return (u64)__umulhi(a, b) << 32 | a * b; }
+// The words of Philox4x32-10, as in device/math_philox.h, two each.
+struct PhiloxWords {
+  u64 low, high;
+};
+CD_FN PhiloxWords philox(u64 key, u64 counter, u64 stream) {
+  u32 c0 = (u32)counter, c1 = (u32)(counter >> 32), c2 = (u32)stream, c3 = (u32)(stream >> 32), k0 = (u32)key, k1 = (u32)(key >> 32);
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const u64 a = wide_product(c0, 0xd2511f53u), b = wide_product(c2, 0xcd9e8d57u);
+    c0 = (u32)(b >> 32) ^ c1 ^ k0, c1 = (u32)b, c2 = (u32)(a >> 32) ^ c3 ^ k1, c3 = (u32)a;
+    k0 += 0x9e3779b9u, k1 += 0xbb67ae85u;
+  }
+  return {c0 | (u64)c1 << 32, c2 | (u64)c3 << 32};
+}
+template <class T>
+CD_FN T philox_low(T key, T counter, T stream) {
+  return (T)philox((u64)key, (u64)counter, (u64)stream).low;
+}
+template <class T>
+CD_FN T philox_high(T key, T counter, T stream) {
+  return (T)philox((u64)key, (u64)counter, (u64)stream).high;
+}
+
 // ---- Functions --------------------------------------------------------------------------------------------------------------
 
 #define CD_FUNCTION(name, f32_function, f64_function) \

@@ -19,7 +19,7 @@ int64_t index_op(ScalarOp op, std::span<const Value> args) {
     } else if (op == ScalarOp::imul) {
       CHECK(!__builtin_mul_overflow(r, v.i, &r), "an index leaves int64");
     } else {
-      r = scalar::with_row(op, [&](auto row) { return row.of_integers(r, v.i, 64, false); });
+      r = scalar::with_row(op, [&](auto row) { return row.of_integers(r, v.i, 0, 64, false); });
     }
   }
   return r;
@@ -55,7 +55,7 @@ Value apply_scalar(ScalarOp op, DType dtype, std::span<const Value> args) {
   }
   const int64_t r = scalar::with_row(op, [&](auto row) {
     CHECK(row.kForIntegers, info(op).name);  // mathematics needs a floating type: the lowering promotes
-    return row.of_integers(arg(0).i, arg(1).i, 8 * byte_size(dtype), is_bool(dtype));
+    return row.of_integers(arg(0).i, arg(1).i, arg(2).i, 8 * byte_size(dtype), is_bool(dtype));
   });
   return {.i = boolean ? r : wrap(r, dtype)};
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "ops/scalar_ops.h"
 
@@ -72,6 +73,20 @@ inline int64_t pow_int(int64_t base, int64_t exponent) {
 inline int64_t shift_left(int64_t a, int64_t b, int bits) { return b < 0 || b >= bits ? 0 : static_cast<int64_t>(static_cast<uint64_t>(a) << b); }
 inline int64_t shift_right(int64_t a, int64_t b, int bits) { return a >> (b < 0 || b >= bits ? 63 : b); }
 
+// Philox4x32-10: Salmon, Moraes, Dror, Shaw, Parallel random numbers: as easy as 1, 2, 3, SC 2011. The words, two each.
+inline std::pair<int64_t, int64_t> philox_words(int64_t key, int64_t counter, int64_t stream) {
+  const auto low = [](auto x) { return static_cast<uint32_t>(x); };
+  const auto high = [](auto x) { return static_cast<uint32_t>(static_cast<uint64_t>(x) >> 32); };
+  uint32_t c[] = {low(counter), high(counter), low(stream), high(stream)}, k[] = {low(key), high(key)};
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xd2511f53} * c[0], b = uint64_t{0xcd9e8d57} * c[2];
+    c[0] = high(b) ^ c[1] ^ k[0], c[1] = low(b), c[2] = high(a) ^ c[3] ^ k[1], c[3] = low(a);
+    k[0] += 0x9e3779b9, k[1] += 0xbb67ae85;
+  }
+  const auto both = [](uint32_t first, uint32_t second) { return static_cast<int64_t>(first | uint64_t{second} << 32); };
+  return {both(c[0], c[1]), both(c[2], c[3])};
+}
+
 enum class Rounded { once, each };  // see scalar_ops.def
 
 template <ScalarOp op>
@@ -90,7 +105,8 @@ struct Row;
       return static_cast<T>(in_floats);                                                                                                            \
     }                                                                                                                                              \
     /* Of a type of so many bits; the result has to be cut to it. */                                                                               \
-    static int64_t of_integers([[maybe_unused]] int64_t a, [[maybe_unused]] int64_t b, [[maybe_unused]] int bits, [[maybe_unused]] bool boolean) { \
+    static int64_t of_integers([[maybe_unused]] int64_t a, [[maybe_unused]] int64_t b, [[maybe_unused]] int64_t c, [[maybe_unused]] int bits,       \
+                               [[maybe_unused]] bool boolean) {                                                                                     \
       return static_cast<int64_t>(in_integers);                                                                                                    \
     }                                                                                                                                              \
   };

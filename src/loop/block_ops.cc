@@ -27,10 +27,10 @@ void float_rows(const Operands& x, DType type, int64_t n, Slot& r) {
 template <class Row>
 void integer_rows(const Operands& x, DType type, int64_t n, Slot& r) {
   if (type == DType::i64 || type == DType::index || info(Row::kOp).result == ResultRule::boolean) {
-    for (int64_t i = 0; i < n; ++i) r.i[i] = Row::of_integers(x.a->i[i], x.b->i[i], 64, false);
+    for (int64_t i = 0; i < n; ++i) r.i[i] = Row::of_integers(x.a->i[i], x.b->i[i], x.c->i[i], 64, false);
   } else {
     const int bits = 8 * byte_size(type);
-    for (int64_t i = 0; i < n; ++i) r.i[i] = wrap(Row::of_integers(x.a->i[i], x.b->i[i], bits, is_bool(type)), type);
+    for (int64_t i = 0; i < n; ++i) r.i[i] = wrap(Row::of_integers(x.a->i[i], x.b->i[i], x.c->i[i], bits, is_bool(type)), type);
   }
 }
 

@@ -16,22 +16,16 @@ namespace {
 constexpr int64_t kSeed = 0x5eed0fc0175eed;  // until somebody writes another to the state
 
 Val bits_and(Val a, Val b) { return apply(ScalarOp::bit_and, a, b); }
-Val bits_xor(Val a, Val b) { return apply(ScalarOp::bit_xor, a, b); }
 Val right(Val a, int64_t bits) { return apply(ScalarOp::shr, a, a.like(static_cast<double>(bits))); }
 Val low_word(Val a) { return bits_and(a, a.like(4294967295.0)); }
 
 // Words of 32 bits, each in an i64.
 using Words = std::array<Val, 4>;
 
-Words philox(Words c, Val seed) {
-  Val k0 = low_word(seed), k1 = low_word(right(seed, 32));
-  for (int round = 0; round < 10; ++round) {
-    Val a = c[0] * 3528531795.0, b = c[2] * 3449720151.0;
-    c = {bits_xor(bits_xor(low_word(right(b, 32)), c[1]), k0), low_word(b), bits_xor(bits_xor(low_word(right(a, 32)), c[3]), k1), low_word(a)};
-    k0 = low_word(k0 + 2654435769.0);
-    k1 = low_word(k1 + 3144134277.0);
-  }
-  return c;
+Words philox(Val key, Val counter, Val stream) {
+  const std::vector<Expr> operands = {key.e, counter.e, stream.e};
+  const Val low(key.e->pool->op(ScalarOp::philox_low, operands)), high(key.e->pool->op(ScalarOp::philox_high, operands));
+  return {low_word(low), low_word(right(low, 32)), low_word(high), low_word(right(high, 32))};
 }
 
 // The numbers of one operator.
@@ -68,8 +62,8 @@ class Random {
     ExprPool& p = op_.pool;
     auto value = [&](const View& v, int64_t i) { return Val(op_.rec.at(v, std::vector<Expr>{p.index(i)})); };
     const View& state = op_.session.random_state;
-    Val element = p.cast(row_major(p, c, sizes), DType::i64), call = value(state, 1);
-    return philox({low_word(element), right(element, 32), low_word(call), value(stream_, 0)}, value(state, 0));
+    const Val element = p.cast(row_major(p, c, sizes), DType::i64), number = value(stream_, 0);
+    return philox(value(state, 0), element, apply(ScalarOp::bit_or, low_word(value(state, 1)), apply(ScalarOp::shl, number, number.like(32))));
   }
 
   // In [0, 1), with as many bits as the type holds.

@@ -134,6 +134,7 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned select) {
   for (int i = 0; i < 4; ++i) r |= (unsigned)(bytes >> 8 * (select >> 4 * i & 7) & 255) << 8 * i;
   return r;
 }
+inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 

@@ -53,7 +53,7 @@ template <class Row, class T>
 auto row_value(T a, T b, T c) {
   constexpr bool boolean = info(Row::kOp).result == ResultRule::boolean;
   if constexpr (!std::is_floating_point_v<T>) {
-    const int64_t v = Row::of_integers(a, b, 8 * sizeof(T), false);
+    const int64_t v = Row::of_integers(a, b, c, 8 * sizeof(T), false);
     return static_cast<std::conditional_t<boolean, bool, T>>(v);
   } else if constexpr (Row::kRounded == scalar::Rounded::each) {
     return Row::of_floats(a, b, c);

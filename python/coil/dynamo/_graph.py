@@ -23,14 +23,16 @@ from ._cuda_graphs import CudaGraphs, static_inputs, with_writes_behind, write_b
 from ._cut import cut
 from ._decompositions import operator_name
 from ._devices import on_the_gpu
+from ._dropout import draw_masks
 from ._effects import free_checks
 from ._freeze import FrozenGraph, weights_of
+from ._generator import random_state
 from ._layout import lay_images_channels_last
 from ._patches import write_patches
 from ._products import write_products
 from ._program import Program, build_programs, find_problems
 from ._results import settle_results
-from ._rewrite import close_gaps, draw_masks_first, fill_unwritten, numbers_as_tensors, read_whole_storages, return_written_inputs, separate_gradients
+from ._rewrite import close_gaps, fill_unwritten, numbers_as_tensors, read_whole_storages, return_written_inputs, separate_gradients
 from ._sink import sink
 from ._split import Split, is_number, is_view, size_sources
 from ._stages import graph_begun, graph_split
@@ -53,7 +55,7 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
     kept = own if device.type == "cuda" else ()
     settle_results(gm.graph, kept)
     fill_unwritten(gm.graph)
-    draw_masks_first(gm.graph, size_sources(gm.graph))
+    draw_masks(gm.graph, size_sources(gm.graph), in_kernels=not records)
     if kind != "inference":
         _lay_out(gm, example_inputs, own, device, kind)
     moved = write_behind(gm.graph, static) if records else []
@@ -172,6 +174,10 @@ def _native_dropout(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return result, mask.to(torch.bool)
 
 
+_CALLED_AS = {torch.ops.aten.native_dropout.default: _native_dropout, torch.ops.coil.random_state.default: random_state}
+"""What is called in the place of an operator: without a way through PyTorch's dispatcher."""
+
+
 class _Assembler:
     """The graph that calls the programs, and PyTorch for the rest."""
 
@@ -191,8 +197,7 @@ class _Assembler:
         for level in sorted({*torch_steps, *self.programs}):
             for node in torch_steps.get(level, ()):
                 self.values[node] = self.graph.node_copy(node, self.value)
-                if node.target is torch.ops.aten.native_dropout.default:
-                    self.values[node].target = _native_dropout
+                self.values[node].target = _CALLED_AS.get(node.target, node.target)  # type: ignore[call-overload]
             if level in self.programs:
                 self.call(self.programs[level])
         output = next(n for n in self.gm.graph.nodes if n.op == "output")

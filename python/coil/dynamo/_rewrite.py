@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import sympy
 import torch
 from torch.fx import Graph, Node
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -68,66 +67,6 @@ def _unwritten(dtype: torch.dtype) -> float | int | bool:
     if dtype.is_floating_point or dtype.is_complex:
         return float("nan")
     return True if dtype == torch.bool else torch.iinfo(dtype).max
-
-
-def draw_masks_first(graph: Graph, sizes: dict[sympy.Symbol, tuple[Node, int | None]]) -> None:
-    """Dropout as a mask times a number. PyTorch draws the mask, from a tensor that is only like the input: so it can draw it before
-    the input is known, in the order and the layout in which eager draws it, and coil's program is not cut in two."""
-    for node in list(graph.nodes):
-        if node.op != "call_function" or node.target is not aten.native_dropout.default:
-            continue
-        x, p, train = node.args
-        value = x.meta["val"]
-        like = None if train is False or not 0 < p < 1 or value.layout != torch.strided else _empty_like(graph, node, value, sizes)
-        if like is None:
-            continue
-        parts = {user.args[1]: user for user in node.users if user.target is operator.getitem}
-        with graph.inserting_before(node):
-            drawn = graph.call_function(aten.native_dropout.default, (like, p, True))
-            drawn.meta.update(origin_of(node), val=node.meta["val"])
-            mask = graph.call_function(operator.getitem, (drawn, 1))
-            mask.meta["val"] = node.meta["val"][1]
-            kept = graph.call_function(aten.mul.Tensor, (x, mask))
-            scaled = graph.call_function(aten.mul.Tensor, (kept, 1.0 / (1.0 - p)))
-            for product in (kept, scaled):
-                product.meta.update(origin_of(node), val=node.meta["val"][0])
-        for index, result in ((0, scaled), (1, mask)):
-            if index in parts:
-                parts[index].replace_all_uses_with(result)
-                graph.erase_node(parts[index])
-        graph.erase_node(node)
-
-
-def _empty_like(graph: Graph, before: Node, value: torch.Tensor, sizes: dict[sympy.Symbol, tuple[Node, int | None]]) -> Node | None:
-    """A tensor with the sizes and strides of `value`, made of what is known from the inputs; None when they are not."""
-    options = {"dtype": value.dtype, "device": value.device}
-    fixed = all(isinstance(n, int) for n in (*value.shape, *value.stride()))
-    if not fixed and not torch._prims_common.is_contiguous_or_false(value):  # of sizes that only data decides it cannot be asked
-        return None
-    with graph.inserting_before(before):
-        if fixed:
-            made = graph.call_function(aten.empty_strided.default, (list(value.shape), list(value.stride())), options)
-        else:
-            arguments = [_size_node(graph, n, sizes) for n in value.shape]
-            if any(a is None for a in arguments):
-                return None
-            made = graph.call_function(aten.empty.memory_format, (arguments,), options)
-    made.meta["val"] = value
-    return made
-
-
-def _size_node(graph: Graph, size: Any, sizes: dict[sympy.Symbol, tuple[Node, int | None]]) -> Node | int | None:
-    if isinstance(size, int):
-        return size
-    source = sizes.get(size.node.expr)
-    if source is None:
-        return None
-    node, dimension = source
-    if dimension is None:
-        return node
-    made = graph.call_function(aten.sym_size.int, (node, dimension))
-    made.meta["val"] = size
-    return made
 
 
 def return_written_inputs(graph: Graph) -> None:

@@ -58,7 +58,7 @@ def torch_nodes(graph: torch.fx.Graph, device: torch.device, has_kernel: Callabl
     for node in graph.nodes:
         if node.op != "call_function" or is_number(node) or node.target is operator.getitem:
             continue
-        reason = FREE if node.target is ASSERTION else "programs for CUDA find no sizes in data" if node in finds else _reason(node, device, told)
+        reason = FREE if node.target in (ASSERTION, torch.ops.coil.random_state.default) else "programs for CUDA find no sizes in data" if node in finds else _reason(node, device, told)
         if reason and reason == unknown_operators.get(operator_name(node.target)) and has_kernel(node.target._schema.name):  # type: ignore[union-attr]
             reason = _values_reason(node, device, told)
         if reason is None and device.type == "cuda":

@@ -11,26 +11,6 @@
 namespace coil::cuda {
 namespace {
 
-// A product's constant factor and its symbols.
-struct Term {
-  int64_t constant = 1;
-  std::vector<Expr> symbols;
-};
-
-Term split(Expr e) {
-  Term t;
-  const auto factor = [&](Expr f) {
-    if (f->is_constant()) t.constant *= f->as_int();
-    else if (f->kind == ExprKind::symbol) t.symbols.push_back(f);
-  };
-  if (e->is_op(ScalarOp::imul)) {
-    for (Expr f : e->args) factor(f);
-  } else {
-    factor(e);
-  }
-  return t;
-}
-
 // What is only due where the condition does not hold: b of masked(x < y, a, masked(x >= y, b, ...)), checks that stand on both sides; else nothing.
 Expr where_not(Expr e) {
   const Expr c = e->args[0], other = e->args[2];
@@ -42,19 +22,6 @@ Expr where_not(Expr e) {
 }
 
 }  // namespace
-
-bool multiple_of(Expr e, int64_t n, std::set<std::string>* conditions) {
-  const std::vector<Expr> terms = e->is_op(ScalarOp::iadd) ? e->args : std::vector<Expr>{e};
-  for (Expr term : terms) {
-    const Term t = split(term);
-    if (t.constant % n == 0) continue;
-    if (t.symbols.empty()) return false;
-    Expr product = e->pool->index(t.constant);
-    for (Expr s : t.symbols) product = product * s;
-    if (conditions) conditions->insert(fmt::format("{} % {}", host_index(product), n));
-  }
-  return true;
-}
 
 AccessKind access_kind(KernelContext& c, BufferId buffer, Expr offset, int lane_axis, int width, bool note) {
   if (lane_axis < 0 || !depends_on_var(offset, lane_axis)) return AccessKind::same;
@@ -82,7 +49,7 @@ std::optional<int> ReadAhead::place(BufferId buffer, int size) {
 
 bool Emitter::lanes(Expr e) const {
   if (place_.width == 1) return false;
-  return any_of(e, [&](Expr n) {
+  const auto differs = [&](Expr n) {
     if (n->kind == ExprKind::var) return n->id == place_.lane_axis;
     if (n->kind == ExprKind::temp) return temps_.at(n->id).lanes;
     if (n->kind == ExprKind::load) {
@@ -90,8 +57,13 @@ bool Emitter::lanes(Expr e) const {
       return it != memo_.end() && it->second.lanes;
     }
     return false;
-  });
+  };
+  if (!any_of(e, differs)) return false;
+  const auto is_shared = [&](Expr n) { return lane_quotient(n) == LaneQuotient::shared && n->op == ScalarOp::idiv; };
+  return !any_of(e, is_shared) || any_outside(e, differs, is_shared);
 }
+
+LaneQuotient Emitter::lane_quotient(Expr e) const { return c_.skew ? LaneQuotient::other : quotient_in_lanes(e, place_.lane_axis, place_.width); }
 
 TempText Emitter::named(const std::string& text, bool lane, const char* prefix) {
   const std::string n = prefix + std::to_string(c_.next_name++);
@@ -328,6 +300,12 @@ std::string Emitter::index(Expr e, bool first_lane) {
     }
     return text + ")";
   }
+  const LaneQuotient quotient = first_lane ? LaneQuotient::other : lane_quotient(e);
+  if (quotient == LaneQuotient::within) {
+    if (e->op == ScalarOp::imod) return fmt::format("(v % {})", e->args[1]->as_int());
+    return fmt::format("({} + v / {})", index(e, true), e->args[1]->as_int());
+  }
+  if (quotient == LaneQuotient::shared) return e->op == ScalarOp::imod ? fmt::format("({} + v)", index(e, true)) : index(e, true);
   const std::string x = index(e->args[0], first_lane), y = index(e->args[1], first_lane), type = c_.index_type();
   const bool plain = provably_nonnegative(e->args[0], {c_.sizes});
   const char* unsigned_type = c_.wide_index ? "cd::u64" : "cd::u32";

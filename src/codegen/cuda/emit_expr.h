@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/cuda/lane_index.h"
 #include "codegen/kernel_text.h"
 
 namespace coil::cuda {
@@ -34,9 +35,6 @@ struct KernelContext {
   // In front of what data or a size of the call gives, 64 bits.
   std::string index_of_data() const { return wide_index ? "(cd::i64)" : "cd::low_word"; }
 };
-
-// Whether `e` is a multiple of n: true, false, or a condition on the symbols (a host expression that must be 0, added to `conditions`).
-bool multiple_of(Expr e, int64_t n, std::set<std::string>* conditions);
 
 // How an access moves with the lanes.
 enum class AccessKind { same, wide, single };
@@ -99,6 +97,7 @@ class Emitter {
   void vector_branch(Expr e, const std::string& result, std::string& out, const std::string& indent);
   TempText named(const std::string& text, bool lanes, const char* prefix);
   bool lanes(Expr e) const;
+  LaneQuotient lane_quotient(Expr e) const;
   std::string pointer(BufferId id) { return c_.names.pointer(id); }
 
   KernelContext& c_;
