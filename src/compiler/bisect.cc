@@ -21,8 +21,6 @@ namespace {
 constexpr double kTimedSeconds = 0.15;
 constexpr int kMostCalls = 2000;
 
-bool can_be_skipped(std::string_view pass) { return pass != "inline_wrappers" && pass != "spell_out_lists" && pass != "functionalize"; }
-
 bool has(const std::vector<std::string>& list, std::string_view word) { return std::find(list.begin(), list.end(), word) != list.end(); }
 
 void add_replaced(const CompileOptions& options, std::vector<Switch>& out) {
@@ -57,7 +55,7 @@ void add_choices(const CompileOptions& options, std::vector<Switch>& out) {
 
 void add_passes(const CompileOptions& options, std::vector<Switch>& out) {
   const auto add = [&](std::string_view pass) {
-    if (!can_be_skipped(pass) || has(options.skip_passes, pass)) return;
+    if (!can_be_left_out(pass) || has(options.skip_passes, pass)) return;
     out.push_back(
         {"pass", std::string(pass), fmt::format("--skip {}", pass), [name = std::string(pass)](CompileOptions& o) { o.skip_passes.push_back(name); }});
   };

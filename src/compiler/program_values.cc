@@ -76,7 +76,7 @@ Result<NamedTensors> values_of_program(const Graph& graph, const CompileOptions&
   CompileOptions options = given;
   options.skip_passes.clear();
   for (const Pass& p : graph_passes()) {
-    if (p.name != "inline_wrappers" && p.name != "spell_out_lists" && p.name != "functionalize") options.skip_passes.emplace_back(p.name);
+    if (can_be_left_out(p.name)) options.skip_passes.emplace_back(p.name);
   }
   TRY(const Graph plain, simplified(with_own_pool(graph), options));
   const Graph all = with_all_results(plain);

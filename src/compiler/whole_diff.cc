@@ -28,8 +28,7 @@ constexpr double kMostWithBound = 1e-2;  // where the bound of the arithmetic sa
 std::vector<std::string> optional_passes() {
   std::vector<std::string> out;
   for (const Pass& p : graph_passes()) {
-    const bool needed = p.name == "inline_wrappers" || p.name == "spell_out_lists" || p.name == "functionalize";
-    if (!needed) out.emplace_back(p.name);
+    if (can_be_left_out(p.name)) out.emplace_back(p.name);
   }
   for (const LoopPass& p : loop_passes()) out.emplace_back(p.name);
   return out;

@@ -24,11 +24,11 @@ Val cubic_filter(Val t) {
   return select(x < 1.0, near, select(x < 2.0, far, 0.0));
 }
 
-// Axis i of the image (0: lines).
-Axis axis_of(Op& op, const View& x, size_t i, bool cubic) {
+// Axis i of the image (0: lines), and what it becomes.
+Axis axis_of(Op& op, Expr in, Expr out, size_t i, bool cubic) {
   Axis axis;
-  axis.in = x.sizes.at(2 + i);
-  axis.out = op.out().sizes.at(2 + i);
+  axis.in = in;
+  axis.out = out;
   const std::optional<int64_t> n = const_int(axis.in), m = const_int(axis.out);
   if (!n || !m) fail(ErrorCode::unsupported_feature, op.node.target + " of an image of dynamic size");
   axis.step = static_cast<double>(*n) / static_cast<double>(*m);
@@ -68,7 +68,8 @@ Views upsample_aa(Op& op, bool cubic) {
   const TensorType& out = op.out();
   if (!is_float(out.dtype)) fail(ErrorCode::unsupported_feature, op.node.target + " of integers");
   const DType type = accumulate_type(out.dtype);
-  const Axis axes[] = {axis_of(op, x, 0, cubic), axis_of(op, x, 1, cubic)};
+  const auto axis_at = [&](size_t i) { return axis_of(op, x.sizes.at(2 + i), out.sizes.at(2 + i), i, cubic); };
+  const Axis axes[] = {axis_at(0), axis_at(1)};
   ExprPool& p = op.pool;
   auto pixel = [&](const Axis& a, const Filter& f, Expr o, Expr k) {
     const Expr at = p.op(ScalarOp::add, {op.rec.at(f.first, std::vector<Expr>{o}), p.cast(k, DType::i64)});
@@ -93,6 +94,41 @@ Views upsample_aa(Op& op, bool cubic) {
   return {v};
 }
 
+// Which places of the result may have the pixel in their filter; a filter begins at `first`, whose rounding one more on each side makes up for.
+Readers filter_readers(Op& op, const Axis& a, DType type, bool cubic) {
+  ExprPool& p = op.pool;
+  const int64_t in = a.in->as_int(), out = a.out->as_int();
+  const double reach = a.support + 1;
+  const int64_t wanted = a.step > 0 ? static_cast<int64_t>(std::min(std::ceil(2 * reach / a.step) + 3, static_cast<double>(out))) : out;
+  // Where the first one lies is a table: the step is no ratio of whole numbers.
+  const View begin = op.rec.pointwise(op.name + ".begin", DType::i64, {p.index(in)}, [&](Coordinates c) {
+    const Val pixel = as(p.cast(c[0], DType::i64), type);
+    const Val first = a.step > 0 ? floor((pixel + 0.5 - reach) * (1 / a.step) - 0.5) - 1.0 : pixel.like(0);
+    return as(max(min(first, static_cast<double>(out - wanted)), 0.0).e, DType::i64);
+  });
+  const Filter filter = filter_of(op, a, type, cubic);
+  const Expr taps = p.index(a.taps);
+  return {p.index(wanted),
+          [&op, begin, bound = p.index(out - wanted + 1)](Expr pixel) { return op.pool.checked_index(op.rec.at(begin, std::vector<Expr>{pixel}), bound); },
+          [&op, filter, taps](Expr pixel, Expr place) {
+            const Val tap = Val(op.pool.cast(pixel, DType::i64)) - Val(op.rec.at(filter.first, std::vector<Expr>{place}));
+            const Expr at = op.pool.checked_index(max(min(tap, Val(op.pool.cast(taps - 1, DType::i64))), 0.0).e, taps);
+            const Val inside = both(tap >= 0.0, tap < Val(op.pool.cast(taps, DType::i64)));
+            return select(inside, Val(op.rec.at(filter.weights, std::vector<Expr>{at, place})), 0.0).e;
+          }};
+}
+
+Views upsample_aa_backward(Op& op, bool cubic) {
+  View grad = op.tensor("grad_output");
+  const TensorType& out = op.out();
+  const DType type = accumulate_type(out.dtype);
+  for (size_t i : {size_t{1}, size_t{0}}) {
+    const Axis axis = axis_of(op, out.sizes.at(2 + i), grad.sizes.at(2 + i), i, cubic);
+    grad = gathered_from_readers(op, grad, 2 + i, axis.in, filter_readers(op, axis, type, cubic), type);
+  }
+  return {converted(op, grad, out.dtype)};
+}
+
 }  // namespace
 
 void add_antialiasing(Table& table) {
@@ -100,6 +136,8 @@ void add_antialiasing(Table& table) {
     table[std::string("aten._upsample_bilinear2d_aa") + overload] = [](Op& op) { return upsample_aa(op, false); };
     table[std::string("aten._upsample_bicubic2d_aa") + overload] = [](Op& op) { return upsample_aa(op, true); };
   }
+  table["aten._upsample_bilinear2d_aa_backward.default"] = [](Op& op) { return upsample_aa_backward(op, false); };
+  table["aten._upsample_bicubic2d_aa_backward.default"] = [](Op& op) { return upsample_aa_backward(op, true); };
 }
 
 }  // namespace coil::lowering

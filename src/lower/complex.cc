@@ -25,6 +25,7 @@ constexpr ComplexMovement kComplexMovement[] = {
     {"split_with_sizes_copy"}, {"split_copy"}, {"unsafe_split"}, {"unsafe_split_with_sizes"}, {"chunk"}, {"unsafe_chunk"}, {"tensor_split"},
     {"hsplit"}, {"vsplit"}, {"dsplit"}, {"block_diag"}, {"cartesian_prod"}, {"combinations"}, {"diagflat"}, {"_chunk_cat"}, {"im2col"},
     {"resize"}, {"resize_as"},     {"unbind"}, {"unbind_copy"}, {"flip"}, {"fliplr"}, {"flipud"}, {"roll"}, {"rot90"}, {"unfold"}, {"unfold_copy"}, {"unfold_backward"}, {"diagonal"},
+    {"select_backward"}, {"slice_backward"}, {"diagonal_backward"}, {"trace_backward"}, {"value_selecting_reduction_backward"},
     {"diagonal_copy"}, {"linalg_diagonal"}, {"as_strided"}, {"as_strided_copy"}, {"repeat"}, {"tile"}, {"repeat_interleave"}, {"tril"},
     {"triu"}, {"broadcast_tensors"}, {"meshgrid"}, {"view"}, {"reshape"}, {"_unsafe_view"}, {"view_copy"}, {"_reshape_alias"}, {"reshape_as"},
     {"view_as"}, {"flatten"}, {"unflatten"}, {"ravel"}, {"squeeze"}, {"squeeze_copy"}, {"unsqueeze"}, {"unsqueeze_copy"}, {"atleast_1d"},

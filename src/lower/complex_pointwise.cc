@@ -232,6 +232,16 @@ void add_arithmetic(Table& t) {
   t["aten.square.default"] = [](Op& op) { return Views{mapped(op, op.tensor("self"), [](const ComplexMath& m, Complex z) { return m.mul(z, z); })}; };
 }
 
+// The gradient of a function whose slope follows from its result: grad times the slope's conjugate.
+Lowering gradient_of_result(Complex (*slope)(const ComplexMath&, const Complex& result)) {
+  return [slope](Op& op) {
+    const View grad = op.tensor("grad_output"), result = op.tensor("output");
+    const DType dtype = op.out().dtype, type = part_type(dtype);
+    const ComplexMath m(op.pool, type);
+    return Views{complex_map(op, dtype, [&](Coordinates c) { return m.mul(number_at(grad, c, type), m.conj(slope(m, number_at(result, c, type)))); })};
+  };
+}
+
 }  // namespace
 
 void add_complex_pointwise(Table& t) {
@@ -240,6 +250,8 @@ void add_complex_pointwise(Table& t) {
       return Views{mapped(op, op.tensor("self"), [f](const ComplexMath& m, Complex z) { return (m.*f)(z); })};
     };
   }
+  t["aten.tanh_backward.default"] = gradient_of_result([](const ComplexMath& m, const Complex& y) { return m.sub(m.real(1), m.mul(y, y)); });
+  t["aten.sigmoid_backward.default"] = gradient_of_result([](const ComplexMath& m, const Complex& y) { return m.mul(m.sub(m.real(1), y), y); });
   add_arithmetic(t);
   add_tests(t);
   for (const char* target : {"aten.abs.default", "aten.absolute.default"}) {

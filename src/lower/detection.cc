@@ -11,18 +11,17 @@ namespace {
 
 constexpr int64_t kMostSamples = 1024;  // each way in a bin
 
-// The largest of what is counted, as a size.
-Expr largest(Op& op, const std::string& name, const View& counts) {
+}  // namespace
+
+Expr largest(Op& op, const std::string& name, const View& counts, int64_t most_allowed) {
   const View most =
       op.rec.reduce(op.name + name, ReduceOp::max, DType::i64, {}, counts.sizes, [&](Coordinates, Coordinates c) { return op.rec.at(counts, c); });
   const Expr found = op.rec.at(most, {}), none = op.pool.constant_int(0, DType::i64);
   const std::string symbol = fmt::format("{}{}_{}", op.node.name, name, op.rec.program().data_sizes.size());
-  const SymbolId id = op.pool.add_symbol({symbol, symbol, 0, kMostSamples + 1, true});  // more is another error
+  const SymbolId id = op.pool.add_symbol({symbol, symbol, 0, most_allowed, true});
   op.rec.read_size(id, op.pool.op(ScalarOp::maximum, {found, none}), Expr());
   return op.pool.symbol(id);
 }
-
-}  // namespace
 
 void check_ranks(const Op& op, std::initializer_list<std::pair<const char*, size_t>> ranks, size_t result) {
   for (const auto& [name, rank] : ranks) {
@@ -33,7 +32,8 @@ void check_ranks(const Op& op, std::initializer_list<std::pair<const char*, size
 
 Regions regions_of(Op& op, Sizes bins) {
   const DType type = accumulate_type(op.out().dtype);
-  return {op, {op.pool, type}, op.tensor("rois"), std::move(bins), op.number("spatial_scale"), op.flag("aligned")};
+  const bool aligned = !op.node.find("aligned") || op.flag("aligned");  // without the argument: always
+  return {op, {op.pool, type}, op.tensor("rois"), std::move(bins), op.number("spatial_scale"), aligned};
 }
 
 Expr Samples::count(const Regions& r, Expr region, size_t i) const {
@@ -65,15 +65,10 @@ Samples samples_of(const Regions& r) {
     const Expr more = p.op(ScalarOp::maximum, {op.rec.at(high, c), op.rec.at(wide, c)});
     return p.op(ScalarOp::le, {more, p.constant_int(kMostSamples, DType::i64)});
   });
-  return {{largest(op, "_rows", high), largest(op, "_columns", wide)}, high, wide};
+  const int64_t allowed = kMostSamples + 1;  // more is another error
+  return {{largest(op, "_rows", high, allowed), largest(op, "_columns", wide, allowed)}, high, wide};
 }
 
-namespace {
-
-// A sample up to a pixel outside of an image counts. Behind its last pixel the outer one goes on, or there are zeros: torchvision has a sampler of each kind.
-enum class Border { repeated, zeros };
-
-// The image's value between the four pixels around (row, column), positions in pixels; `place` gives the index in `x` of a whole one.
 Expr between_pixels(Op& op, const Math& m, const View& x, Expr row, Expr column, Border border, FunctionRef<std::vector<Expr>(Expr, Expr)> place) {
   ExprPool& p = op.pool;
   const bool repeated = border == Border::repeated;
@@ -105,6 +100,8 @@ Expr between_pixels(Op& op, const Math& m, const View& x, Expr row, Expr column,
   return masked(counts, total, m.c(0));
 }
 
+namespace {
+
 // torchvision.roi_align: the mean of samples in each of a region's bins.
 Views roi_align(Op& op) {
   check_ranks(op, {{"input", 4}, {"rois", 2}}, 4);
@@ -124,15 +121,9 @@ Views roi_align(Op& op) {
   })};
 }
 
-// What the arguments of a convolution whose taps move say.
-struct MovedTaps {
-  View x, weight, offset, mask;
-  int64_t groups, offset_groups, stride[2], pad[2], dilation[2];
-  bool masks;
-  Expr rows, columns;  // of the weight
-};
+}  // namespace
 
-MovedTaps moved_taps(Op& op) {
+MovedTaps moved_taps(Op& op, Expr rows, Expr columns) {
   check_ranks(op, {{"input", 4}, {"weight", 4}, {"offset", 4}, {"bias", 1}}, 4);
   if (op.flag("use_mask")) check_ranks(op, {{"mask", 4}}, 4);
   MovedTaps t{op.tensor("input"),
@@ -146,43 +137,49 @@ MovedTaps moved_taps(Op& op) {
               {op.integer("dilation_h"), op.integer("dilation_w")},
               op.flag("use_mask"),
               {},
-              {}};
-  t.rows = t.weight.sizes[2];
-  t.columns = t.weight.sizes[3];
+              0,
+              0};
   const Expr channels = t.x.sizes[1];
   const bool whole = channels->is_constant() && t.weight.sizes[0]->is_constant() && t.groups > 0 && t.offset_groups > 0 && channels->as_int() % t.groups == 0 &&
                      channels->as_int() % t.offset_groups == 0 && t.weight.sizes[0]->as_int() % t.groups == 0;
   if (!whole) fail(ErrorCode::bad_program, op.node.target + ": the channels cannot be divided into the groups");
+  t.per_group = channels->as_int() / t.groups;
+  t.per_offset = channels->as_int() / t.offset_groups;
+  t.sizes = {t.x.sizes[0], op.pool.index(t.groups), op.pool.index(t.per_group), t.weight.sizes[2], t.weight.sizes[3], rows, columns};
   return t;
 }
 
-// The taps' values as the columns of a product: [image, group, channel of the group, row and column of the weight, row and column of the result].
-View moved_columns(Op& op, const Math& m, const MovedTaps& t) {
+Expr MovedTaps::position(Op& op, const Math& m, Expr image, Expr group, Coordinates at, size_t i) const {
   ExprPool& p = op.pool;
-  const TensorType& out = op.out();
-  const int64_t channels = t.x.sizes[1]->as_int(), per_group = channels / t.groups, per_offset = channels / t.offset_groups;
-  const Expr taps = t.rows * t.columns;
-  const Sizes sizes{t.x.sizes[0], p.index(t.groups), p.index(per_group), t.rows, t.columns, out.sizes[2], out.sizes[3]};
-  return op.rec.pointwise(op.name + ".columns", out.dtype, sizes, [&](Coordinates c) {
-    const Expr channel = c[1] * p.index(per_group) + c[2], tap = c[3] * t.columns + c[4], group = floor_div(channel, p.index(per_offset));
-    const auto position = [&](size_t i) {
-      const Expr number = (group * taps + tap) * p.index(2) + p.index(static_cast<int64_t>(i));
-      const Expr still = c[5 + i] * p.index(t.stride[i]) + c[3 + i] * p.index(t.dilation[i]) - p.index(t.pad[i]);
-      return m.add(m.size(still), as(op.rec.at(t.offset, std::vector<Expr>{c[0], number, c[5], c[6]}), m.type));
-    };
+  const Expr number = (group * sizes[3] * sizes[4] + at[0] * sizes[4] + at[1]) * p.index(2) + p.index(static_cast<int64_t>(i));
+  const Expr still = at[2 + i] * p.index(stride[i]) + at[i] * p.index(dilation[i]) - p.index(pad[i]);
+  return m.add(m.size(still), as(op.rec.at(offset, std::vector<Expr>{image, number, at[2], at[3]}), m.type));
+}
+
+Expr MovedTaps::mask_at(Op& op, const Math& m, Expr image, Expr group, Coordinates at) const {
+  if (!masks) return m.c(1);
+  return as(op.rec.at(mask, std::vector<Expr>{image, group * sizes[3] * sizes[4] + at[0] * sizes[4] + at[1], at[2], at[3]}), m.type);
+}
+
+View moved_columns(Op& op, const Math& m, const MovedTaps& t, DType dtype) {
+  return op.rec.pointwise(op.name + ".columns", dtype, t.sizes, [&](Coordinates c) {
+    const Expr channel = t.channel(c), group = t.offset_group(channel);
+    const auto position = [&](size_t i) { return t.position(op, m, c[0], group, c.subspan(3), i); };
     Expr value = between_pixels(op, m, t.x, position(0), position(1), Border::zeros, [&](Expr y, Expr z) { return std::vector<Expr>{c[0], channel, y, z}; });
-    if (t.masks) value = m.mul(value, as(op.rec.at(t.mask, std::vector<Expr>{c[0], group * taps + tap, c[5], c[6]}), m.type));
-    return as(value, out.dtype);
+    if (t.masks) value = m.mul(value, t.mask_at(op, m, c[0], group, c.subspan(3)));
+    return as(value, dtype);
   });
 }
 
+namespace {
+
 Views deform_conv2d(Op& op) {
-  const MovedTaps t = moved_taps(op);
-  ExprPool& p = op.pool;
   const TensorType& out = op.out();
+  const MovedTaps t = moved_taps(op, out.sizes.at(2), out.sizes.at(3));
+  ExprPool& p = op.pool;
   const Math m{p, accumulate_type(out.dtype)};
-  const View bias = op.tensor("bias"), columns = moved_columns(op, m, t);
-  const Expr groups = p.index(t.groups), terms = t.weight.sizes[1] * t.rows * t.columns, filters = p.index(t.weight.sizes[0]->as_int() / t.groups);
+  const View bias = op.tensor("bias"), columns = moved_columns(op, m, t, out.dtype);
+  const Expr groups = p.index(t.groups), terms = t.weight.sizes[1] * t.sizes[3] * t.sizes[4], filters = p.index(t.weight.sizes[0]->as_int() / t.groups);
   const Expr pixels = out.sizes[2] * out.sizes[3];
   const View flat = reshaped(op, columns, {t.x.sizes[0], groups, terms, pixels});
   const View weight = broadcast(op, reshaped(op, t.weight, {p.index(1), groups, filters, terms}), {t.x.sizes[0], groups, filters, terms});

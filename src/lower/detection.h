@@ -39,6 +39,34 @@ struct Regions {
   Expr image(Expr region, Expr images) const { return op.pool.checked_index(op.pool.cast(number(region, 0), DType::i64), images); }
 };
 
+// The largest of what is counted (at most `most_allowed`), as a size.
+Expr largest(Op& op, const std::string& name, const View& counts, int64_t most_allowed);
+
+// A sample up to a pixel outside of an image counts. Behind its last pixel the outer one goes on, or there are zeros: torchvision has a sampler of each kind.
+enum class Border { repeated, zeros };
+
+// The image's value between the four pixels around (row, column), positions in pixels; `place` gives the index in `x` of a whole one.
+Expr between_pixels(Op& op, const Math& m, const View& x, Expr row, Expr column, Border border, FunctionRef<std::vector<Expr>(Expr, Expr)> place);
+
+// What the arguments of a convolution whose taps move say.
+struct MovedTaps {
+  View x, weight, offset, mask;
+  int64_t groups, offset_groups, stride[2], pad[2], dilation[2];
+  bool masks;
+  Sizes sizes;                    // of the columns: image, group, channel of the group, row and column of the weight, row and column of the result
+  int64_t per_group, per_offset;  // channels
+
+  Expr channel(Coordinates c) const { return c[1] * sizes[2] + c[2]; }
+  Expr offset_group(Expr channel) const { return floor_div(channel, channel->pool->index(per_offset)); }
+  // Where a tap of `group` reads, in pixels, and its factor; `at`: row and column of the weight, row and column of the result.
+  Expr position(Op& op, const Math& m, Expr image, Expr group, Coordinates at, size_t i) const;
+  Expr mask_at(Op& op, const Math& m, Expr image, Expr group, Coordinates at) const;
+};
+// Of the node's arguments, with so many rows and columns of results.
+MovedTaps moved_taps(Op& op, Expr rows, Expr columns);
+// The taps' values as the columns of a product.
+View moved_columns(Op& op, const Math& m, const MovedTaps& t, DType dtype);
+
 // Of the node's arguments, with so many bins.
 Regions regions_of(Op& op, Sizes bins);
 

@@ -1,4 +1,4 @@
-// The gradient of torchvision.roi_align: every sample adds to the four pixels around it.
+// The gradients of torchvision's roi_align and ps_roi_align: every sample adds to the four pixels around it.
 #include <array>
 
 #include "lower/detection.h"
@@ -78,8 +78,38 @@ Views roi_align_backward(Op& op) {
   })};
 }
 
+// Each bin of a channel of the result reads a channel of its own, so that every sample is for four single numbers.
+Views ps_roi_align_backward(Op& op) {
+  check_ranks(op, {{"grad", 4}, {"rois", 2}}, 4);
+  ExprPool& p = op.pool;
+  const View grad = op.tensor("grad");
+  const TensorType& out = op.out();
+  const Regions r = regions_of(op, {grad.sizes[2], grad.sizes[3]});
+  const Samples samples = samples_of(r);
+  const Expr pixels = out.sizes[0] * out.sizes[2] * out.sizes[3], channels = out.sizes[1], numbers = pixels * channels, two = p.index(2);
+  const Sizes domain{grad.sizes[0], grad.sizes[1], grad.sizes[2], grad.sizes[3], samples.most[0], samples.most[1], two, two};
+  const auto write = [&](Coordinates k) { return SampleWrite(r, samples, out, std::vector<Expr>{k[0], k[2], k[3], k[4], k[5], k[6], k[7]}); };
+  const auto row = [&](Coordinates k) {
+    const Val pixel = write(k).pixel(pixels), channel = p.cast((k[1] * grad.sizes[2] + k[2]) * grad.sizes[3] + k[3], DType::i64);
+    const Val number = pixel * Val(p.cast(channels, DType::i64)) + channel;
+    return select(pixel < Val(p.cast(pixels, DType::i64)), number, Val(p.cast(numbers, DType::i64))).e;
+  };
+  const auto value = [&](Coordinates k, Expr) { return (Val(as(op.rec.at(grad, k.first(4)), r.m.type)) * write(k).share()).e; };
+  RowSums sums{op.name + ".rows", r.m.type, numbers, p.index(1), domain, row, value};
+  sums.any_order = true;
+  const View table = summed_rows(op, sums);
+  return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
+    const std::vector<Expr> place{c[0], c[2], c[3], c[1]};
+    const Expr number = row_major(p, place, {out.sizes[0], out.sizes[2], out.sizes[3], channels});
+    return as(op.rec.at(table, std::vector<Expr>{number, p.index(0)}), out.dtype);
+  })};
+}
+
 }  // namespace
 
-void add_detection_backward(Table& table) { table["torchvision._roi_align_backward.default"] = roi_align_backward; }
+void add_detection_backward(Table& table) {
+  table["torchvision._roi_align_backward.default"] = roi_align_backward;
+  table["torchvision._ps_roi_align_backward.default"] = ps_roi_align_backward;
+}
 
 }  // namespace coil::lowering

@@ -1,4 +1,6 @@
 // Rows of a table joined in groups (embedding_bag), and scaled where their norm is too large (embedding_renorm).
+#include "lower/embedding_bag.h"
+
 #include <cmath>
 
 #include "loop/reduced_span.h"
@@ -8,11 +10,7 @@
 #include "lower/written_positions.h"
 
 namespace coil::lowering {
-namespace {
 
-enum : int64_t { kSum = 0, kMean = 1, kMax = 2 };
-
-// For each index the number of the last bag that begins at it or before; -1: none. Begins in order are counted where they lie.
 View bags_of(Op& op, const View& offsets, Expr bags, Expr n) {
   ExprPool& p = op.pool;
   const Expr one = p.constant_int(1, DType::i64);
@@ -27,6 +25,8 @@ View bags_of(Op& op, const View& offsets, Expr bags, Expr n) {
                                  [&](Coordinates c) { return op.rec.at(begins, std::vector<Expr>{c[0], p.index(0)}); });
   return op.rec.pointwise("embedding_bag.bag", DType::i64, {n}, [&](Coordinates c) { return p.op(ScalarOp::sub, {op.rec.at(begun, c), one}); });
 }
+
+namespace {
 
 // The bags of one call: which indices each has, and sums over these.
 class Bags {
@@ -120,7 +120,35 @@ class Bags {
   std::optional<View> row_;
 };
 
-// The other results (which bag an index is in, sizes, maxima) serve the gradient; they stay uncomputed: an error only where used.
+// What the gradients ask for: which bag each index is in, how many indices a bag has, and which rows have the largest numbers. Eager gives some of them no
+// elements, or zeros, where its gradient asks otherwise.
+void add_results_for_gradients(Op& op, Bags& bags, const RowSums& sums, const View& joined, Views& results) {
+  ExprPool& p = op.pool;
+  const View indices = op.tensor("indices");
+  const auto zeros = [&](size_t i) { return View{op.out(i).dtype, op.out(i).sizes, as(p.constant_int(0, DType::i64), op.out(i).dtype)}; };
+  results[1] = op.out(1).sizes == indices.sizes ? converted(op, bags_of(op, op.tensor("offsets"), bags.count(), bags.indices()), op.out(1).dtype) : zeros(1);
+  results[2] = zeros(2);
+  if (op.out(2).sizes.size() == 1 && provably_equal(op.out(2).sizes[0], bags.count())) {
+    results[2] = converted(op, reshaped(op, bags.sizes(), op.out(2).sizes), op.out(2).dtype);
+  }
+  results[3] = zeros(3);
+  if (op.integer("mode") != kLargestOfBag || op.out(3).sizes != joined.sizes) return;
+  // The first of the largest, by its place among the indices.
+  const Val none = p.cast(bags.indices(), DType::i64);
+  RowSums places{"embedding_bag.places", DType::i64, bags.count(), sums.columns, sums.domain, {}, {}, ReduceOp::min, none.e};
+  places.value = [&](Coordinates k, Expr column) {
+    const Expr bag = p.checked_index((max(Val(op.rec.at(results[1], k)), 0.0)).e, bags.count());
+    const Val largest = as(op.rec.at(joined, std::vector<Expr>{bag, column}), sums.type);
+    return select(equal(Val(sums.value(k, column)), largest), Val(p.cast(k[0], DType::i64)), none).e;
+  };
+  const View place = bags.joined(places);
+  results[3] = op.rec.pointwise("embedding_bag.largest", op.out(3).dtype, op.out(3).sizes, [&](Coordinates c) {
+    const Val at = op.rec.at(place, c);
+    const Expr k = p.checked_index(min(at, none - 1.0).e, index_max(bags.indices(), p.index(1)));
+    return as(select(at < none, Val(as(op.rec.at(indices, std::vector<Expr>{k}), DType::i64)), 0.0).e, op.out(3).dtype);
+  });
+}
+
 Views embedding_bag(Op& op) {
   View table = op.tensor("weight");
   const std::optional<View> weights = op.maybe_tensor("per_sample_weights");
@@ -130,8 +158,8 @@ Views embedding_bag(Op& op) {
   const DType type = accumulate_type(out.dtype);
   const Expr rows = table.sizes.at(0);
   Bags bags(op);
-  Expr none = mode == kMax ? lowest(p, type) : op.constant(0, type);
-  RowSums sums{"embedding_bag.sum", type, bags.count(), out.sizes.at(1), {bags.indices()}, {}, {}, mode == kMax ? ReduceOp::max : ReduceOp::sum, none};
+  Expr none = mode == kLargestOfBag ? lowest(p, type) : op.constant(0, type);
+  RowSums sums{"embedding_bag.sum", type, bags.count(), out.sizes.at(1), {bags.indices()}, {}, {}, mode == kLargestOfBag ? ReduceOp::max : ReduceOp::sum, none};
   sums.value = [&](Coordinates k, Expr column) {
     Val v = as(op.rec.at(table, std::vector<Expr>{bags.rows_of(k, rows), column}), type);
     return (weights ? v * Val(as(op.rec.at(*weights, k), type)) : v).e;
@@ -142,14 +170,15 @@ Views embedding_bag(Op& op) {
   }
   View joined = bags.joined(sums);
   Views results(op.node.outputs.size());
-  if (mode == kSum) {
+  if (results.size() == 4 && op.node.target == "aten._embedding_bag.default") add_results_for_gradients(op, bags, sums, joined, results);
+  if (mode == kSumOfBag) {
     results[0] = converted(op, joined, out.dtype);
     return results;
   }
   const View used = bags.sizes();
   results[0] = op.rec.pointwise("embedding_bag", out.dtype, out.sizes, [&](Coordinates c) {
     Val number = op.rec.at(used, std::vector<Expr>{c[0], p.index(0)}), v = op.rec.at(joined, c);
-    return select(equal(number, 0.0), 0.0, mode == kMean ? v / Val(as(max(number, 1.0).e, type)) : v).e;
+    return select(equal(number, 0.0), 0.0, mode == kMeanOfBag ? v / Val(as(max(number, 1.0).e, type)) : v).e;
   });
   return results;
 }

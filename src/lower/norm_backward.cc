@@ -64,6 +64,59 @@ Views layer_norm_backward(Op& op) {
   return results;
 }
 
+// Without a mean: dx = rstd (g - xhat * sum of g xhat / n).
+Views rms_norm_backward(Op& op) {
+  const View grad = op.tensor("grad_out"), x = op.tensor("input"), rstd = op.tensor("rstd");
+  const std::optional<View> weight = op.maybe_tensor("weight");
+  const std::vector<bool> mask = wanted(op);
+  const DType type = accumulate_type(x.dtype);
+  const size_t outer = x.rank() - op.indices("normalized_shape").size();
+  std::vector<size_t> inner_dims, outer_dims;
+  Sizes domain;
+  for (size_t i = 0; i < x.rank(); ++i) {
+    (i < outer ? outer_dims : inner_dims).push_back(i);
+    if (i >= outer) domain.push_back(x.sizes[i]);
+  }
+  const auto at = [&](const View& v, Coordinates c) { return Val(as(read(v, c), type)); };
+  const auto one = [&](Coordinates) { return Val(op.constant(1, type)); };
+  const Normalised n{op,
+                     type,
+                     [&](Coordinates c) { return at(grad, c); },
+                     [&](Coordinates c) { return at(x, c) * at(rstd, c); },
+                     [&](Coordinates c) { return weight ? at(*weight, c) : one(c); },
+                     [&](Coordinates c) { return at(rstd, c); }};
+  Views results(2);
+  if (mask[0]) {
+    const View along = summed(n, ".product", x, inner_dims, true, [&](Coordinates c) { return n.grad(c) * n.weight(c) * n.xhat(c); });
+    const Val share = share_of(op, count(op.pool, domain), type);
+    results[0] = op.rec.pointwise(op.name, op.out(0).dtype, x.sizes,
+                                  [&](Coordinates c) { return (n.rstd(c) * (n.grad(c) * n.weight(c) - n.xhat(c) * Val(read(along, c)) * share)).e; });
+  }
+  if (mask[1] && weight) {
+    results[1] = converted(op, summed(n, ".weight", x, outer_dims, false, [&](Coordinates c) { return n.grad(c) * n.xhat(c); }), op.out(1).dtype);
+  }
+  return results;
+}
+
+// w = v * g / |v|, the norms over all dimensions but one: of v and of g.
+Views weight_norm_backward(Op& op) {
+  const View grad = op.tensor("grad_w"), v = op.tensor("saved_v"), g = op.tensor("saved_g"), norms = op.tensor("saved_norms");
+  const DType type = accumulate_type(v.dtype);
+  const size_t dim = wrap_dim(op.integer("dim"), v.rank());
+  std::vector<size_t> others;
+  for (size_t i = 0; i < v.rank(); ++i) {
+    if (i != dim) others.push_back(i);
+  }
+  const auto at = [&](const View& t, Coordinates c) { return Val(as(read(t, c), type)); };
+  const View along = reduced(op, op.name + ".along", ReduceOp::sum, type, v, others, true, [&](Expr, Coordinates c) { return (at(grad, c) * at(v, c)).e; });
+  return {op.rec.pointwise(op.name + ".direction", op.out(0).dtype, op.out(0).sizes,
+                           [&](Coordinates c) {
+                             const Val norm = at(norms, c);
+                             return (at(g, c) / norm * (at(grad, c) - at(v, c) * (at(along, c) / (norm * norm)))).e;
+                           }),
+          op.rec.pointwise(op.name + ".length", op.out(1).dtype, op.out(1).sizes, [&](Coordinates c) { return (at(along, c) / at(norms, c)).e; })};
+}
+
 // Sums of g and of g (x - mean) over positions, by channel: with them the gradients of weight and bias, and what dx wants of the whole
 // group, take no other pass over the two tensors.
 struct ChannelSums {
@@ -199,6 +252,8 @@ void add_norm_backward(Table& table) {
   table["aten.native_layer_norm_backward.default"] = layer_norm_backward;
   table["aten.native_group_norm_backward.default"] = group_norm_backward;
   for (const char* target : {"aten.native_batch_norm_backward.default", "aten.batch_norm_backward.default"}) table[target] = batch_norm_backward;
+  table["aten._fused_rms_norm_backward.default"] = rms_norm_backward;
+  table["aten._weight_norm_interface_backward.default"] = weight_norm_backward;
   table["aten.embedding_dense_backward.default"] = embedding_backward;
 }
 

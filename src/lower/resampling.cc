@@ -24,21 +24,21 @@ std::optional<double> given_factor(const Op& op, size_t i, size_t dims) {
 namespace {
 
 // Input positions per output step along spatial dimension i: by the factor that is given, else the ratio of sizes.
-Expr step(Op& op, const View& x, size_t i, size_t dims, DType type) {
+Expr step(Op& op, const Resized& r, DType type) {
   ExprPool& p = op.pool;
-  if (const std::optional<double> factor = given_factor(op, i, dims)) return p.constant(1 / *factor, type);
-  Expr in = as(p.cast(x.sizes[2 + i], DType::i64), type), out = as(p.cast(op.out().sizes[2 + i], DType::i64), type);
+  if (const std::optional<double> factor = given_factor(op, r.i, r.dims)) return p.constant(1 / *factor, type);
+  Expr in = as(p.cast(r.in, DType::i64), type), out = as(p.cast(r.out, DType::i64), type);
   return p.op(ScalarOp::div, {in, out});
 }
 
 // A whole factor that the sizes say and no other one that is given. For images of two dimensions PyTorch's kernels for CPUs take their size and twice of it
 // for these factors whatever is given, so 4 to 8 pixels by 2.1 is by 2.
-std::optional<int64_t> whole_factor(const Op& op, Expr in, Expr out, size_t i, size_t dims) {
-  const std::optional<int64_t> n = const_int(in), m = const_int(out);
+std::optional<int64_t> whole_factor(const Op& op, const Resized& r) {
+  const std::optional<int64_t> n = const_int(r.in), m = const_int(r.out);
   if (!n || !m || *n == 0 || *m % *n != 0) return std::nullopt;
   const int64_t whole = *m / *n;
-  const std::optional<double> factor = given_factor(op, i, dims);
-  if (factor && *factor != static_cast<double>(whole) && (dims != 2 || whole > 2)) return std::nullopt;
+  const std::optional<double> factor = given_factor(op, r.i, r.dims);
+  if (factor && *factor != static_cast<double>(whole) && (r.dims != 2 || whole > 2)) return std::nullopt;
   return whole;
 }
 
@@ -47,57 +47,61 @@ Expr clamped_index(Op& op, Expr position, Expr size) {
   return op.pool.checked_index(op.pool.op(ScalarOp::minimum, {as(position, DType::i64), last}), size);
 }
 
+Resized resized(const Op& op, const View& x, size_t i, size_t dims) { return {x.sizes[2 + i], op.out().sizes[2 + i], i, dims}; }
+
+}  // namespace
+
+Expr nearest_pixel(Op& op, const Resized& r, Expr place, bool exact) {
+  ExprPool& p = op.pool;
+  if (const std::optional<int64_t> whole = whole_factor(op, r)) return floor_div(place, p.index(*whole));  // exact in integers, for both variants
+  Expr point = as(p.cast(place, DType::i64), DType::f32);
+  if (exact) point = p.op(ScalarOp::add, {point, p.constant(0.5, DType::f32)});
+  return clamped_index(op, p.op(ScalarOp::floor, {p.op(ScalarOp::mul, {point, step(op, r, DType::f32)})}), r.in);
+}
+
+namespace {
+
 Views nearest(Op& op, size_t dims, bool exact) {
   View x = op.tensor(op.node.find("self") ? "self" : "input");
   const TensorType& out = op.out();
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
-    ExprPool& p = op.pool;
     std::vector<Expr> at(c.begin(), c.end());
-    for (size_t i = 0; i < dims; ++i) {
-      const Expr in = x.sizes[2 + i];
-      if (const std::optional<int64_t> whole = whole_factor(op, in, out.sizes[2 + i], i, dims)) {  // exact in integers, for both variants
-        at[2 + i] = floor_div(c[2 + i], p.index(*whole));
-        continue;
-      }
-      Expr place = as(p.cast(c[2 + i], DType::i64), DType::f32);
-      if (exact) place = p.op(ScalarOp::add, {place, p.constant(0.5, DType::f32)});
-      Expr source = p.op(ScalarOp::floor, {p.op(ScalarOp::mul, {place, step(op, x, i, dims, DType::f32)})});
-      at[2 + i] = clamped_index(op, source, in);
-    }
+    for (size_t i = 0; i < dims; ++i) at[2 + i] = nearest_pixel(op, resized(op, x, i, dims), c[2 + i], exact);
     return op.rec.at(x, at);
   })};
 }
 
-// Where the points of one dimension of the result lie between those of the image: the same for all others, so it is stored.
-struct Places {
-  Expr size;       // of the image
-  View low, high;  // the pixels around it, i64
-  View weight;     // of the second one
-};
+}  // namespace
 
-Places places(Op& op, const View& x, size_t i, size_t dims, bool align, DType type) {
+Expr resized_point(Op& op, const Resized& r, Expr place, bool align, DType type) {
   ExprPool& p = op.pool;
-  const Expr in = x.sizes[2 + i], out = op.out().sizes[2 + i];
+  const Expr at = as(p.cast(place, DType::i64), type);
+  if (align) {
+    const Expr last_in = as(p.cast(r.in - 1, DType::i64), type), last_out = as(p.cast(index_max(r.out - 1, p.index(1)), DType::i64), type);
+    return p.op(ScalarOp::mul, {at, p.op(ScalarOp::div, {last_in, last_out})});
+  }
+  const Expr half = p.constant(0.5, type);
+  return p.op(ScalarOp::sub, {p.op(ScalarOp::mul, {step(op, r, type), p.op(ScalarOp::add, {at, half})}), half});
+}
+
+Places places(Op& op, const Resized& r, bool align, DType type) {
+  ExprPool& p = op.pool;
   const auto source = [&](Coordinates c) {
-    const Expr place = as(p.cast(c[0], DType::i64), type);
-    if (align) {
-      const Expr last_in = as(p.cast(in - 1, DType::i64), type), last_out = as(p.cast(index_max(out - 1, p.index(1)), DType::i64), type);
-      return p.op(ScalarOp::mul, {place, p.op(ScalarOp::div, {last_in, last_out})});
-    }
-    const Expr half = p.constant(0.5, type), s = step(op, x, i, dims, type);
-    const Expr centre = p.op(ScalarOp::sub, {p.op(ScalarOp::mul, {s, p.op(ScalarOp::add, {place, half})}), half});
-    return p.op(ScalarOp::maximum, {centre, p.constant(0, type)});
+    const Expr point = resized_point(op, r, c[0], align, type);
+    return align ? point : p.op(ScalarOp::maximum, {point, p.constant(0, type)});
   };
   const auto pixel = [&](const char* name, int64_t after) {
-    return op.rec.pointwise(op.name + name, DType::i64, {out}, [&](Coordinates c) {
+    return op.rec.pointwise(op.name + name, DType::i64, {r.out}, [&](Coordinates c) {
       const Expr at = p.op(ScalarOp::add, {as(p.op(ScalarOp::floor, {source(c)}), DType::i64), p.constant_int(after, DType::i64)});
-      return p.op(ScalarOp::minimum, {at, p.cast(in - 1, DType::i64)});
+      return p.op(ScalarOp::minimum, {at, p.cast(r.in - 1, DType::i64)});
     });
   };
   const View weight =
-      op.rec.pointwise(op.name + ".weight", type, {out}, [&](Coordinates c) { return p.op(ScalarOp::sub, {source(c), p.op(ScalarOp::floor, {source(c)})}); });
-  return {in, pixel(".low", 0), pixel(".high", 1), weight};
+      op.rec.pointwise(op.name + ".weight", type, {r.out}, [&](Coordinates c) { return p.op(ScalarOp::sub, {source(c), p.op(ScalarOp::floor, {source(c)})}); });
+  return {r.in, pixel(".low", 0), pixel(".high", 1), weight};
 }
+
+namespace {
 
 // Between two pixels along dimension d of the view, whose sizes from there on are those of the image.
 Expr between(Op& op, const View& x, const Places& along, size_t d, Coordinates c, DType type) {
@@ -126,7 +130,7 @@ Views linear_resampling(Op& op, size_t dims) {
   const bool align = op.flag("align_corners");
   View last = x;
   for (size_t i = 0; i < dims; ++i) {
-    const Places along = places(op, x, i, dims, align, type);
+    const Places along = places(op, resized(op, x, i, dims), align, type);
     View next{type, last.sizes, {}};
     next.sizes[2 + i] = out.sizes[2 + i];
     std::vector<Expr> c;

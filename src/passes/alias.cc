@@ -16,9 +16,9 @@ constexpr std::string_view kMaybeReshapes[] = {"reshape", "flatten", "reshape_as
 constexpr std::string_view kAliasTransposes[] = {"transpose", "swapaxes", "swapdims", "t",          "numpy_T", "mT",        "mH",
                                                  "adjoint",   "permute",  "matrix_H", "transpose_", "t_",      "swapaxes_", "swapdims_"};
 constexpr std::string_view kPieces[] = {"slice", "select", "narrow", "diagonal", "unbind", "split", "split_with_sizes", "chunk"};
-constexpr std::string_view kOneWay[] = {"expand",          "expand_as", "broadcast_to", "as_strided", "unfold",    "movedim", "moveaxis",
-                                        "tensor_split",    "hsplit",    "vsplit",       "dsplit",     "real",      "imag",    "view_as_real",
-                                        "view_as_complex", "conj",      "_conj",        "resize_",    "resize_as_"};
+constexpr std::string_view kOneWay[] = {"expand",          "expand_as", "broadcast_to", "as_strided", "unfold",     "movedim",    "moveaxis",
+                                        "tensor_split",    "hsplit",    "vsplit",       "dsplit",     "real",       "imag",       "view_as_real",
+                                        "view_as_complex", "conj",      "_conj",        "resize_",    "resize_as_", "as_strided_"};
 constexpr std::string_view kSplits[] = {"split", "split_with_sizes", "chunk", "tensor_split", "hsplit", "vsplit", "dsplit"};
 constexpr std::string_view kIdentityDropouts[] = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"};
 

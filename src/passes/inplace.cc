@@ -77,8 +77,8 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedOps[] = {
     {"aten.var.out", "aten.var.dim"},
 };
 
-constexpr std::string_view kShapeChangers[] = {"squeeze_",  "unsqueeze_", "transpose_",     "t_",      "swapaxes_",
-                                               "swapdims_", "detach_",    "requires_grad_", "resize_", "resize_as_"};
+constexpr std::string_view kShapeChangers[] = {"squeeze_", "unsqueeze_",     "transpose_", "t_",         "swapaxes_",  "swapdims_",
+                                               "detach_",  "requires_grad_", "resize_",    "resize_as_", "as_strided_"};
 
 }  // namespace
 
@@ -142,6 +142,8 @@ bool updates_statistics(const Node& node) {
 Status refuse_hidden_writes(const Node& node) {
   std::string_view name = aten_name(node);
   if (writes_out(node)) return ok_status();
+  if (name == "set_")
+    return unsupported(node, "a tensor would get other memory than it has", "give the other tensor a name of its own, or copy it: x.copy_(y)");
   bool lists = name.starts_with("_foreach_") || name.starts_with("_fused_");
   const bool gradient = name.ends_with("_backward");  // of an operator's result, which it only reads
   if ((lists && name.ends_with('_')) || (!gradient && node.find("out") && value_arg(node, "out").valid()))

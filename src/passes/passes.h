@@ -1,5 +1,5 @@
 // The graph passes: each a function Graph -> Graph in the file of its name. The order is in pipeline.cc.
-// All require a verified graph and return one; all but the first three require a functional graph.
+// All require a verified graph and return one; all but the first four require a functional graph.
 #pragma once
 
 #include "graph/graph.h"
@@ -13,6 +13,9 @@ Result<Graph> inline_wrappers(const Graph& graph);
 // _foreach operators: one operator for each tensor of the list; fused optimizers and the gradients' scaler likewise. Those without a row
 // (_foreach_addcmul.Tensor, _foreach_powsum) stay. Errors: bad_program for lists of different lengths.
 Result<Graph> spell_out_lists(const Graph& graph);
+
+// Gradients of gather, index_select, masked_select, cummax and cummin under PyTorch's names: writes into zeros.
+Result<Graph> spell_out_gradients(const Graph& graph);
 
 // Removes in-place operators and the aliasing between views and their bases: a write becomes a new value, later uses of
 // anything that shares its memory are re-made from it, and what is written to inputs becomes additional outputs. Sets

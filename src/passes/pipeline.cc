@@ -14,6 +14,7 @@ namespace {
 constexpr Pass kPasses[] = {
     {"inline_wrappers", inline_wrappers},  // first: writes inside of wrappers are writes of the program
     {"spell_out_lists", spell_out_lists},  // before functionalize: it makes writes to single tensors of writes to lists
+    {"spell_out_gradients", spell_out_gradients},
     {"functionalize", functionalize},
     {"simplify_ops", simplify_ops},  // leaves fewer patterns to match for what follows
     {"fold_batch_norm", fold_batch_norm},
@@ -33,6 +34,11 @@ bool has_subgraphs(const Graph& graph) {
 }  // namespace
 
 std::span<const Pass> graph_passes() { return kPasses; }
+
+bool can_be_left_out(std::string_view pass) {
+  constexpr std::string_view kNeeded[] = {"inline_wrappers", "spell_out_lists", "spell_out_gradients", "functionalize"};
+  return std::find(std::begin(kNeeded), std::end(kNeeded), pass) == std::end(kNeeded);
+}
 
 Result<Graph> run_passes(Graph graph, const PassOptions& options) {
   for (const std::string& name : options.skip) {

@@ -18,6 +18,8 @@ struct Pass {
 
 // In order.
 std::span<const Pass> graph_passes();
+// Whether what follows the pass works without it. What the others do it needs, of programs that have lists, wrappers, writes, ...
+bool can_be_left_out(std::string_view pass);
 
 struct PassOptions {
   std::vector<std::string> skip;        // pass names; an unknown one is a bad_option error

@@ -32,7 +32,7 @@ LAYOUT = "1"  # raise when the files below change their meaning
 FILES = [
     "ops_pointwise", "ops_core", "ops_conv", "ops_nn", "ops_checks", "ops_sizes", "ops_special", "ops_small_products", "ops_attention", "ops_vectors",
     "ops_groups", "ops_grouped", "ops_ranges", "ops_data_sizes", "ops_control", "ops_recurrent", "ops_resized", "ops_messages", "ops_positions", "ops_lists", "ops_caches", "ops_orders", "ops_out",
-    "ops_counting", "ops_statistics", "ops_complex", "ops_fft", "ops_linalg", "ops_fuzzed", "ops_lines", "ops_f64",
+    "ops_counting", "ops_statistics", "ops_complex", "ops_fft", "ops_linalg", "ops_fuzzed", "ops_lines", "ops_f64", "ops_gradients",
     "ops_float8", "ops_bits", "ops_unsigned", "ops_quantised", "quantised_models", "big",
 ]
 

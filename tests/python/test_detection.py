@@ -135,3 +135,71 @@ def test_regions_are_trained_through_torch_compile():
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b)
     assert not any("roi_align" in row for row in coil.compile_stats().fallbacks)
+
+
+# ---- bins of whole pixels, and of channels of their own
+
+def whole_pixels(regions):
+    """Regions whose edges lie between halves after the scale of 0.5, where a rounding decides."""
+    return torch.cat([regions, torch.tensor([[1, 1.0, 3.0, 7.0, 5.0], [0, 30, 30, 40, 40]])])
+
+
+POOLED = {
+    "roi_pool": lambda x, r: torch.ops.torchvision.roi_pool(x, r, 0.5, 3, 2),
+    "ps_roi_pool": lambda x, r: torch.ops.torchvision.ps_roi_pool(x, r, 0.5, 3, 2),
+    "ps_roi_align": lambda x, r: torch.ops.torchvision.ps_roi_align(x, r, 0.5, 3, 2, 2),
+    "ps_roi_align_by_size": lambda x, r: torch.ops.torchvision.ps_roi_align(x, r, 0.5, 3, 2, -1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", POOLED)
+def test_pooled_regions(name, dtype):
+    torch.manual_seed(0)
+    x, regions = torch.randn(2, 12, 10, 9, dtype=dtype), whole_pixels(REGIONS).to(dtype)
+    x[0, 0, 2:5] = float("nan")
+    x[1, 1, 3] = float("-inf")
+    n = torch.export.Dim("n", min=1, max=50)
+    model = compiled(POOLED[name], x, regions, dynamic=(None, {0: n}))
+    for chosen in (regions, regions[:1], regions.repeat(3, 1), regions[-1:].repeat(2, 1)):
+        for found, wanted in zip(model(x, chosen), POOLED[name](x, chosen), strict=True):
+            torch.testing.assert_close(found, wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_pooled_regions_are_trained(name):
+    torch.manual_seed(0)
+    x, regions = torch.randn(2, 12, 10, 9), whole_pixels(REGIONS)
+    function = lambda x: (POOLED[name](x.tanh(), regions)[0].nan_to_num() ** 2).sum()
+    found, wanted = (torch.autograd.grad(f(leaf), leaf)[0] for f in (torch.compile(function, backend="coil", fullgraph=True), function) for leaf in [x.clone().requires_grad_()])
+    torch.testing.assert_close(found, wanted)
+    assert not any("roi" in row for row in coil.compile_stats().fallbacks)
+
+
+@pytest.mark.parametrize("groups, offset_groups, masks, dtype", [(1, 1, True, torch.float32), (2, 1, False, torch.float64), (2, 4, True, torch.float64), (1, 2, True, torch.bfloat16)])
+def test_gradients_of_moved_taps(groups, offset_groups, masks, dtype):
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(2, 4, 9, 8, dtype=dtype), torch.randn(6, 4 // groups, 3, 2, dtype=dtype), torch.randn(6, dtype=dtype)
+    rows, columns = (9 + 2 - 3) // 2 + 1, 8 + 4 - 3 + 1
+    offset = torch.randn(2, offset_groups * 12, rows, columns, dtype=dtype) * 2
+    mask = torch.rand(2, offset_groups * 6, rows, columns, dtype=dtype) if masks else torch.zeros(2, 1, dtype=dtype)
+    grad = torch.randn(2, 6, rows, columns, dtype=dtype)
+    function = lambda *args: torch.ops.torchvision._deform_conv2d_backward(*args, 2, 1, 1, 2, 1, 2, groups, offset_groups, masks)
+    args = (grad, x, weight, offset, mask, bias)
+    exact = function(*(t.double() for t in args))
+    for number, (found, wanted) in enumerate(zip(compiled(function, *args)(*args), exact, strict=True)):
+        if number == 3 and not masks:
+            continue
+        tolerance = {torch.float32: 1e-4, torch.float64: 1e-9, torch.bfloat16: 2e-2}[dtype]
+        torch.testing.assert_close(found.double(), wanted, atol=tolerance * wanted.abs().max().item(), rtol=tolerance)
+
+
+def test_moved_taps_are_trained_through_torch_compile():
+    torch.manual_seed(0)
+    tensors = [torch.randn(1, 4, 9, 8), torch.randn(1, 18, 9, 8), torch.randn(6, 4, 3, 3), torch.rand(1, 9, 9, 8)]
+    function = lambda x, offset, weight, mask: ops.deform_conv2d(x, offset, weight, padding=1, mask=mask).square().sum()
+    call = torch.compile(function, backend="coil", fullgraph=True)
+    found, wanted = (torch.autograd.grad(f(*leaves), leaves) for f in (call, function) for leaves in [[t.clone().requires_grad_() for t in tensors]])
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-3)
+    assert not any("deform" in row for row in coil.compile_stats().fallbacks)
