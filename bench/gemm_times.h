@@ -17,7 +17,7 @@
 
 namespace coil::templates::measured {
 
-constexpr int kHopper = 90;
+constexpr CudaMachine kHopper = cuda_machine(90);
 constexpr int64_t kLine = 64;     // elements: weights whose rows are no multiples of 16 bytes lie so far apart
 constexpr int64_t kFewRows = 16;  // of a weight [n, k] in 16 bits, which tiles never serve
 

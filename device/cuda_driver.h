@@ -35,6 +35,8 @@ enum : int32_t {  // CUdevice_attribute
   kCudaMajor = 75,
   kCudaMinor = 76,
   kCudaClockKhz = 13,
+  kCudaMemoryClockKhz = 36,
+  kCudaMemoryBits = 37,
   kCudaL2Bytes = 38
 };
 enum : int32_t { kCudaFunctionSharedBytes = 8, kCudaFunctionBigClusters = 14 };                   // CUfunction_attribute

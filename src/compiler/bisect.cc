@@ -115,7 +115,7 @@ std::vector<Switch> switches_of(const CompileOptions& options) {
 Result<std::vector<Switch>> fusion_switches(const Graph& graph, const CompileOptions& options) {
   TRY(const Graph plain, simplified(with_own_pool(graph), options));
   TRY(const LoopProgram loops, loops_of(plain, *options.targets[0].target, options));
-  const TargetTraits traits = cpu_traits(options);
+  const TargetTraits traits = cpu_traits(this_machine(), options);
   const LoopProgram laid = laid_out(loops, traits);
   TRY(const KernelPlan plan, schedule(loops, traits));
   std::set<BufferId> stored;

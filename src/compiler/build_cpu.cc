@@ -159,17 +159,18 @@ Result<std::vector<uint8_t>> link_model(const HostMachine& machine, std::vector<
   return toolchain::link_shared(link, members);
 }
 
-TargetTraits cpu_traits(const CompileOptions& options, const KeepPackings& keep, const FusionWay* way) {
-  TargetTraits traits = cpu::traits({options.winograd, keep});
+TargetTraits cpu_traits(const HostMachine& machine, const CompileOptions& options, const KeepPackings& keep, const FusionWay* way) {
+  const CpuMachine* described = options.machines.cpu(machine.name);
+  TargetTraits traits = cpu::traits({options.winograd, keep, described ? std::optional(*described) : std::nullopt});
   if (way) way->apply(traits);
   leave_out(traits, options.without);
   traits.states = options.states;
   return traits;
 }
 
-Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options, const KeepPackings& keep, const FusionWay* way) {
+Result<CpuPlan> plan_cpu(const HostMachine& machine, const LoopProgram& loops, const CompileOptions& options, const KeepPackings& keep, const FusionWay* way) {
   CpuPlan p;
-  TRY(p.plan, schedule(loops, cpu_traits(options, keep, way)));
+  TRY(p.plan, schedule(loops, cpu_traits(machine, options, keep, way)));
   if (options.constants) {
     options.constants->place(p.plan);
   } else {
@@ -205,7 +206,7 @@ Result<TargetContents> build_cpu(const HostMachine& machine, const TargetJob& jo
   // Arguments that are made on one side of a `?` only get names: where an exception passes, g++ 12 destroys what the other side would have made.
   KeepPackings keep;
   if (record) keep = packings_of(*record);
-  TRY(CpuPlan plan, plan_cpu(job.loops, job.options, keep, way));
+  TRY(CpuPlan plan, plan_cpu(machine, job.loops, job.options, keep, way));
   TRY_STATUS(check_library(machine, plan.plan));
   HostOptions host;
   host.machine = &machine;

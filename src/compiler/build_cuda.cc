@@ -210,7 +210,8 @@ TargetTraits cuda_traits(const cuda::CudaSettings& settings, const CompileOption
   return traits;
 }
 
-Result<CudaPlan> plan_cuda(const TargetJob& job, int tuned_sm, std::function<std::vector<Choice>(const std::string& problem)> choices, const FusionWay* way) {
+Result<CudaPlan> plan_cuda(const TargetJob& job, const std::optional<CudaMachine>& tuned,
+                           std::function<std::vector<Choice>(const std::string& problem)> choices, const FusionWay* way) {
   const CompileOptions& options = job.options;
   CudaPlan p;
   const CudaArchitectures wanted = cuda_architectures(job.architectures);
@@ -218,7 +219,11 @@ Result<CudaPlan> plan_cuda(const TargetJob& job, int tuned_sm, std::function<std
   known.insert(wanted.ptx.begin(), wanted.ptx.end());
   p.settings.sms.assign(known.begin(), known.end());
   p.settings.libraries = options.libraries;
-  p.settings.tuned_sm = tuned_sm;
+  p.settings.machines = options.machines.gpus;
+  if (tuned) {
+    p.settings.tuned_sm = tuned->sm;
+    if (!options.machines.gpu(tuned->sm) && *tuned != cuda_machine(tuned->sm)) p.settings.machines.push_back(*tuned);
+  }
   p.settings.choices = std::move(choices);
   TRY(p.plan, schedule(job.loops, cuda_traits(p.settings, options, way)));
   if (p.plan.pool->num_symbols() > kMostSymbols)
@@ -251,7 +256,7 @@ Result<TargetContents> build_cuda(const TargetJob& job, const tune::Record* reco
   }
   std::function<std::vector<Choice>(const std::string& problem)> choices;
   if (record) choices = choices_of(*record);
-  TRY(CudaPlan plan, plan_cuda(job, record ? record_sm(*record) : 0, std::move(choices), way));
+  TRY(CudaPlan plan, plan_cuda(job, record ? record_machine(*record) : std::nullopt, std::move(choices), way));
   if (record) TRY_STATUS(apply_record(plan, *record));
   dump.text("plan_cuda", [&] { return to_string(plan.plan); });
   done("schedule");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/machines.h"
 #include "base/result.h"
 #include "cache/cache.h"
 #include "codegen/replaced_text.h"
@@ -58,6 +59,7 @@ struct CompileOptions : CompileSwitches {
   Int4Block int4_block;                                   // of weights that PyTorch packed
   int threads = 0;                                        // of the compiler; 0: as many as it may use
   int opt_level = 2;
+  Machines machines;  // that are described; of others the cost models take a usual one
   TuneOptions tune;
   std::shared_ptr<cache::Cache> cache;        // of compiled kernels and tuned problems; null: none
   std::shared_ptr<toolchain::MadeOnce> once;  // of compiles that run at the same time: what they have in common is compiled once; null: it is alone

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/host_machine.h"
+#include "compiler/this_machine.h"
 
 namespace coil {
 namespace {
@@ -29,6 +30,10 @@ class CpuTarget final : public Target {
                  fmt::format("compile for {} without --tune", machine_.name)};
   }
   Result<tune::Record> tune(const TargetJob& job) const override { return tune_cpu(job); }
+  void add_machines(const std::vector<std::string>&, MachinesAtHand& found) const override {
+    if (&machine_ == &this_machine()) found.add_cpu();
+  }
+  bool is_described(const Machines& machines, const std::vector<std::string>&) const override { return machines.cpu(machine_.name) != nullptr; }
   Result<TargetContents> build(const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done) const override {
     return build_cpu(machine_, job, record, dump, done);
   }

@@ -29,8 +29,9 @@ struct CpuPlan {
 // For each problem's text, the packings of a convolution's weight to keep; see cpu::CpuSettings.
 using KeepPackings = std::function<std::vector<Packing>(const std::string& problem, const std::vector<Packing>& possible)>;
 // way: null for the own rules of fusion.
-TargetTraits cpu_traits(const CompileOptions& options, const KeepPackings& keep = {}, const FusionWay* way = nullptr);
-Result<CpuPlan> plan_cpu(const LoopProgram& loops, const CompileOptions& options, const KeepPackings& keep = {}, const FusionWay* way = nullptr);
+TargetTraits cpu_traits(const HostMachine& machine, const CompileOptions& options, const KeepPackings& keep = {}, const FusionWay* way = nullptr);
+Result<CpuPlan> plan_cpu(const HostMachine& machine, const LoopProgram& loops, const CompileOptions& options, const KeepPackings& keep = {},
+                         const FusionWay* way = nullptr);
 
 // Of each kernel; empty: there is nothing to choose.
 std::vector<std::string> problem_texts(const CpuPlan& plan);

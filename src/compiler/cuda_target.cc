@@ -1,8 +1,10 @@
 // CUDA's row in the table of targets: chips by their compute capabilities, and PTX for later ones.
 #include "compiler/cuda_target.h"
 
+#include <algorithm>
 #include <charconv>
 
+#include "compiler/this_machine.h"
 #include "device/cuda/shared_memory.h"
 
 namespace coil {
@@ -16,6 +18,13 @@ constexpr TargetLevel kLevels[] = {
 };
 constexpr std::string_view kHelp =
     "cuda:sm_80, cuda:sm_86, cuda:sm_89, cuda:sm_90, cuda:sm_100, and cuda:compute_80, cuda:compute_86, cuda:compute_89 (PTX, for these chips and all later ones)";
+
+// Of chips and of PTX.
+std::vector<int> numbers(const std::vector<std::string>& architectures) {
+  CudaArchitectures wanted = cuda_architectures(architectures);
+  wanted.chips.insert(wanted.chips.end(), wanted.ptx.begin(), wanted.ptx.end());
+  return std::move(wanted.chips);
+}
 
 class CudaTarget final : public Target {
  public:
@@ -43,6 +52,11 @@ class CudaTarget final : public Target {
     return Error{ErrorCode::bad_option, "the tuner needs an architecture to tune for", "", "name one in --target, such as cuda:sm_90"};
   }
   Result<tune::Record> tune(const TargetJob& job) const override { return tune_cuda(job); }
+  void add_machines(const std::vector<std::string>& architectures, MachinesAtHand& found) const override { found.add_gpus(numbers(architectures)); }
+  bool is_described(const Machines& machines, const std::vector<std::string>& architectures) const override {
+    const std::vector<int> all = numbers(architectures);
+    return std::any_of(all.begin(), all.end(), [&](int sm) { return machines.gpu(sm) != nullptr; });
+  }
   Result<TargetContents> build(const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done) const override {
     return build_cuda(job, record, dump, done);
   }

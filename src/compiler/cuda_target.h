@@ -33,9 +33,10 @@ struct CudaPlan {
   cuda::CudaSettings settings;
 };
 
-// tuned_sm, choices: see CudaSettings. way: null for the own rules of fusion. Errors: what CUDA programs do not support yet.
-Result<CudaPlan> plan_cuda(const TargetJob& job, int tuned_sm = 0, std::function<std::vector<Choice>(const std::string& problem)> choices = {},
-                           const FusionWay* way = nullptr);
+// tuned: the machine that choices are for, unless the options describe that architecture. choices: see CudaSettings. way: null for the default of fusion.
+// Errors: what CUDA programs do not support yet.
+Result<CudaPlan> plan_cuda(const TargetJob& job, const std::optional<CudaMachine>& tuned = {},
+                           std::function<std::vector<Choice>(const std::string& problem)> choices = {}, const FusionWay* way = nullptr);
 
 // Of each kernel; empty: there is nothing to choose.
 std::vector<std::string> problem_texts(const CudaPlan& plan);
@@ -44,8 +45,8 @@ std::vector<std::string> problem_texts(const CudaPlan& plan);
 Status apply_record(CudaPlan& plan, const tune::Record& record);
 std::function<std::vector<Choice>(const std::string& problem)> choices_of(const tune::Record& record);
 
-// "sm_90" of a record's hardware; 0: it is not of a GPU.
-int record_sm(const tune::Record& record);
+// The GPU that a record is of; nullopt: it is of a CPU.
+std::optional<CudaMachine> record_machine(const tune::Record& record);
 
 // The scheduler's traits of such a plan; way: as of plan_cuda.
 TargetTraits cuda_traits(const cuda::CudaSettings& settings, const CompileOptions& options, const FusionWay* way);

@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "compiler/device_files.h"
 #include "compiler/target.h"
+#include "compiler/this_machine.h"
 #include "compiler/without.h"
 #include "frontend/user_kernels.h"
 
@@ -208,6 +209,9 @@ Result<CompileOptions> compile_options(const CompileSettings& settings) {
     return bad(fmt::format("activations are '{}', expected float or int8", settings.activations));
   options.int8_activations = settings.activations == "int8";
   options.int4_block = int4_block();
+  if (!settings.machine.empty()) {
+    TRY(options.machines, machines_named(settings.machine, options.targets));
+  }
   TRY_STATUS(read_tuning(settings, options));
   TRY(options.cache, cache::Cache::from_env());
   options.dump_folder = settings.dump.empty() ? env("COIL_DUMP").value_or("") : settings.dump;

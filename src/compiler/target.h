@@ -18,6 +18,8 @@
 
 namespace coil {
 
+struct MachinesAtHand;
+
 // What may stand after the target's name in --target ("x86-64-v3" of "cpu:x86-64-v3"), and what the package calls it ("v3").
 struct TargetLevel {
   std::string_view name, architecture;
@@ -62,6 +64,9 @@ class Target {
   virtual Status check_tuning(const std::vector<std::string>& architectures) const = 0;
   // Tunes the program on this machine (options.tune). Errors: bad_option for a --warm that the program does not have; those of a call.
   virtual Result<tune::Record> tune(const TargetJob& job) const = 0;
+  // Adds the machines at hand that run code for these architectures; whether a description has one of them.
+  virtual void add_machines(const std::vector<std::string>& architectures, MachinesAtHand& found) const = 0;
+  virtual bool is_described(const Machines& machines, const std::vector<std::string>& architectures) const = 0;
   // From loops to code: schedule, generate, compile, link. record: the choices of a tuner; null: the kernels' own rules.
   virtual Result<TargetContents> build(const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done) const = 0;
   // What in each kernel's shapes costs speed.

@@ -133,14 +133,14 @@ Result<tune::Record> tune_cpu(const TargetJob& job) {
   const CompileOptions& options = job.options;
   const double begin = tuning_clock();
   const PlanOneWay one_way = [&](const FusionWay* way) -> Result<std::unique_ptr<TuningTarget>> {
-    TRY(CpuPlan plan, plan_cpu(loops, options, {}, way));
+    TRY(CpuPlan plan, plan_cpu(this_machine(), loops, options, {}, way));
     TRY_STATUS(check_warm(plan.plan, options.tune));
     return std::unique_ptr<TuningTarget>(std::make_unique<CpuTuningTarget>(std::move(plan), job));
   };
   TRY(FusionChoice fusion, tune_fusion(loops, one_way, options, begin));
-  TRY(CpuPlan plan, plan_cpu(loops, options, [](const std::string&, const std::vector<Packing>& possible) { return possible; }, fusion.way));
+  TRY(CpuPlan plan, plan_cpu(this_machine(), loops, options, [](const std::string&, const std::vector<Packing>& possible) { return possible; }, fusion.way));
   if (options.tune.memory > 0 && most_scratch(plan.plan, options.tune, threads_of(options.tune)) > options.tune.memory) {
-    TRY(plan, plan_cpu(loops, options, {}, fusion.way));
+    TRY(plan, plan_cpu(this_machine(), loops, options, {}, fusion.way));
   }
   CpuTuningTarget target(std::move(plan), job);
   TRY(tune::Record record, run_tuner(target, options.tune, options.cache.get(), begin));

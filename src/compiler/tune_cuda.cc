@@ -9,6 +9,7 @@
 #include "base/zip_writer.h"
 #include "compiler/cuda_profiler.h"
 #include "compiler/cuda_target.h"
+#include "compiler/this_machine.h"
 #include "package/package_writer.h"
 
 namespace coil {
@@ -24,7 +25,7 @@ Choice library_choice() { return choice_of(templates::CudaWay{.kind = templates:
 
 struct TunedDevice {
   tune::Hardware hardware;
-  int sm = 0;
+  CudaMachine machine;
   int ordinal = -1;  // -1: there is none
 };
 
@@ -33,20 +34,20 @@ Result<TunedDevice> find_device(const std::vector<int>& chips) {
   TunedDevice d;
   const Result<runtime::CudaInfo> info = runtime::cuda_info();
   if (!info.ok() || info.value().devices.empty()) {
-    d.sm = chips.front();
-    d.hardware = {"no device", fmt::format("sm_{}", d.sm), 0};
+    d.machine = cuda_machine(chips.front());
+    d.hardware = {"no device", fmt::format("sm_{}", d.machine.sm), 0};
     return d;
   }
   for (size_t i = 0; i < info.value().devices.size() && d.ordinal < 0; ++i) {
     const runtime::CudaDeviceInfo& device = info.value().devices[i];
-    d.sm = device.major * 10 + device.minor;
-    d.hardware = {device.name, fmt::format("sm_{}", d.sm), device.multiprocessors};
-    if (std::find(chips.begin(), chips.end(), d.sm) != chips.end()) d.ordinal = static_cast<int>(i);
+    d.machine = machine_of(device);
+    d.hardware = {device.name, fmt::format("sm_{}", d.machine.sm), device.multiprocessors};
+    if (std::find(chips.begin(), chips.end(), d.machine.sm) != chips.end()) d.ordinal = static_cast<int>(i);
   }
   if (d.ordinal < 0) {
     return Error{ErrorCode::wrong_machine,
-                 fmt::format("the tuner times kernels on this machine's {}, which is sm_{}: the target has no code for it", d.hardware.processor, d.sm), "",
-                 fmt::format("add cuda:sm_{} to --target, tune on a machine of the target, or take a record of one by --replay", d.sm)};
+                 fmt::format("the tuner times kernels on this machine's {}, which is sm_{}: the target has no code for it", d.hardware.processor, d.machine.sm),
+                 "", fmt::format("add cuda:sm_{} to --target, tune on a machine of the target, or take a record of one by --replay", d.machine.sm)};
   }
   return d;
 }
@@ -59,7 +60,7 @@ class CudaTuningTarget : public TuningTarget {
         device_(device),
         graph_(job.graph),
         options_(job.options),
-        architectures_{fmt::format("sm_{}", device.sm)},
+        architectures_{fmt::format("sm_{}", device.machine.sm)},
         job_{job.loops, job.graph, job.options, architectures_} {}
 
   const KernelPlan& plan() const override { return plan_.plan; }
@@ -71,7 +72,7 @@ class CudaTuningTarget : public TuningTarget {
   std::string choice_text(size_t k, const Choice& c) const override { return cuda::choice_text(plan().kernels[k], c); }
 
   std::vector<Choice> candidates(size_t k, const std::function<int64_t(SymbolId)>& sizes, size_t most) const override {
-    std::vector<Choice> out = cuda::candidates(plan(), plan().kernels[k], device_.sm, plan_.settings.libraries, sizes, most);
+    std::vector<Choice> out = cuda::candidates(plan(), plan().kernels[k], plan_.settings.machine(device_.machine.sm), plan_.settings.libraries, sizes, most);
     // Where there is no scratch memory for it.
     if (!is_template(k)) return out;
     const auto& possible = plan_.settings.choices(cuda::problem_text(plan(), plan().kernels[k]));
@@ -90,7 +91,7 @@ class CudaTuningTarget : public TuningTarget {
     CudaPlan build = plan_;
     build.settings.timed = united_choices(plan(), problems_, candidates);
     TRY(const std::shared_ptr<const toolchain::Nvrtc> nvrtc, toolchain::Nvrtc::load());
-    build.settings.sms = {device_.sm};
+    build.settings.sms = {device_.machine.sm};
     if (device_.ordinal < 0) {
       TRY_STATUS(build_cubins(build, job_, *nvrtc));
       return std::unique_ptr<ProgramProfiler>();
@@ -161,11 +162,13 @@ std::vector<std::string> problem_texts(const CudaPlan& plan) {
   return out;
 }
 
-int record_sm(const tune::Record& record) {
+std::optional<CudaMachine> record_machine(const tune::Record& record) {
+  if (record.machine) return record.machine;
+  if (!record.hardware.is_gpu()) return std::nullopt;
   int sm = 0;
   const std::string& isa = record.hardware.isa;
-  if (record.hardware.is_gpu()) std::from_chars(isa.data() + 3, isa.data() + isa.size(), sm);
-  return sm;
+  std::from_chars(isa.data() + 3, isa.data() + isa.size(), sm);
+  return cuda_machine(sm);
 }
 
 std::function<std::vector<Choice>(const std::string& problem)> choices_of(const tune::Record& record) {
@@ -189,7 +192,7 @@ Status apply_record(CudaPlan& plan, const tune::Record& record) {
     }
     const Kernel& kernel = plan.plan.kernels[k];
     kernels.push_back({texts[k], cuda::choice_key(plan.plan, kernel), &cuda::value_names(kernel),
-                       [&plan, &kernel](const Choice& c) { return cuda::can_run(plan.plan, kernel, plan.settings.tuned_sm, c); },
+                       [&plan, &kernel](const Choice& c) { return cuda::can_run(plan.plan, kernel, plan.settings.machine(plan.settings.tuned_sm), c); },
                        [&kernel](const Choice& c) { return cuda::choice_text(kernel, c); }});
   }
   return apply_record(plan.plan, kernels, record);
@@ -202,18 +205,20 @@ Result<tune::Record> tune_cuda(const TargetJob& job) {
   TRY(const TunedDevice device, find_device(cuda_architectures(job.architectures).chips));
   const auto no_library = [](const std::string&) { return std::vector<Choice>(); };
   const PlanOneWay one_way = [&](const FusionWay* way) -> Result<std::unique_ptr<TuningTarget>> {
-    TRY(CudaPlan plan, plan_cuda(job, device.sm, no_library, way));
+    TRY(CudaPlan plan, plan_cuda(job, device.machine, no_library, way));
     TRY_STATUS(check_warm(plan.plan, options.tune));
     return std::unique_ptr<TuningTarget>(std::make_unique<CudaTuningTarget>(std::move(plan), device, job));
   };
   TRY(FusionChoice fusion, tune_fusion(loops, one_way, options, begin));
-  TRY(CudaPlan plan, plan_cuda(job, device.sm, [](const std::string&) { return std::vector<Choice>{library_choice()}; }, fusion.way));
+  TRY(CudaPlan plan, plan_cuda(job, device.machine, [](const std::string&) { return std::vector<Choice>{library_choice()}; }, fusion.way));
   if (options.tune.memory > 0 && most_scratch(plan.plan, options.tune, 1) > options.tune.memory) {
-    TRY(plan, plan_cuda(job, device.sm, no_library, fusion.way));
+    TRY(plan, plan_cuda(job, device.machine, no_library, fusion.way));
   }
+  const CudaMachine machine = plan.settings.machine(device.machine.sm);
   CudaTuningTarget target(std::move(plan), device, job);
   TRY(tune::Record record, run_tuner(target, options.tune, options.cache.get(), begin));
   if (fusion.entry) record.entries.insert(record.entries.begin(), std::move(*fusion.entry));
+  if (machine != cuda_machine(machine.sm)) record.machine = machine;
   return record;
 }
 

@@ -31,8 +31,8 @@ Result<TargetContents> build_for_cpu(const LoopProgram& loops, const CompileOpti
     TRY(way, recorded_way(*record, loops));
     keep = packings_of(*record);
   }
-  TRY(CpuPlan plan, plan_cpu(loops, options, keep, way));
-  build.loops = laid_out(loops, cpu_traits(options, keep, way));
+  TRY(CpuPlan plan, plan_cpu(this_machine(), loops, options, keep, way));
+  build.loops = laid_out(loops, cpu_traits(this_machine(), options, keep, way));
   HostOptions host;
   host.watched = true;
   if (record) {
@@ -56,7 +56,7 @@ Result<TargetContents> build_for_cuda(const LoopProgram& loops, const CompileOpt
     TRY(way, recorded_way(*record, loops));
     choices = choices_of(*record);
   }
-  TRY(CudaPlan plan, plan_cuda(job, record ? record_sm(*record) : 0, std::move(choices), way));
+  TRY(CudaPlan plan, plan_cuda(job, record ? record_machine(*record) : std::nullopt, std::move(choices), way));
   build.loops = laid_out(loops, cuda_traits(plan.settings, options, way));
   if (record) TRY_STATUS(apply_record(plan, *record));
   dump.text("plan_cuda", [&] { return to_string(plan.plan); });

@@ -229,7 +229,7 @@ int64_t rows_of_part(const Op& op, ReduceOp reduce, DType type, Expr rows, Expr 
   if (elements * static_cast<double>(*n) < kFewLooks) return 0;
   // Atomic operations wait for each other where the table is small.
   if (joins_atomically(op, reduce, type, any_order) && elements > (1 << 13)) return 0;
-  // As many parts as there are multiprocessors, twice over, where that leaves each enough.
+  // Enough parts for the largest chips, where that leaves each enough; the same on all of them, because the parts decide in which order is added.
   constexpr int64_t kLeast = 64, kMost = 2048, kParts = 256;
   int64_t part = kLeast;
   while (part * kParts < *n && part < kMost) part *= 2;

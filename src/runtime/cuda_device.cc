@@ -103,6 +103,9 @@ Result<CudaInfo> cuda_info() {
     d.major = attribute(*driver, cd::kCudaMajor, device);
     d.minor = attribute(*driver, cd::kCudaMinor, device);
     d.multiprocessors = attribute(*driver, cd::kCudaMultiprocessors, device);
+    d.clock_khz = attribute(*driver, cd::kCudaClockKhz, device);
+    d.memory_clock_khz = attribute(*driver, cd::kCudaMemoryClockKhz, device);
+    d.memory_bits = attribute(*driver, cd::kCudaMemoryBits, device);
     size_t bytes = 0;
     driver->device_memory(&bytes, device);
     d.memory_bytes = static_cast<int64_t>(bytes);

@@ -88,6 +88,7 @@ struct CudaDeviceInfo {
   std::string name;
   int32_t major = 0, minor = 0;
   int32_t multiprocessors = 0;
+  int32_t clock_khz = 0, memory_clock_khz = 0, memory_bits = 0;  // 0: the driver does not say
   int64_t memory_bytes = 0;
 };
 struct CudaInfo {

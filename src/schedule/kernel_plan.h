@@ -205,6 +205,14 @@ struct LateMemory {
 
 struct StateLayout;  // shared_states.h
 
+// The size of the machine that a plan is for, in a target's own terms: TargetTraits give it and the target's generator reads it. All 0: the target's usual one.
+struct PlanMachine {
+  int64_t units = 0;                        // threads that run at once
+  int64_t own_cache = 0, shared_cache = 0;  // bytes near one unit and near all of them; 0: nothing asks for them
+  int64_t launch_bytes = 0;                 // that the memory moves while a kernel is launched; 0: nothing asks for it
+  bool operator==(const PlanMachine&) const = default;
+};
+
 struct KernelPlan {
   std::shared_ptr<ExprPool> pool;
   std::vector<PlanBuffer> buffers;
@@ -221,6 +229,7 @@ struct KernelPlan {
   // How the target's templates compute where that is not their default: a name that the target gives (TargetTraits) and its templates read, as that
   // of a packing; empty: there is nothing to say.
   std::string arithmetic;
+  PlanMachine machine;
   uint64_t state_bytes = 0;
   uint64_t state_stored = 0;  // of them: what lies in front, and is not all zero when the program begins
   uint64_t constants_bytes = 0;

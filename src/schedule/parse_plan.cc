@@ -14,6 +14,8 @@
 namespace coil {
 namespace {
 
+constexpr int64_t kMostOfMachine = int64_t{1} << 40;
+
 class PlanParser : ProgramLines {
  public:
   explicit PlanParser(uint64_t* contents) : ProgramLines(std::make_shared<ExprPool>(), contents) {}
@@ -68,9 +70,26 @@ class PlanParser : ProgramLines {
       plan_.arithmetic = words.name();
       return;
     }
+    if (words.accept("machine of ")) return read_machine(words);
     if (words.accept("not fused:")) return read_note(words);
     if (words.accept("why ")) return read_why(words);
     if (!read_common(words)) words.fail("expected a buffer, a kernel or what belongs to the plan");
+  }
+
+  void read_machine(LoopReader& words) {
+    PlanMachine& m = plan_.machine;
+    m.units = words.integer();
+    words.expect("units, caches of");
+    m.own_cache = words.integer();
+    words.expect("and");
+    m.shared_cache = words.integer();
+    words.expect("bytes,");
+    m.launch_bytes = words.integer();
+    words.expect("bytes a launch");
+    const auto fits = [](int64_t n) { return n >= 0 && n <= kMostOfMachine; };
+    if (!words.failed() && !(m.units > 0 && fits(m.units) && fits(m.own_cache) && fits(m.shared_cache) && fits(m.launch_bytes))) {
+      words.fail("a machine has at least one unit, and no number of it is negative or beyond 2^40");
+    }
   }
 
   void read_kernel(LoopReader& words) {

@@ -29,6 +29,7 @@ class Planner {
   Result<KernelPlan> run() {
     plan_.pool = program_.pool;
     plan_.arithmetic = target_.arithmetic;
+    plan_.machine = target_.machine;
     // A program that is scheduled for several targets has it already.
     const std::optional<SymbolId> known = program_.pool->find_symbol(kWorkersSymbol);
     plan_.workers = known ? *known : program_.pool->add_symbol({kWorkersSymbol, "workers", 1, 1 << 16});

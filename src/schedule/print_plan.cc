@@ -60,6 +60,8 @@ class PlanPrinter : Named, LoopText {
     line("arena {} bytes", expr(plan_.arena_bytes));
     for (const LateMemory& late : plan_.late_memory) line("late after {}: {} bytes", symbol(late.after), expr(late.bytes));
     if (plan_.state_bytes > 0) line("states {} bytes, {} stored", plan_.state_bytes, plan_.state_stored);
+    const PlanMachine& m = plan_.machine;
+    if (m != PlanMachine{}) line("machine of {} units, caches of {} and {} bytes, {} bytes a launch", m.units, m.own_cache, m.shared_cache, m.launch_bytes);
     if (!plan_.arithmetic.empty()) line("arithmetic {}", name_text(plan_.arithmetic));
     for (const FusionNote& n : plan_.not_fused) line("not fused: {} -> {}: {}", name_text(n.producer), name_text(n.consumer), quoted_unless_plain(n.reason));
     return std::move(out_);

@@ -90,6 +90,7 @@ struct TargetTraits {
   int64_t colliding_row_bytes = 0;  // rows of a product's left operand that are a multiple of so many bytes apart get a line between them; 0: no
   int64_t product_row_bytes = 0;    // rows of a product's computed 16-bit operand begin at multiples of so many bytes; 0: no
   std::string arithmetic;           // see KernelPlan
+  PlanMachine machine;              // see KernelPlan
   PackingRules packings;
   int64_t constant_line_bytes = 1;        // lines of a constant matrix that is not packed shall begin at multiples of so many bytes,
   int64_t best_line_bytes = 1;            // and those of 2-byte elements at multiples of so many, as far as room of a 32nd gives

@@ -104,9 +104,9 @@ CudaVariant decode(const CudaAttentionFacts& facts, int64_t widest, int rows, in
 
 int64_t widest_of(const Attention& def) { return std::max(known(def.dim).value_or(256), known(def.v_dim).value_or(256)); }
 
-bool hopper_serves(const CudaAttentionFacts& facts, int sm) {
+bool hopper_serves(const CudaAttentionFacts& facts, const CudaMachine& machine) {
   const bool enough = known(facts.def.kv_len).value_or(kWgmmaKeys) >= kWgmmaKeys && known(facts.def.q_len).value_or(64) >= 64;
-  return sm == 90 && facts.dtype != DType::f32 && facts.alignment % 16 == 0 && facts.def.scale > 0 && enough;
+  return machine.sm == 90 && facts.dtype != DType::f32 && facts.alignment % 16 == 0 && facts.def.scale > 0 && enough;
 }
 
 // Multiply-adds a clock of a multiprocessor, in a unit of its own.
@@ -129,13 +129,14 @@ double predicted(const CudaMachine& machine, const CudaWay& way, const CudaVaria
 
 }  // namespace
 
-std::optional<CudaVariant> cuda_attention_variant(const CudaAttentionFacts& facts, int sm, const CudaWay& way) {
+std::optional<CudaVariant> cuda_attention_variant(const CudaAttentionFacts& facts, const CudaMachine& machine, const CudaWay& way) {
   const int64_t widest = widest_of(facts.def);
   const auto [kind, queries, keys, parts] = way;
   const auto is_one_of = [](int32_t x, std::initializer_list<int32_t> list) { return std::find(list.begin(), list.end(), x) != list.end(); };
   std::optional<CudaVariant> v;
   if (kind == kFewRows) {
-    if (is_one_of(queries, {1, 2, 4}) && keys == 0 && is_one_of(parts, {1, 2, 4, 8}) && (parts == 1 || sm >= 90)) v = decode(facts, widest, queries, parts);
+    if (is_one_of(queries, {1, 2, 4}) && keys == 0 && is_one_of(parts, {1, 2, 4, 8}) && (parts == 1 || machine.sm >= 90))
+      v = decode(facts, widest, queries, parts);
     return v;
   }
   if (parts != 0) return v;
@@ -143,15 +144,15 @@ std::optional<CudaVariant> cuda_attention_variant(const CudaAttentionFacts& fact
     v = cuda_cores(facts, widest, queries, keys);
   if (kind == kMmaSync && facts.dtype != DType::f32 && is_one_of(queries, {64, 128}) && is_one_of(keys, {32, 64, 128}) && queries >= keys)
     v = tensor_cores(facts, widest, queries / 16, keys);
-  if (kind == kWgmma && hopper_serves(facts, sm) && is_one_of(queries, {128, 192}) && is_one_of(keys, {64, 128}) && (keys == 64 || widest <= 128) &&
+  if (kind == kWgmma && hopper_serves(facts, machine) && is_one_of(queries, {128, 192}) && is_one_of(keys, {64, 128}) && (keys == 64 || widest <= 128) &&
       (queries == 128 || (widest <= 64 && !facts.def.mask))) {
     v = hopper(facts, widest, queries / 64, keys);
   }
-  if (v && v->shared_bytes > (kind == kWgmma ? cuda_machine(sm).shared_bytes : shared_bytes_anywhere())) return std::nullopt;
+  if (v && v->shared_bytes > (kind == kWgmma ? machine.shared_bytes : shared_bytes_anywhere())) return std::nullopt;
   return v;
 }
 
-std::vector<CudaCandidate> cuda_attention_candidates(const CudaAttentionFacts& facts, int sm, const std::function<int64_t(Expr)>& sizes) {
+std::vector<CudaCandidate> cuda_attention_candidates(const CudaAttentionFacts& facts, const CudaMachine& machine, const std::function<int64_t(Expr)>& sizes) {
   const Attention& def = facts.def;
   const auto size = [&](Expr e) { return static_cast<double>(sizes(e)); };
   std::vector<CudaWay> ways;
@@ -166,18 +167,18 @@ std::vector<CudaCandidate> cuda_attention_candidates(const CudaAttentionFacts& f
     }
   }
   std::vector<CudaCandidate> out;
-  const auto own = cuda_attention_variants(facts, sm);
+  const auto own = cuda_attention_variants(facts, machine);
   for (const CudaWay& way : ways) {
-    const std::optional<CudaVariant> v = cuda_attention_variant(facts, sm, way);
+    const std::optional<CudaVariant> v = cuda_attention_variant(facts, machine, way);
     const auto same = [&](const CudaVariant& o) { return o.call == v->call; };
     if (!v || (own.size() == 1 && same(own[0]))) continue;
-    out.push_back({way, predicted(cuda_machine(sm), way, *v, size(def.batch), size(def.heads), size(def.kv_heads), size(def.q_len), size(def.kv_len))});
+    out.push_back({way, predicted(machine, way, *v, size(def.batch), size(def.heads), size(def.kv_heads), size(def.q_len), size(def.kv_len))});
   }
   std::stable_sort(out.begin(), out.end(), [](const CudaCandidate& a, const CudaCandidate& b) { return a.cost < b.cost; });
   return out;
 }
 
-std::vector<CudaVariant> cuda_attention_variants(const CudaAttentionFacts& facts, int sm) {
+std::vector<CudaVariant> cuda_attention_variants(const CudaAttentionFacts& facts, const CudaMachine& machine) {
   const Attention& def = facts.def;
   const int64_t widest = widest_of(def);
   const std::optional<int64_t> heads = known(def.heads), kv_heads = known(def.kv_heads), q_len = known(def.q_len);
@@ -186,11 +187,11 @@ std::vector<CudaVariant> cuda_attention_variants(const CudaAttentionFacts& facts
   const bool may_be_few = q_len ? *q_len * group <= kFewQueries : group <= kFewQueries;
   if (may_be_few) {
     const int rows = q_len.value_or(1) * group <= 1 ? 1 : q_len.value_or(1) * group <= 2 ? 2 : 4;
-    variants.push_back(decode(facts, widest, rows, sm >= 90 ? 8 : 1));
+    variants.push_back(decode(facts, widest, rows, machine.sm >= 90 ? 8 : 1));
     if (q_len && heads && kv_heads) return variants;
     variants.back().condition = fmt::format("t.heads / t.kv_heads * t.q_len <= {}", kFewQueries);
   }
-  if (hopper_serves(facts, sm)) variants.push_back(hopper(facts, widest));
+  if (hopper_serves(facts, machine)) variants.push_back(hopper(facts, widest));
   variants.push_back(facts.dtype == DType::f32 ? cuda_cores(facts, widest) : tensor_cores(facts, widest));
   return variants;
 }

@@ -78,7 +78,7 @@ bool has_integers(const CudaByteFacts& f) {
 bool has_f16(const CudaByteFacts& f) { return f.f16_shift && (f.group == 16 || (f.group > 0 && f.group % 32 == 0)); }
 
 // Whether wgmma's kernels can serve the kind, whatever the addresses. Rows of several hundred numbers: below, little is there to be overlapped.
-bool has_wgmma(const CudaByteFacts& f, int sm) { return sm == 90 && f.k >= 128 && (has_integers(f) || has_f16(f)); }
+bool has_wgmma(const CudaByteFacts& f, const CudaMachine& machine) { return machine.sm == 90 && f.k >= 128 && (has_integers(f) || has_f16(f)); }
 
 // What TMA asks of a's rows: null: it can never read them; empty: always.
 std::optional<std::string> rows_condition(const CudaByteFacts& f) {
@@ -122,10 +122,10 @@ int64_t counts_of(const CudaByteFacts& f, const ByteWgmmaTile& t) {
   return f.zero ? cd::byte_wgmma_counts(t.columns, t.rows, groups) : 0;
 }
 
-int64_t stages_of(const CudaByteFacts& f, const ByteWgmmaTile& t, int sm) {
+int64_t stages_of(const CudaByteFacts& f, const ByteWgmmaTile& t, const CudaMachine& machine) {
   constexpr int64_t kMost = 6, kBarriers = 16 * kMost;
   const int64_t others = t.f16 ? kF16Halves * (t.rows * 128 + 16) + cd::byte_f16_scales(f.bits, f.group, t.columns, f.zero.has_value()) : counts_of(f, t);
-  const int64_t room = (cuda_machine(sm).shared_bytes + kOfBlock) / blocks_of(f, t) - kOfBlock - others - kBarriers;
+  const int64_t room = (machine.shared_bytes + kOfBlock) / blocks_of(f, t) - kOfBlock - others - kBarriers;
   const int64_t steps = up(up(f.k, step_of(f)), t.split);
   return std::clamp<int64_t>(std::min<int64_t>(room / cd::byte_wgmma_stage(f.bits, t.columns, t.rows), steps), 2, kMost);
 }
@@ -146,11 +146,10 @@ double f16_step(const CudaByteFacts& f, const ByteWgmmaTile& t) {
 }
 
 // Nanoseconds on an H200. A step is bound by the tensor cores, by what makes floats of groups' sums, or by what the L2 cache gives.
-double time_of(const CudaByteFacts& f, const ByteWgmmaTile& t, int64_t m, int sm) {
+double time_of(const CudaByteFacts& f, const ByteWgmmaTile& t, int64_t m, const CudaMachine& machine) {
   constexpr double kGroup = 83, kGroupElement = 0.0356, kZeroElement = 0.012;  // the end of a group, of an element of a tile there
   constexpr double kStep = 40;                                                 // of 128 numbers along k, at least
   constexpr ByteTimes w;
-  const CudaMachine& machine = cuda_machine(sm);
   const double area = static_cast<double>(t.columns * t.rows);
   const double blocks = static_cast<double>(up(m, t.rows) * up(f.n, t.columns) * t.split), sms = machine.multiprocessors;
   const double busy = std::min(blocks, sms), turns = std::ceil(blocks / sms), resident = std::ceil(blocks / (sms * blocks_of(f, t)));
@@ -184,8 +183,8 @@ std::vector<ByteWgmmaTile> wgmma_tiles(const CudaByteFacts& f) {
 // Warps that widen rows.
 int64_t converters_of(const ByteWgmmaTile& t) { return t.rows >= 128 ? 4 : 2; }
 
-CudaVariant byte_wgmma_variant(const CudaByteFacts& f, const ByteWgmmaTile& t, int sm) {
-  const int64_t stages = stages_of(f, t, sm);
+CudaVariant byte_wgmma_variant(const CudaByteFacts& f, const ByteWgmmaTile& t, const CudaMachine& machine) {
+  const int64_t stages = stages_of(f, t, machine);
   const int type = info(DType::i8).shim_number;
   CudaVariant v;
   v.name = fmt::format("bytes_{}wgmma_{}{}x{}{}", f.bits == 4 ? "4bit_" : "", t.f16 ? "f16_" : "", t.columns, t.rows,
@@ -217,14 +216,14 @@ CudaVariant byte_wgmma_variant(const CudaByteFacts& f, const ByteWgmmaTile& t, i
 }
 
 // The best tiles for stretches of rows from `least` to `most`, with the last row of each: one is left only for others that gain a good deal.
-std::vector<std::pair<ByteWgmmaTile, int64_t>> tiles_by_rows(const CudaByteFacts& f, int64_t least, int64_t most, int sm) {
+std::vector<std::pair<ByteWgmmaTile, int64_t>> tiles_by_rows(const CudaByteFacts& f, int64_t least, int64_t most, const CudaMachine& machine) {
   constexpr double kWorthAnother = 1.1;
   constexpr size_t kMostKernels = 5;
   const std::vector<ByteWgmmaTile> all = wgmma_tiles(f);
   std::vector<std::pair<ByteWgmmaTile, int64_t>> found;
   for (const int64_t guess : {16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096}) {
     const int64_t m = std::clamp<int64_t>(guess, least, most);
-    const auto time = [&](const ByteWgmmaTile& t) { return time_of(f, t, m, sm); };
+    const auto time = [&](const ByteWgmmaTile& t) { return time_of(f, t, m, machine); };
     const ByteWgmmaTile best = *std::min_element(all.begin(), all.end(), [&](const ByteWgmmaTile& x, const ByteWgmmaTile& y) { return time(x) < time(y); });
     const bool stays = !found.empty() && (found.size() == kMostKernels || time(found.back().first) <= kWorthAnother * time(best));
     if (stays) found.back().second = m;
@@ -242,7 +241,7 @@ std::string byte_kind_text(const CudaByteFacts& f) {
 // 16 bytes of each line for a lane: as many warps as lines are long.
 int64_t byte_row_warps(const CudaByteFacts& f) { return std::clamp<int64_t>((f.k * f.bits / 128 + 31) / 32, 1, kMostRowWarps); }
 
-std::vector<CudaVariant> cuda_byte_variants(const CudaByteFacts& f, int sm) {
+std::vector<CudaVariant> cuda_byte_variants(const CudaByteFacts& f, const CudaMachine& machine) {
   std::vector<CudaVariant> variants;
   const int64_t least = lower_bound(f.m).value_or(0), most = upper_bound(f.m).value_or(int64_t{1} << 31);
   const auto up_to = [&](int64_t rows, CudaVariant v) {
@@ -253,16 +252,16 @@ std::vector<CudaVariant> cuda_byte_variants(const CudaByteFacts& f, int sm) {
   // A single row has a kernel of its own: it needs a quarter of the registers.
   if (least <= 1 && up_to(1, byte_few_rows(f, 1))) return variants;
   if (least <= kDotRows && up_to(kDotRows, byte_few_rows(f, std::min(most, kDotRows)))) return variants;
-  const std::optional<std::string> by_tma = has_wgmma(f, sm) ? rows_condition(f) : std::nullopt;
+  const std::optional<std::string> by_tma = has_wgmma(f, machine) ? rows_condition(f) : std::nullopt;
   if (by_tma) {
-    auto stretches = tiles_by_rows(f, std::max(least, kDotRows + 1), most, sm);
+    auto stretches = tiles_by_rows(f, std::max(least, kDotRows + 1), most, machine);
     stretches.back().second = most;
-    for (const auto& [tile, last] : stretches) up_to(last, byte_wgmma_variant(f, tile, sm));
+    for (const auto& [tile, last] : stretches) up_to(last, byte_wgmma_variant(f, tile, machine));
     if (by_tma->empty()) return variants;
     variants.push_back(many_rows(f, kLarge));
     return variants;
   }
-  const int64_t columns = (f.n + kLarge.bn - 1) / kLarge.bn, rows = cuda_machine(sm).multiprocessors / columns * kLarge.bm;
+  const int64_t columns = (f.n + kLarge.bn - 1) / kLarge.bn, rows = machine.multiprocessors / columns * kLarge.bm;
   if (least <= std::max(rows, kSmallTiles) && up_to(std::max(rows, kSmallTiles), many_rows(f, kSmall))) return variants;
   variants.push_back(many_rows(f, kLarge));
   return variants;
@@ -270,7 +269,7 @@ std::vector<CudaVariant> cuda_byte_variants(const CudaByteFacts& f, int sm) {
 
 // --- by numbers
 
-std::vector<CudaCandidate> cuda_byte_candidates(const CudaByteFacts& f, int sm, const std::function<int64_t(Expr)>& sizes) {
+std::vector<CudaCandidate> cuda_byte_candidates(const CudaByteFacts& f, const CudaMachine& machine, const std::function<int64_t(Expr)>& sizes) {
   constexpr int64_t kMostFewRows = 32;
   constexpr double kMmaElement = 0.06;  // nanoseconds of an element of mma.sync's tiles and 128 numbers along k
   const int64_t m = sizes(f.m);
@@ -279,31 +278,31 @@ std::vector<CudaCandidate> cuda_byte_candidates(const CudaByteFacts& f, int sm, 
   const double bytes = static_cast<double>(f.n * f.k) * static_cast<double>(f.bits) / 8;
   if (m <= kMostFewRows) out.push_back({{kFewRows}, 2000 + bytes / 3.9 * static_cast<double>(up(m, kRowsAtOnce)) / 1000});
   for (const ByteTile& t : {kSmall, kLarge}) {
-    const double turns = std::ceil(static_cast<double>(up(m, t.bm) * up(f.n, t.bn)) / cuda_machine(sm).multiprocessors);
+    const double turns = std::ceil(static_cast<double>(up(m, t.bm) * up(f.n, t.bn)) / machine.multiprocessors);
     out.push_back({{kMmaSync, static_cast<int32_t>(t.bm), static_cast<int32_t>(t.bn), 1},
                    2500 + turns * kMmaElement * static_cast<double>(t.bm * t.bn) * static_cast<double>(f.k) / 128});
   }
-  if (has_wgmma(f, sm) && rows_condition(f)) {
+  if (has_wgmma(f, machine) && rows_condition(f)) {
     for (const ByteWgmmaTile& t : wgmma_tiles(f)) {
       const bool idle = t.rows > 16 && t.rows >= 2 * m;  // most of the tile would be
       if (!idle)
         out.push_back({{t.f16 ? kWgmmaTileF16 : kWgmmaTile, static_cast<int32_t>(t.rows), static_cast<int32_t>(t.columns), static_cast<int32_t>(t.split)},
-                       time_of(f, t, m, sm)});
+                       time_of(f, t, m, machine)});
     }
   }
   std::stable_sort(out.begin(), out.end(), [](const CudaCandidate& a, const CudaCandidate& b) { return a.cost < b.cost; });
   return out;
 }
 
-std::optional<CudaVariant> cuda_byte_variant(const CudaByteFacts& f, int sm, const CudaWay& way) {
+std::optional<CudaVariant> cuda_byte_variant(const CudaByteFacts& f, const CudaMachine& machine, const CudaWay& way) {
   if (way == CudaWay{kFewRows}) return byte_few_rows(f, std::min(upper_bound(f.m).value_or(kDotRows), kDotRows));
   for (const ByteTile& t : {kSmall, kLarge}) {
     if (way == CudaWay{kMmaSync, static_cast<int32_t>(t.bm), static_cast<int32_t>(t.bn), 1}) return many_rows(f, t);
   }
-  if ((way.kind != kWgmmaTile && way.kind != kWgmmaTileF16) || !has_wgmma(f, sm) || !rows_condition(f)) return std::nullopt;
+  if ((way.kind != kWgmmaTile && way.kind != kWgmmaTileF16) || !has_wgmma(f, machine) || !rows_condition(f)) return std::nullopt;
   const std::vector<ByteWgmmaTile> tiles = wgmma_tiles(f);
   const ByteWgmmaTile tile{way.columns, way.rows, way.split, way.kind == kWgmmaTileF16};
-  return std::find(tiles.begin(), tiles.end(), tile) == tiles.end() ? std::nullopt : std::optional(byte_wgmma_variant(f, tile, sm));
+  return std::find(tiles.begin(), tiles.end(), tile) == tiles.end() ? std::nullopt : std::optional(byte_wgmma_variant(f, tile, machine));
 }
 
 }  // namespace coil::templates

@@ -52,8 +52,7 @@ constexpr std::array<ConvWgmmaTile, 6> kConvWgmmaTiles = {{{2, 128, 5, 6, 1, 758
 
 std::string_view type_name(const CudaConvFacts& facts) { return facts.tf32 ? "cd::tf32" : info(facts.dtype).c_name; }
 
-ConvMachine machine_of(int sm, const CudaConvFacts& facts) {
-  const CudaMachine& machine = cuda_machine(sm);
+ConvMachine machine_of(const CudaMachine& machine, const CudaConvFacts& facts) {
   ConvMachine m = {machine.multiprocessors, facts.dtype == DType::f64 ? machine.f64 : machine.f32, machine.clusters};
   if (!on_tensor_cores(facts)) return m;
   if (facts.tf32) m.flops = machine.half / 2, m.split = 0, m.part = 28;
@@ -166,10 +165,10 @@ CudaVariant conv_wgmma_variant(const CudaConvFacts& facts, const WgmmaChoice& ch
 }
 
 // What wgmma can do of the problem; empty: nothing. With conditions where something else must serve the rest.
-std::vector<CudaVariant> wgmma_variants(const CudaConvFacts& facts, const ConvMachine& machine, int sm) {
+std::vector<CudaVariant> wgmma_variants(const CudaConvFacts& facts, const ConvMachine& machine, const CudaMachine& chip) {
   const std::optional<int64_t> ic = known(facts.def.x_sizes[1]), oc = known(facts.result_sizes[1]);
   const std::optional<std::string> fit = channel_vectors(facts);
-  if (sm != 90 || !fit || !ic || !oc || *ic < 1 || *oc < 1 || *ic / facts.def.groups % 8 != 0) return {};
+  if (chip.sm != 90 || !fit || !ic || !oc || *ic < 1 || *oc < 1 || *ic / facts.def.groups % 8 != 0) return {};
   const std::optional<int64_t> n = known(facts.result_sizes[0]), oh = known(facts.result_sizes[2]), ow = known(facts.result_sizes[3]);
   const int64_t groups = facts.def.groups, columns = *oc / groups, k = *ic / groups * facts.def.kernel[0] * facts.def.kernel[1];
   std::vector<CudaVariant> variants;
@@ -193,17 +192,17 @@ std::vector<CudaVariant> wgmma_variants(const CudaConvFacts& facts, const ConvMa
 
 }  // namespace
 
-std::vector<CudaVariant> cuda_conv_variants(const CudaConvFacts& facts, int sm) {
+std::vector<CudaVariant> cuda_conv_variants(const CudaConvFacts& facts, const CudaMachine& chip) {
   const Conv2d& def = facts.def;
   const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
-  const ConvMachine machine = machine_of(sm, facts);
+  const ConvMachine machine = machine_of(chip, facts);
   if (ic && oc && *ic == *oc && def.groups == *ic && def.groups > 1) return depthwise_variants(facts, machine, *ic);
   std::vector<CudaVariant> variants;
   if (auto groups = few_channel_groups(facts, machine)) {
     variants.push_back(*groups);
   } else if (is_half(facts.dtype)) {
     if (auto few = few_channels(facts, machine)) return {*few};
-    variants = wgmma_variants(facts, machine, sm);
+    variants = wgmma_variants(facts, machine, chip);
   }
   if (!variants.empty() && variants.back().condition.empty()) return variants;
 
@@ -243,10 +242,10 @@ struct Tiled {
 };
 
 // Null: depthwise, few channels, groups of few, or channels that are not known.
-std::optional<Tiled> tiled(const CudaConvFacts& facts, int sm) {
+std::optional<Tiled> tiled(const CudaConvFacts& facts, const CudaMachine& chip) {
   const Conv2d& def = facts.def;
   const std::optional<int64_t> ic = known(def.x_sizes[1]), oc = known(facts.result_sizes[1]);
-  const ConvMachine machine = machine_of(sm, facts);
+  const ConvMachine machine = machine_of(chip, facts);
   if (!ic || !oc || (*ic == *oc && def.groups == *ic && def.groups > 1) || (is_half(facts.dtype) && few_channels(facts, machine)) ||
       few_channel_groups(facts, machine))
     return std::nullopt;
@@ -258,7 +257,7 @@ std::optional<Tiled> tiled(const CudaConvFacts& facts, int sm) {
              tiles[0].line / byte_size(facts.dtype),
              *oc / def.groups,
              *ic / def.groups * def.kernel[0] * def.kernel[1]};
-  if (is_half(facts.dtype) && !wgmma_variants(facts, machine, sm).empty()) t.wgmma = channel_vectors(facts);
+  if (is_half(facts.dtype) && !wgmma_variants(facts, machine, chip).empty()) t.wgmma = channel_vectors(facts);
   return t;
 }
 
@@ -269,8 +268,8 @@ bool splits(const ConvMachine& machine, int split) { return split == 1 || (machi
 
 }  // namespace
 
-std::vector<CudaCandidate> cuda_conv_candidates(const CudaConvFacts& facts, int sm, const std::function<int64_t(Expr)>& sizes) {
-  const std::optional<Tiled> c = tiled(facts, sm);
+std::vector<CudaCandidate> cuda_conv_candidates(const CudaConvFacts& facts, const CudaMachine& chip, const std::function<int64_t(Expr)>& sizes) {
+  const std::optional<Tiled> c = tiled(facts, chip);
   std::vector<CudaCandidate> out;
   if (!c) return out;
   const int64_t rows = sizes(facts.result_sizes[0]) * sizes(facts.result_sizes[2]) * sizes(facts.result_sizes[3]), groups = facts.def.groups;
@@ -291,8 +290,8 @@ std::vector<CudaCandidate> cuda_conv_candidates(const CudaConvFacts& facts, int 
   return out;
 }
 
-std::optional<CudaVariant> cuda_conv_variant(const CudaConvFacts& facts, int sm, const CudaWay& way) {
-  const std::optional<Tiled> c = tiled(facts, sm);
+std::optional<CudaVariant> cuda_conv_variant(const CudaConvFacts& facts, const CudaMachine& chip, const CudaWay& way) {
+  const std::optional<Tiled> c = tiled(facts, chip);
   if (!c || !splits(c->machine, way.split)) return std::nullopt;
   for (const ConvWgmmaTile& t : kConvWgmmaTiles) {
     if (!c->wgmma || conv_way_of(t, way.split) != way || (way.split > 1 && t.split_step == 0)) continue;

@@ -89,14 +89,14 @@ constexpr int64_t kGuesses[] = {32,  48,   64,   96,   128,  192,  256,  320,  3
                                 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096, 6144, 8192};
 
 // The sizes at which a product is modelled; those that few_rows serves are left out.
-std::vector<GemmProblem> points_of(const CudaGemmFacts& facts, int sm, int64_t few) {
+std::vector<GemmProblem> points_of(const CudaGemmFacts& facts, const CudaMachine& machine, int64_t few) {
   std::vector<GemmProblem> points;
   for (const int64_t guess : kGuesses) {
-    const GemmProblem p(facts, sm, guess);
+    const GemmProblem p(facts, machine, guess);
     if (p.m > few && (points.empty() || p.m != points.back().m || p.n != points.back().n || p.k != points.back().k || p.batch != points.back().batch))
       points.push_back(p);
   }
-  if (points.empty()) points.emplace_back(facts, sm, 512);
+  if (points.empty()) points.emplace_back(facts, machine, 512);
   return points;
 }
 
@@ -105,7 +105,7 @@ int64_t limit_between(const GemmProblem& low, const GemmProblem& high, const Til
   constexpr int kSteps = 16;
   int64_t limit = low.batch * low.m * low.n;
   for (int i = 1; i < kSteps; ++i) {
-    const GemmProblem p(low.facts, low.sm, low.guess + (high.guess - low.guess) * i / kSteps);
+    const GemmProblem p(low.facts, low.machine, low.guess + (high.guess - low.guess) * i / kSteps);
     if (time_of(p, first) > time_of(p, second)) break;
     limit = p.batch * p.m * p.n;
   }
@@ -194,7 +194,7 @@ bool fixed_weight(const GemmProblem& p) { return known(p.facts.batch) && known(p
 // Parts of k so that `blocks` fill the machine, each part at least `least` long.
 int cluster_split(const GemmProblem& p, int64_t blocks, int64_t least, int64_t rows) {
   int split = 1;
-  while (p.sm == 90 && fixed_weight(p) && split < 8 && blocks * split * 2 <= 2 * multiprocessors(p.sm) && p.k >= 2 * split * least &&
+  while (p.machine.sm == 90 && fixed_weight(p) && split < 8 && blocks * split * 2 <= 2 * p.machine.multiprocessors && p.k >= 2 * split * least &&
          p.k / split * rows >= 1024)
     split *= 2;
   return split;
@@ -212,7 +212,7 @@ int64_t few(const GemmProblem& p) {
 // not 14.0).
 int warps_of(const GemmProblem& p, int64_t rows, int64_t blocks) {
   constexpr int64_t kResident = 3;  // blocks of 8 warps on a multiprocessor
-  const bool wait = rows <= 8 && fixed_weight(p) && blocks > kResident * multiprocessors(p.sm);
+  const bool wait = rows <= 8 && fixed_weight(p) && blocks > kResident * p.machine.multiprocessors;
   return p.k * p.batch * tiles(p.n, 16) / std::max<int64_t>(blocks, 1) >= 1024 && !wait ? 8 : 4;
 }
 
@@ -274,8 +274,8 @@ std::string map_setup(const GemmProblem& p, int bm, int bn, const TileChoice& c)
          map('b', p.b_k, "t.n", p.b_line(), bn, c.down) + " }";
 }
 
-std::vector<CudaVariant> cuda_gemm_variants(const CudaGemmFacts& facts, int sm) {
-  const GemmProblem p(facts, sm, int64_t{512});
+std::vector<CudaVariant> cuda_gemm_variants(const CudaGemmFacts& facts, const CudaMachine& machine) {
+  const GemmProblem p(facts, machine, int64_t{512});
   std::vector<CudaVariant> variants;
   int64_t limit = 0;
   // Of sizes that are not known until a call, one to 8 rows (a token, a few of them) have a kernel of their own: it has twice as many bytes of the weight on
@@ -288,7 +288,7 @@ std::vector<CudaVariant> cuda_gemm_variants(const CudaGemmFacts& facts, int sm) 
     if (upper_bound(facts.m).value_or(rows + 1) <= rows) return variants;
     variants.back().condition = fmt::format("t.m <= {}", rows);
   }
-  const std::vector<GemmProblem> points = points_of(facts, sm, limit);
+  const std::vector<GemmProblem> points = points_of(facts, machine, limit);
   const Fit fit = tma_fit(p);
   if (fit == Fit::at_run_time) {
     // Where TMA may not do: kernels if it does, and one if not.
@@ -319,23 +319,23 @@ static int32_t kind_of(const TileChoice& c) {
 
 static CudaWay way_of(const TileChoice& c) { return {kind_of(c), c.tile->bm, c.tile->bn, c.split}; }
 
-std::vector<CudaCandidate> cuda_gemm_candidates(const CudaGemmFacts& facts, int sm, const Sizes& sizes) {
-  const GemmProblem p(facts, sm, sizes);
+std::vector<CudaCandidate> cuda_gemm_candidates(const CudaGemmFacts& facts, const CudaMachine& machine, const Sizes& sizes) {
+  const GemmProblem p(facts, machine, sizes);
   std::vector<CudaCandidate> out;
   if (p.m < 1 || p.n < 1 || p.k < 1 || p.batch < 1) return out;
   const double bytes = static_cast<double>((p.m + p.n) * p.k * p.batch * byte_size(facts.dtype));
   if (p.m <= kMostFewRows) out.push_back({{kFewRows}, 2000 + bytes / 3.9 * static_cast<double>((p.m + few(p) - 1) / few(p)) / 1000});
   for (const bool tma : {true, false}) {
-    if (tma ? tma_fit(p) == Fit::never : p.tensor() && sm == 90 && tma_fit(p) == Fit::always) continue;
+    if (tma ? tma_fit(p) == Fit::never : p.tensor() && machine.sm == 90 && tma_fit(p) == Fit::always) continue;
     for (const TileChoice& c : tile_choices(p, tma)) out.push_back({way_of(c), time_of(p, c)});
-    if (!p.tensor() || sm != 90) break;
+    if (!p.tensor() || machine.sm != 90) break;
   }
   std::stable_sort(out.begin(), out.end(), [](const CudaCandidate& a, const CudaCandidate& b) { return a.cost < b.cost; });
   return out;
 }
 
-std::optional<CudaVariant> cuda_gemm_variant(const CudaGemmFacts& facts, int sm, const CudaWay& way) {
-  const GemmProblem p(facts, sm, int64_t{512});
+std::optional<CudaVariant> cuda_gemm_variant(const CudaGemmFacts& facts, const CudaMachine& machine, const CudaWay& way) {
+  const GemmProblem p(facts, machine, int64_t{512});
   if (way == CudaWay{kFewRows}) return few_rows(p, few(p));
   for (const bool tma : {true, false}) {
     const Fit fit = tma ? tma_fit(p) : Fit::always;

@@ -47,6 +47,8 @@ constexpr GemmTile kShortTiles[] = {
     {TileKind::mma_short, 64, 64, 32, 32, 32, 2, 1, 1, 0},
     {TileKind::mma_short, 64, 32, 32, 32, 32, 2, 1, 1, 0},
 };
+constexpr CudaMachine kHopper = cuda_machine(90);
+constexpr double kTensorClock = 1.4;  // GHz of an H200 whose tensor cores are busy
 constexpr int64_t kShort = 96;        // elements along k
 constexpr int64_t kFromMemory = 128;  // rows up to which weights were timed from memory
 constexpr GemmTile kTf32Tiles[] = {
@@ -99,7 +101,7 @@ int64_t resident_blocks(const GemmProblem& p, const TileChoice& c) {
   const GemmTile& t = *c.tile;
   const int registers = t.bn <= 64 ? 64 : t.bn <= 96 ? 80 : t.bn <= 192 ? 128 : 168, threads = threads_of(t, turns_of(p, t));
   if (t.kind == TileKind::wgmma) return 1;
-  return std::clamp<int64_t>(cuda_machine(p.sm).shared_bytes / (shared_bytes(p, c) + 1024), 1, std::max(1, kCudaRegisters / (threads * registers)));
+  return std::clamp<int64_t>(p.machine.shared_bytes / (shared_bytes(p, c) + 1024), 1, std::max(1, kCudaRegisters / (threads * registers)));
 }
 
 // The blocks of a choice, in turns of those that run at once.
@@ -115,8 +117,18 @@ Turns turns_of_blocks(const GemmProblem& p, const TileChoice& c) {
   const int cluster = c.split * c.down * c.across;
   const int64_t down = std::max<int64_t>(tiles(p.m, int64_t{t.bm} * c.down), 1) * c.down;
   const int64_t across = std::max<int64_t>(tiles(p.n, int64_t{t.bn} * c.across), 1) * c.across;
-  const int64_t blocks = down * across * std::max<int64_t>(p.batch, 1) * c.split, one = hopper_blocks_at_once(cluster, 1);
-  return {down, across, blocks, std::min(blocks, one), tiles(blocks, one), tiles(blocks, hopper_blocks_at_once(cluster, resident_blocks(p, c)))};
+  const int64_t blocks = down * across * std::max<int64_t>(p.batch, 1) * c.split, one = cluster_blocks_at_once(p.machine, cluster, 1);
+  return {down, across, blocks, std::min(blocks, one), tiles(blocks, one), tiles(blocks, cluster_blocks_at_once(p.machine, cluster, resident_blocks(p, c)))};
+}
+
+// The times on another machine than the H200 that they were fitted on.
+WgmmaTimes times_on(const CudaMachine& m, WgmmaTimes w) {
+  const double tensor = kHopper.half * kHopper.clock / (m.half * m.clock);
+  w.element *= tensor;
+  w.element_hot *= tensor;
+  w.from_cache *= m.multiprocessors * m.clock / (kHopper.multiprocessors * kHopper.clock);
+  w.to_memory *= m.memory / kHopper.memory;
+  return w;
 }
 
 // Nanoseconds of a step of odd rows: they pass through registers, its words before its products may begin.
@@ -130,7 +142,8 @@ double through_registers(const GemmProblem& p, const GemmTile& t, const WgmmaTim
 // one tile, the slowest decides.
 double step_time(const GemmProblem& p, const TileChoice& c, const Turns& turns, const WgmmaTimes& w) {
   const GemmTile& t = *c.tile;
-  const bool copies = t.kind == TileKind::wgmma_copy, hot = static_cast<double>(turns.busy) > 0.9 * hopper_blocks_at_once(c.split * c.down * c.across, 1);
+  const bool copies = t.kind == TileKind::wgmma_copy,
+             hot = static_cast<double>(turns.busy) > 0.9 * cluster_blocks_at_once(p.machine, c.split * c.down * c.across, 1);
   const double columns = loaded_columns(p, t), a_rows = static_cast<double>(t.bm) / c.across, b_rows = columns / c.down;  // of a block's own boxes
   const auto m = static_cast<double>(p.m), n = static_cast<double>(p.n), down = static_cast<double>(turns.down), across = static_cast<double>(turns.across);
   const double lines = 128 * (m / down + n / across * columns / t.bn);  // also of what blocks share: the cache gives it to each of them
@@ -149,7 +162,7 @@ double step_time(const GemmProblem& p, const TileChoice& c, const Turns& turns, 
 double memory_time(const GemmProblem& p, const TileChoice& c, int64_t steps, const WgmmaTimes& w) {
   if (p.m > kFromMemory || p.batch > 1) return 0;
   const double bytes = p.size() * static_cast<double>(p.n * p.k);
-  return std::max(bytes / cuda_machine(p.sm).memory, static_cast<double>(steps) * w.latency / stages_of(p, *c.tile));
+  return std::max(bytes / p.machine.memory, static_cast<double>(steps) * w.latency / stages_of(p, *c.tile));
 }
 
 // Nanoseconds in which blocks bring their tiles to memory.
@@ -165,7 +178,8 @@ double finish_time(const GemmProblem& p, const TileChoice& c, const Turns& turns
 }
 
 // Nanoseconds of the wgmma kernels: blocks start and fill their pipelines, take their steps, and finish.
-double wgmma_time(const GemmProblem& p, const TileChoice& c, const WgmmaTimes& w) {
+double wgmma_time(const GemmProblem& p, const TileChoice& c, const WgmmaTimes& fitted) {
+  const WgmmaTimes w = times_on(p.machine, fitted);
   const Turns turns = turns_of_blocks(p, c);
   const int64_t steps = tiles(tiles(std::max<int64_t>(p.k, 1), p.step()), c.split);
   const auto starts = static_cast<double>(turns.starts);
@@ -183,13 +197,13 @@ double wgmma_time(const GemmProblem& p, const TileChoice& c, const WgmmaTimes& w
 // tile on the way to memory.
 double short_time(const GemmProblem& p, const GemmTile& t) {
   const double blocks = static_cast<double>(tiles(p.m, t.bm) * tiles(p.n, t.bn) * std::max<int64_t>(p.batch, 1));
-  return 2500 + std::max(1.0, blocks / multiprocessors(p.sm)) * (150 + 1.9 * (t.bm + t.bn) * static_cast<double>(tiles(p.k, t.bk)) + 0.06 * t.bm * t.bn);
+  return 2500 + std::max(1.0, blocks / p.machine.multiprocessors) * (150 + 1.9 * (t.bm + t.bn) * static_cast<double>(tiles(p.k, t.bk)) + 0.06 * t.bm * t.bn);
 }
 
 // Clocks on mma.sync and the CUDA cores: blocks in turn, each at the rate that its tile reaches.
 double plain_time(const GemmProblem& p, const TileChoice& c) {
   const GemmTile& t = *c.tile;
-  const int sms = multiprocessors(p.sm);
+  const int sms = p.machine.multiprocessors;
   const int64_t blocks = tiles(p.m, t.bm) * tiles(p.n, t.bn) * std::max<int64_t>(p.batch, 1) * c.split;
   const double turns = static_cast<double>(tiles(blocks, sms)), area = static_cast<double>(t.bm) * t.bn;
   const double k = static_cast<double>(tiles(tiles(p.k, t.bk), c.split) * t.bk);
@@ -203,20 +217,20 @@ double plain_time(const GemmProblem& p, const TileChoice& c) {
 double f32_time(const GemmProblem& p, const TileChoice& c) {
   constexpr double kSplit = 2000, kSplitEach = 4000, kSplitElement = 0.26, kClusters = 0.92, kOneAlong = 0.927, kNoneAlong = 0.912, kLaunch = 725;
   const GemmTile& t = *c.tile;
-  const int64_t sms = multiprocessors(p.sm), blocks = tiles(p.m, t.bm) * tiles(p.n, t.bn) * std::max<int64_t>(p.batch, 1) * c.split;
+  const int64_t sms = p.machine.multiprocessors, blocks = tiles(p.m, t.bm) * tiles(p.n, t.bn) * std::max<int64_t>(p.batch, 1) * c.split;
   // Not all that there is room for: which multiprocessors clusters find together is the device's to say.
   const double together = c.split > 2 ? kClusters : 1;
-  const int64_t at_once = c.split == 1
-                              ? sms * t.min_blocks
-                              : std::max<int64_t>(1, static_cast<int64_t>(together * static_cast<double>(hopper_blocks_at_once(c.split, t.min_blocks))));
+  const int64_t at_once =
+      c.split == 1 ? sms * t.min_blocks
+                   : std::max<int64_t>(1, static_cast<int64_t>(together * static_cast<double>(cluster_blocks_at_once(p.machine, c.split, t.min_blocks))));
   const int64_t turns = blocks / at_once, rest = std::min<int64_t>(tiles(blocks % at_once, sms), t.min_blocks);
   const double area = static_cast<double>(t.bm) * t.bn, k = static_cast<double>(tiles(tiles(p.k, t.bk), c.split) * t.bk);
-  const double block = area * k / (t.rate * cuda_machine(p.sm).f32 / 128);
+  const double block = area * k / (t.rate * p.machine.f32 / 128);
   const double busy = t.min_blocks > 1 ? t.alone + (1 - t.alone) * static_cast<double>(rest - 1) / (t.min_blocks - 1) : 1;
   const double parts = c.split > 1 ? kSplit + (kSplitEach + kSplitElement * area) * (c.split - 1) : 0;
   const double clocks = static_cast<double>(turns * t.min_blocks) * block + (rest > 0 ? static_cast<double>(rest) * block / busy : 0) +
                         static_cast<double>(turns + (rest > 0)) * (t.finish * area + parts);
-  return kLaunch + clocks / kCudaClock * (p.b_k ? 1 : p.a_k ? kOneAlong : kNoneAlong);
+  return kLaunch + clocks / p.machine.clock * (p.b_k ? 1 : p.a_k ? kOneAlong : kNoneAlong);
 }
 
 // Whether a tile can compute the problem at all.
@@ -231,17 +245,15 @@ std::span<const GemmTile> tiles_of(const GemmProblem& p, bool tma) {
   if (p.facts.tf32) return tma ? std::span<const GemmTile>(kTf32WgmmaTiles) : kTf32Tiles;
   if (p.facts.dtype == DType::f32) return kF32Tiles;
   if (p.facts.dtype == DType::f64) return kF64Tiles;
-  if (p.sm != 90) return kMmaTiles;
+  if (p.machine.sm != 90) return kMmaTiles;
   return tma ? std::span<const GemmTile>(kWgmmaTiles) : kCopyTiles;
 }
 
 }  // namespace
 
-int multiprocessors(int sm) { return cuda_machine(sm).multiprocessors; }
-
-GemmProblem::GemmProblem(const CudaGemmFacts& f, int architecture, const Sizes& sizes)
+GemmProblem::GemmProblem(const CudaGemmFacts& f, const CudaMachine& chip, const Sizes& sizes)
     : facts(f),
-      sm(architecture),
+      machine(chip),
       batch(sizes(f.batch)),
       m(sizes(f.m)),
       n(sizes(f.n)),
@@ -250,8 +262,8 @@ GemmProblem::GemmProblem(const CudaGemmFacts& f, int architecture, const Sizes& 
       b_k(is_one(f.b_row) || !is_one(f.b_col)),
       fixed(known(f.batch) && known(f.m) && known(f.n) && known(f.k)) {}
 
-GemmProblem::GemmProblem(const CudaGemmFacts& f, int architecture, int64_t size)
-    : GemmProblem(f, architecture, [size](Expr e) {
+GemmProblem::GemmProblem(const CudaGemmFacts& f, const CudaMachine& chip, int64_t size)
+    : GemmProblem(f, chip, [size](Expr e) {
         return evaluate_index(e, [&](SymbolId id) {
           const Symbol& s = e->pool->symbol_info(id);
           return std::clamp(size, s.min, s.max);
@@ -262,7 +274,7 @@ GemmProblem::GemmProblem(const CudaGemmFacts& f, int architecture, int64_t size)
 
 int a_classes(const GemmProblem& p) {
   const std::optional<int64_t> row = known(p.facts.a_row);
-  if (p.sm != 90 || !p.half() || !is_one(p.facts.a_col) || known(p.facts.batch) != 1 || !row || *row <= 0) return 1;
+  if (p.machine.sm != 90 || !p.half() || !is_one(p.facts.a_col) || known(p.facts.batch) != 1 || !row || *row <= 0) return 1;
   return *row % 16 == 0 ? 1 : *row % 8 == 0 ? 2 : *row % 4 == 0 ? 4 : 8;
 }
 
@@ -289,9 +301,8 @@ int stages_of(const GemmProblem& p, const GemmTile& t) {
     return static_cast<int>(std::clamp<int64_t>(steps, std::min<int64_t>(least, t.stages), t.stages));
   }
   if (classes_of(p, t) == 1) return t.stages;
-  return std::min(10,
-                  (static_cast<int>(cuda_machine(p.sm).shared_bytes) - (t.kind == TileKind::wgmma ? static_cast<int>(cd::gemm_wgmma_buffers(t.bm, 2)) : 0)) /
-                      ((t.bm + loaded_columns(p, t)) * 128 + 32));
+  return std::min(10, (static_cast<int>(p.machine.shared_bytes) - (t.kind == TileKind::wgmma ? static_cast<int>(cd::gemm_wgmma_buffers(t.bm, 2)) : 0)) /
+                          ((t.bm + loaded_columns(p, t)) * 128 + 32));
 }
 
 // What a step of odd rows waits for (its words on their way through registers) is hidden behind another one's products. Wider tiles have no registers
@@ -303,7 +314,7 @@ int turns_of(const GemmProblem& p, const GemmTile& t) {
 
 Fit tma_fit(const GemmProblem& p) {
   const CudaGemmFacts& f = p.facts;
-  if (p.sm != 90 || !p.tensor() || known(f.k) == 0 || (f.tf32 && !(p.a_k && p.b_k))) return Fit::never;
+  if (p.machine.sm != 90 || !p.tensor() || known(f.k) == 0 || (f.tf32 && !(p.a_k && p.b_k))) return Fit::never;
   const bool classes = a_classes(p) > 1;
   const Fit a = classes ? Fit::always : tma_fit(p, p.a_k ? f.a_col : f.a_row, p.a_k ? f.a_row : f.a_col, f.a_batch, p.a_k, f.a_alignment);
   const Fit b = tma_fit(p, p.b_k ? f.b_row : f.b_col, p.b_k ? f.b_col : f.b_row, f.b_batch, p.b_k, f.b_alignment);
@@ -338,7 +349,8 @@ int64_t shared_bytes(const GemmProblem& p, const TileChoice& c) {
 double time_of(const GemmProblem& p, const TileChoice& c, const WgmmaTimes& times) {
   if (c.tile->kind == TileKind::mma_short) return short_time(p, *c.tile);
   if (p.facts.dtype == DType::f32 && c.tile->kind == TileKind::simt) return f32_time(p, c);
-  if (c.tile->kind == TileKind::simt || c.tile->kind == TileKind::mma) return plain_time(p, c) / (p.sm == 90 && p.tensor() ? 1.4 : kCudaClock);
+  if (c.tile->kind == TileKind::simt || c.tile->kind == TileKind::mma)
+    return plain_time(p, c) / (p.machine.sm == 90 && p.tensor() ? kTensorClock * (p.machine.clock / kHopper.clock) : p.machine.clock);
   return wgmma_time(p, c, times);
 }
 
@@ -350,7 +362,7 @@ std::vector<const GemmTile*> possible_tiles(const GemmProblem& p, bool tma) {
     }
   };
   add(tiles_of(p, tma));
-  if (p.sm == 90 && p.half() && p.k <= kShort) add(kShortTiles);
+  if (p.machine.sm == 90 && p.half() && p.k <= kShort) add(kShortTiles);
   return out;
 }
 
@@ -362,7 +374,8 @@ std::span<const std::pair<int, int>> shares_of(const GemmTile& t) {
 
 bool can_split(const GemmProblem& p, const TileChoice& c) {
   const bool power = c.split == 1 || c.split == 2 || c.split == 4 || c.split == 8;
-  return (power || c.tile->kind == TileKind::simt) && c.split * c.down * c.across <= 8 && (c.split == 1 || (p.sm == 90 && c.tile->kind != TileKind::wgmma));
+  return (power || c.tile->kind == TileKind::simt) && c.split * c.down * c.across <= 8 &&
+         (c.split == 1 || (p.machine.sm == 90 && c.tile->kind != TileKind::wgmma));
 }
 
 std::vector<TileChoice> tile_choices(const GemmProblem& p, bool tma) {
@@ -373,7 +386,7 @@ std::vector<TileChoice> tile_choices(const GemmProblem& p, bool tma) {
       for (int split = 1; can_split(p, {t, split, down, across}); split += t->kind == TileKind::simt ? 1 : split) {
         // Clusters that split k: where the tiles leave most of the machine idle, or much of its last turn.
         const int64_t blocks = tiles(p.m, t->bm) * tiles(p.n, t->bn) * std::max<int64_t>(p.batch, 1) * split;
-        if (split > 1 && (p.k < int64_t{128} * split || blocks > (t->kind == TileKind::simt ? 3 : 2) * multiprocessors(p.sm))) break;
+        if (split > 1 && (p.k < int64_t{128} * split || blocks > (t->kind == TileKind::simt ? 3 : 2) * p.machine.multiprocessors)) break;
         choices.push_back({t, split, down, across});
       }
     }

@@ -18,15 +18,15 @@ using Sizes = std::function<int64_t(Expr)>;
 
 struct GemmProblem {
   const CudaGemmFacts& facts;
-  int sm;
+  CudaMachine machine;
   int64_t batch, m, n, k;
   bool a_k, b_k;      // walk k (contiguous, or nothing is)
   bool fixed;         // all sizes are constants
   int64_t guess = 0;  // what dynamic sizes were taken to be
 
-  GemmProblem(const CudaGemmFacts& facts, int sm, const Sizes& sizes);
+  GemmProblem(const CudaGemmFacts& facts, const CudaMachine& machine, const Sizes& sizes);
   // Dynamic sizes near `guess`, within their ranges.
-  GemmProblem(const CudaGemmFacts& facts, int sm, int64_t guess);
+  GemmProblem(const CudaGemmFacts& facts, const CudaMachine& machine, int64_t guess);
 
   bool half() const { return facts.dtype == DType::bf16 || facts.dtype == DType::f16; }
   bool tensor() const { return half() || facts.tf32; }  // on tensor cores
@@ -38,7 +38,6 @@ struct GemmProblem {
   std::string_view b_line() const { return b_k ? "t.b_col" : "t.b_row"; }
 };
 
-int multiprocessors(int sm);
 inline int64_t tiles(int64_t size, int64_t tile) { return (size + tile - 1) / tile; }
 
 // Whether TMA can read both operands.

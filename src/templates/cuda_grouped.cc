@@ -14,6 +14,14 @@ constexpr int64_t kShortGroup = 64, kOfShort = 32, kOfLong = 512;  // rows: up t
 constexpr int kBeforeWgmma = 89;                                   // the last architecture whose products have no tiles by wgmma
 constexpr int64_t kGuess = 512;                                    // of other dynamic sizes
 
+// As the last architecture without wgmma, with as many multiprocessors beside its usual ones as the chip has.
+CudaMachine before_wgmma(const CudaMachine& chip) {
+  if (chip.sm <= kBeforeWgmma) return chip;
+  const CudaMachine earlier = cuda_machine(kBeforeWgmma);
+  const int64_t usual = cuda_machine(chip.sm).multiprocessors;
+  return with_multiprocessors(earlier, std::max(1, static_cast<int>((int64_t{earlier.multiprocessors} * chip.multiprocessors + usual / 2) / usual)));
+}
+
 // The product of one group after the other, each with `size` rows (terms).
 CudaGemmFacts of_size(const CudaGroupedFacts& facts, int64_t size) {
   CudaGemmFacts f = facts.product;
@@ -22,9 +30,9 @@ CudaGemmFacts of_size(const CudaGroupedFacts& facts, int64_t size) {
 }
 
 // The fastest tile, by the model, of those that a block computes alone.
-TileChoice best_tile(const CudaGroupedFacts& facts, int sm, bool tma, int64_t size) {
+TileChoice best_tile(const CudaGroupedFacts& facts, const CudaMachine& machine, bool tma, int64_t size) {
   const CudaGemmFacts f = of_size(facts, size);
-  const GemmProblem p(f, sm, kGuess);
+  const GemmProblem p(f, machine, kGuess);
   TileChoice best;
   for (const GemmTile* t : possible_tiles(p, tma)) {
     const TileChoice c{t};
@@ -64,15 +72,15 @@ CudaVariant variant_of(const CudaGroupedFacts& facts, const GemmProblem& p, cons
 
 }  // namespace
 
-std::vector<CudaVariant> cuda_grouped_variants(const CudaGroupedFacts& facts, int sm, GroupedTiles taken) {
-  if (taken != GroupedTiles::all) sm = std::min(sm, kBeforeWgmma);
-  const GemmProblem p(facts.product, sm, kGuess);
+std::vector<CudaVariant> cuda_grouped_variants(const CudaGroupedFacts& facts, const CudaMachine& chip, GroupedTiles taken) {
+  const CudaMachine machine = taken == GroupedTiles::all ? chip : before_wgmma(chip);
+  const GemmProblem p(facts.product, machine, kGuess);
   const std::optional<int64_t> groups = known(facts.product.batch), size = known(facts.by_depth ? facts.product.k : facts.product.m);
   std::vector<CudaVariant> variants;
   // Kernels for short and for long groups, or one for those that the sizes say.
   const auto add = [&](bool tma, const std::string& condition) {
     const auto add_one = [&](int64_t of, const std::string& wanted) {
-      CudaVariant v = variant_of(facts, p, best_tile(facts, sm, tma, of));
+      CudaVariant v = variant_of(facts, p, best_tile(facts, machine, tma, of));
       v.condition = condition.empty() || wanted.empty() ? condition + wanted : wanted + " && " + condition;
       variants.push_back(std::move(v));
     };
@@ -80,7 +88,7 @@ std::vector<CudaVariant> cuda_grouped_variants(const CudaGroupedFacts& facts, in
     if (!facts.by_depth) add_one(kOfShort, fmt::format("t.m <= {} * t.batch", kShortGroup));
     add_one(kOfLong, "");
   };
-  const Fit fit = sm <= kBeforeWgmma || facts.by_depth || !p.a_k || a_classes(p) > 1 ? Fit::never : tma_fit(p);
+  const Fit fit = machine.sm <= kBeforeWgmma || facts.by_depth || !p.a_k || a_classes(p) > 1 ? Fit::never : tma_fit(p);
   if (fit != Fit::never) add(true, fit == Fit::always ? "" : tma_condition(p));
   if (fit != Fit::always) add(false, "");
   return variants;

@@ -44,7 +44,7 @@ double time_of(const JoinedBytesShape& s, int64_t tiles, int halves, int64_t k, 
 
 }  // namespace
 
-JoinedBytesShape joined_bytes_shape(const std::vector<int64_t>& tiles, bool pairs, int64_t k, int bits, int sm) {
+JoinedBytesShape joined_bytes_shape(const std::vector<int64_t>& tiles, bool pairs, int64_t k, int bits, const CudaMachine& machine) {
   const int64_t all = std::accumulate(tiles.begin(), tiles.end(), int64_t{0});
   JoinedBytesShape best;
   double least = INFINITY;
@@ -52,7 +52,7 @@ JoinedBytesShape joined_bytes_shape(const std::vector<int64_t>& tiles, bool pair
     for (int split = 1; split <= warps; split *= 2) {
       for (int resident = 1; resident * warps <= kMostByteWarps; ++resident) {
         const JoinedBytesShape shape = {split, warps, resident};
-        const double time = time_of(shape, all, pairs ? 2 : 1, k, bits, multiprocessors(sm));
+        const double time = time_of(shape, all, pairs ? 2 : 1, k, bits, machine.multiprocessors);
         if (time < least * 0.98) best = shape, least = time;
       }
     }
@@ -60,7 +60,7 @@ JoinedBytesShape joined_bytes_shape(const std::vector<int64_t>& tiles, bool pair
   return best;
 }
 
-JoinedShape joined_shape(const std::vector<int64_t>& columns, bool pairs, int64_t k, int sm) {
+JoinedShape joined_shape(const std::vector<int64_t>& columns, bool pairs, int64_t k, const CudaMachine& machine) {
   JoinedShape best;
   double least = INFINITY;
   for (const int halves : {2, 1}) {
@@ -68,7 +68,7 @@ JoinedShape joined_shape(const std::vector<int64_t>& columns, bool pairs, int64_
     for (const int warps : {8, 4, 16}) {
       for (int resident = 1; resident * warps <= kMostWarps; ++resident) {
         const JoinedShape shape = {halves, warps, resident, 0};
-        const double time = time_of(shape, columns, pairs, k, multiprocessors(sm));
+        const double time = time_of(shape, columns, pairs, k, machine.multiprocessors);
         if (time < least * 0.98) best = shape, least = time;
       }
     }

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/cuda_machine.h"
+
 namespace coil::templates {
 
 struct JoinedShape {
@@ -19,9 +21,9 @@ struct JoinedBytesShape {
 };
 
 // tiles: of eight columns, of each set; the pairs among them read eight of each of two weights. bits: of a number.
-JoinedBytesShape joined_bytes_shape(const std::vector<int64_t>& tiles, bool pairs, int64_t k, int bits, int sm);
+JoinedBytesShape joined_bytes_shape(const std::vector<int64_t>& tiles, bool pairs, int64_t k, int bits, const CudaMachine& machine);
 
 // columns: of each set of products; the pairs among them have a half of a tile each. k: length of a row.
-JoinedShape joined_shape(const std::vector<int64_t>& columns, bool pairs, int64_t k, int sm);
+JoinedShape joined_shape(const std::vector<int64_t>& columns, bool pairs, int64_t k, const CudaMachine& machine);
 
 }  // namespace coil::templates

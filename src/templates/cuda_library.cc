@@ -28,11 +28,10 @@ double saved_share(const CudaGemmFacts& f) {
 // of which the library saves a share, and then reads and writes the result once more in a launch of its own. On an H200, us, own kernels and the library
 // without its pass: 4096 x 3072 x 768 455 and 391 (weights [k, n]: 429 and 408), 4096 x 768 x 3072 470 and 415, 4096 x 768 x 768 130 and 131, 768 x 3072 x
 // 4096 of turned operands 478 and 407. Few rows or columns (98 x 512 x 4608: 28 and 25) stay. The results keep the scratch memory below 300 MB.
-std::optional<Range> rows_to_gain_on(int sm, int64_t n, int64_t k, double share) {
+std::optional<Range> rows_to_gain_on(const CudaMachine& machine, int64_t n, int64_t k, double share) {
   constexpr double kReached = 0.7, kLaunch = 5000, kLeastGain = 8000;
   constexpr int64_t kFew = 512, kMostElements = int64_t{1} << 26;
-  const CudaMachine& machine = cuda_machine(sm);
-  const double saved = share * static_cast<double>(k) / (machine.multiprocessors * machine.f32 * kCudaClock * kReached), pass = 8 / machine.memory;
+  const double saved = share * static_cast<double>(k) / (machine.multiprocessors * machine.f32 * machine.clock * kReached), pass = 8 / machine.memory;
   if (n < kFew || saved <= pass) return std::nullopt;
   const double rows = (kLaunch + kLeastGain) / (static_cast<double>(n) * (saved - pass));
   const Range range{std::max(kFew, static_cast<int64_t>(std::ceil(rows))), kMostElements / n};
@@ -68,15 +67,15 @@ CudaVariant library_variant(std::string name, std::string library, std::string c
 
 }  // namespace
 
-std::optional<CudaVariant> cuda_gemm_library(const CudaGemmFacts& f, int sm, bool anywhere) {
-  if (((sm != 90 || f.tf32) && !anywhere) || f.dtype != DType::f32 || known(f.batch) != 1) return std::nullopt;
+std::optional<CudaVariant> cuda_gemm_library(const CudaGemmFacts& f, const CudaMachine& machine, bool anywhere) {
+  if (((machine.sm != 90 || f.tf32) && !anywhere) || f.dtype != DType::f32 || known(f.batch) != 1) return std::nullopt;
   if (anywhere) {
     CudaVariant v = library_variant("cublas", "libcublasLt", "", "cublas_gemm", "t.m", "t.n");
     v.scratch_bytes = f.m * f.n * 4 + kLibraryScratchBytes;
     return v;
   }
   const std::optional<int64_t> n = known(f.n), k = known(f.k);
-  const std::optional<Range> rows = n && k ? rows_to_gain_on(sm, *n, *k, saved_share(f)) : std::nullopt;
+  const std::optional<Range> rows = n && k ? rows_to_gain_on(machine, *n, *k, saved_share(f)) : std::nullopt;
   std::string condition;
   if (!rows || !within(condition, f.m, "t.m", *rows)) return std::nullopt;
   CudaVariant v = library_variant("cublas", "libcublasLt", std::move(condition), "cublas_gemm", "t.m", "t.n");

@@ -14,7 +14,7 @@ constexpr int64_t kLibraryScratchBytes = cd::kLibraryWorkspaceBytes + 2 * cd::kL
 
 // Of one f32 product. nullopt: coil's own kernels are as fast (or nothing was measured: other architectures than Hopper). anywhere: for all sizes, faster or
 // not.
-std::optional<CudaVariant> cuda_gemm_library(const CudaGemmFacts& facts, int sm, bool anywhere = false);
+std::optional<CudaVariant> cuda_gemm_library(const CudaGemmFacts& facts, const CudaMachine& machine, bool anywhere = false);
 // Of one f32 convolution of channels-last pixels without groups, faster or not. nullopt: it is another one.
 std::optional<CudaVariant> cuda_conv_library(const CudaConvFacts& facts);
 

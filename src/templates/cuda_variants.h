@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/cuda_machine.h"
 #include "device/cuda/shared_memory.h"
 #include "loop/loop.h"
 
@@ -50,8 +51,8 @@ struct CudaGemmFacts {
   Expr a_batch, a_row, a_col, b_batch, b_row, b_col;
   int64_t a_alignment = 4, b_alignment = 4;  // bytes that both operands' first elements are aligned to, at least
 };
-// In order of preference; never empty. sm: 80, 86, 89, 90, 100.
-std::vector<CudaVariant> cuda_gemm_variants(const CudaGemmFacts& facts, int sm);
+// In order of preference; never empty.
+std::vector<CudaVariant> cuda_gemm_variants(const CudaGemmFacts& facts, const CudaMachine& machine);
 
 enum CudaKind : int32_t {
   kCudaOwn,  // what the tables and models say
@@ -82,9 +83,9 @@ struct CudaCandidate {
   double cost;  // in nanoseconds, by a model: for comparisons
 };
 // All ways that can compute the problem at these sizes, the cheapest first; kLibraryCall is not among them.
-std::vector<CudaCandidate> cuda_gemm_candidates(const CudaGemmFacts& facts, int sm, const std::function<int64_t(Expr)>& sizes);
+std::vector<CudaCandidate> cuda_gemm_candidates(const CudaGemmFacts& facts, const CudaMachine& machine, const std::function<int64_t(Expr)>& sizes);
 // The variant for a way, with a condition where not all sizes and addresses can be served. Null: there is no such one.
-std::optional<CudaVariant> cuda_gemm_variant(const CudaGemmFacts& facts, int sm, const CudaWay& way);
+std::optional<CudaVariant> cuda_gemm_variant(const CudaGemmFacts& facts, const CudaMachine& machine, const CudaWay& way);
 
 // A grouped product (GroupedGemm): what is known of the one whose batches are the groups, each with all rows and all of k.
 struct CudaGroupedFacts {
@@ -94,7 +95,7 @@ struct CudaGroupedFacts {
 // wgmma's tiles compile, but have run on no GPU yet, and the emulator has wgmma of bytes alone: packages take them when that is done (tests/gpu).
 enum class GroupedTiles : uint8_t { that_have_run, all };
 // In order of preference; never empty. The kernels take the flag and the number of a generated kernel's `a` as well.
-std::vector<CudaVariant> cuda_grouped_variants(const CudaGroupedFacts& facts, int sm, GroupedTiles taken = GroupedTiles::that_have_run);
+std::vector<CudaVariant> cuda_grouped_variants(const CudaGroupedFacts& facts, const CudaMachine& machine, GroupedTiles taken = GroupedTiles::that_have_run);
 
 // A product of bytes (CudaBytes of device/cuda/params.h): what its kernels are made for.
 struct CudaByteFacts {
@@ -110,10 +111,10 @@ struct CudaByteFacts {
   std::optional<int> f16_shift;
 };
 // In order of preference; never empty.
-std::vector<CudaVariant> cuda_byte_variants(const CudaByteFacts& facts, int sm);
+std::vector<CudaVariant> cuda_byte_variants(const CudaByteFacts& facts, const CudaMachine& machine);
 // As for products: kFewRows; kMmaSync; kWgmmaTile and kWgmmaTileF16, whose columns are the weight's.
-std::vector<CudaCandidate> cuda_byte_candidates(const CudaByteFacts& facts, int sm, const std::function<int64_t(Expr)>& sizes);
-std::optional<CudaVariant> cuda_byte_variant(const CudaByteFacts& facts, int sm, const CudaWay& way);
+std::vector<CudaCandidate> cuda_byte_candidates(const CudaByteFacts& facts, const CudaMachine& machine, const std::function<int64_t(Expr)>& sizes);
+std::optional<CudaVariant> cuda_byte_variant(const CudaByteFacts& facts, const CudaMachine& machine, const CudaWay& way);
 std::string byte_kind_text(const CudaByteFacts& facts);  // cd::ByteKind<...>
 int64_t byte_row_warps(const CudaByteFacts& facts);      // of a block of the kernels for few rows
 
@@ -126,10 +127,10 @@ struct CudaConvFacts {
   int64_t x_alignment = 4;         // bytes that the first element of x is aligned to, at least
   int64_t w_alignment = 16;        // and of the weight
 };
-std::vector<CudaVariant> cuda_conv_variants(const CudaConvFacts& facts, int sm);
+std::vector<CudaVariant> cuda_conv_variants(const CudaConvFacts& facts, const CudaMachine& machine);
 // As for products. Depthwise convolutions and those of few channels have one way: the own.
-std::vector<CudaCandidate> cuda_conv_candidates(const CudaConvFacts& facts, int sm, const std::function<int64_t(Expr)>& sizes);
-std::optional<CudaVariant> cuda_conv_variant(const CudaConvFacts& facts, int sm, const CudaWay& way);
+std::vector<CudaCandidate> cuda_conv_candidates(const CudaConvFacts& facts, const CudaMachine& machine, const std::function<int64_t(Expr)>& sizes);
+std::optional<CudaVariant> cuda_conv_variant(const CudaConvFacts& facts, const CudaMachine& machine, const CudaWay& way);
 
 struct CudaAttentionFacts {
   DType dtype = DType::f32;  // f32, bf16, f16 (f64 is spelled out before it comes here)
@@ -137,9 +138,9 @@ struct CudaAttentionFacts {
   DType mask_dtype = DType::boolean;
   int64_t alignment = 4;  // of the strides of q, k and v and of their first elements as far as they are known, in bytes
 };
-std::vector<CudaVariant> cuda_attention_variants(const CudaAttentionFacts& facts, int sm);
+std::vector<CudaVariant> cuda_attention_variants(const CudaAttentionFacts& facts, const CudaMachine& machine);
 // As for products: rows are queries of a block, columns keys of a step, and kFewRows has parts of the keys.
-std::vector<CudaCandidate> cuda_attention_candidates(const CudaAttentionFacts& facts, int sm, const std::function<int64_t(Expr)>& sizes);
-std::optional<CudaVariant> cuda_attention_variant(const CudaAttentionFacts& facts, int sm, const CudaWay& way);
+std::vector<CudaCandidate> cuda_attention_candidates(const CudaAttentionFacts& facts, const CudaMachine& machine, const std::function<int64_t(Expr)>& sizes);
+std::optional<CudaVariant> cuda_attention_variant(const CudaAttentionFacts& facts, const CudaMachine& machine, const CudaWay& way);
 
 }  // namespace coil::templates

@@ -9,6 +9,7 @@
 #include "tune/record_format.h"
 
 #include "base/host_machine.h"
+#include "base/machines.h"
 
 namespace coil::tune {
 namespace {
@@ -76,9 +77,9 @@ std::string record_text(const Record& r) {
     whole.push_back({{"sizes", sizes_json(w.sizes)}, {"untuned_us", rounded(w.untuned)}, {"tuned_us", rounded(w.tuned)}, {"kept", w.kept}});
   }
   for (const Entry& e : r.entries) problems.push_back(to_json(e));
-  const Json j = {{"coil_tuning", kFormat}, {"coil", COIL_VERSION},          {"hardware", hardware_json(r.hardware)},
-                  {"untimed", r.untimed},   {"seconds", rounded(r.seconds)}, {"runs", r.runs},
-                  {"whole_program", whole}, {"problems", problems}};
+  Json j = {{"coil_tuning", kFormat}, {"coil", COIL_VERSION}, {"hardware", hardware_json(r.hardware)}};
+  if (r.machine) j["machine"] = machine_json(*r.machine, r.hardware.processor);
+  j.update({{"untimed", r.untimed}, {"seconds", rounded(r.seconds)}, {"runs", r.runs}, {"whole_program", whole}, {"problems", problems}});
   return j.dump(1) + "\n";
 }
 

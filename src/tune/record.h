@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/cuda_machine.h"
 #include "base/result.h"
 
 namespace coil::tune {
@@ -68,7 +69,8 @@ struct WholeProgram {
 struct Record {
   std::string name;  // the file that it was read from, for messages
   Hardware hardware;
-  std::vector<Entry> entries;  // in the program's order
+  std::optional<CudaMachine> machine;  // that the cost models went by, where it is not the usual one of its architecture
+  std::vector<Entry> entries;          // in the program's order
   std::vector<WholeProgram> whole;
   double seconds = 0;        // that the tuning took
   double least_seconds = 0;  // not 0: the budget was too small for the program; so much would do

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/json_read.h"
+#include "base/machines.h"
 #include "tune/record.h"
 #include "tune/record_format.h"
 
@@ -157,6 +158,10 @@ Result<Record> record_of(const JsonValue& j) {
   Record r;
   TRY(const JsonValue hardware, j.get("hardware"));
   TRY(r.hardware, hardware_of(hardware));
+  if (const auto machine = j.find("machine")) {
+    TRY(r.machine, read_cuda_machine(*machine));
+    if (r.hardware.isa != fmt::format("sm_{}", r.machine->sm)) return machine->error("is of another architecture than the hardware");
+  }
   if (j.find("seconds")) {
     TRY(r.seconds, time_in(j, "seconds"));
   }

@@ -139,8 +139,8 @@ TEST_F(CudaCompile, WaysOfAttention) {
         f.def.q_len = f.def.kv_len = pool.index(512);
         f.def.dim = f.def.v_dim = pool.index(dim);
         if (masked) f.def.mask = Operand{};
-        for (const CudaCandidate& c : cuda_attention_candidates(f, 90, [](Expr e) { return e->as_int(); })) {
-          const auto v = cuda_attention_variant(f, 90, c.way);
+        for (const CudaCandidate& c : cuda_attention_candidates(f, cuda_machine(90), [](Expr e) { return e->as_int(); })) {
+          const auto v = cuda_attention_variant(f, cuda_machine(90), c.way);
           ASSERT_TRUE(v.has_value());
           if (!calls.insert(v->call).second) continue;
           const std::string text =
@@ -182,8 +182,8 @@ TEST_F(CudaCompile, TilesOfTf32) {
       f.tf32 = true, f.a_alignment = f.b_alignment = 16;
       f.batch = one, f.m = f.n = f.k = size, f.a_batch = f.b_batch = pool.index(0);
       f.a_row = layout & 1 ? one : size, f.a_col = layout & 1 ? size : one, f.b_row = layout & 2 ? size : one, f.b_col = layout & 2 ? one : size;
-      for (const CudaCandidate& c : cuda_gemm_candidates(f, sm, number)) {
-        const auto v = cuda_gemm_variant(f, sm, c.way);
+      for (const CudaCandidate& c : cuda_gemm_candidates(f, cuda_machine(sm), number)) {
+        const auto v = cuda_gemm_variant(f, cuda_machine(sm), c.way);
         ASSERT_TRUE(v.has_value());
         if (v->cluster == 1) requests.insert({fmt::format("{} {}", sm, v->call), around(*v, "CudaGemm", sm)});
       }
@@ -192,8 +192,8 @@ TEST_F(CudaCompile, TilesOfTf32) {
     f.tf32 = true, f.x_alignment = 16, f.def.kernel = {3, 3};
     f.def.x_sizes = f.result_sizes = {one, pool.index(64), size, size};
     f.x_n = f.x_h = f.x_w = pool.index(64), f.x_c = one;
-    for (const CudaCandidate& c : cuda_conv_candidates(f, sm, number)) {
-      const auto v = cuda_conv_variant(f, sm, c.way);
+    for (const CudaCandidate& c : cuda_conv_candidates(f, cuda_machine(sm), number)) {
+      const auto v = cuda_conv_variant(f, cuda_machine(sm), c.way);
       ASSERT_TRUE(v.has_value());
       if (v->cluster == 1) requests.insert({fmt::format("{} {}", sm, v->call), around(*v, "CudaConv2d", sm)});
     }
@@ -216,8 +216,8 @@ TEST_F(CudaCompile, TilesOfOddRows) {
     f.batch = pool.index(1), f.m = pool.index(777), f.n = pool.index(520), f.k = pool.index(k);
     f.a_batch = f.b_batch = pool.index(0), f.a_row = pool.index(k), f.a_col = pool.index(1), f.b_row = pool.index(1), f.b_col = pool.index(1024);
     int seen = 0;
-    for (const CudaCandidate& c : cuda_gemm_candidates(f, 90, [](Expr e) { return e->as_int(); })) {
-      const auto v = cuda_gemm_variant(f, 90, c.way);
+    for (const CudaCandidate& c : cuda_gemm_candidates(f, cuda_machine(90), [](Expr e) { return e->as_int(); })) {
+      const auto v = cuda_gemm_variant(f, cuda_machine(90), c.way);
       ASSERT_TRUE(v.has_value());
       if (v->cluster > 1 || v->name.find("_rows") == std::string::npos || (k != 1020 && seen++ % 4 != 0)) continue;
       requests.push_back(around(*v, "CudaGemm", 90));
@@ -242,11 +242,11 @@ TEST_F(CudaCompile, TilesOfBytes) {
         if (zeros) f.zero = DType::f32;
         if (group) f.f16_shift = zeros ? -2 : 0;
         int seen = 0;
-        for (const CudaCandidate& c : cuda_byte_candidates(f, 90, [](Expr e) { return e->as_int(); })) {
+        for (const CudaCandidate& c : cuda_byte_candidates(f, cuda_machine(90), [](Expr e) { return e->as_int(); })) {
           const bool large = c.way.rows == (group ? 128 : 192) && c.way.columns == 128;
           const bool tile = c.way.kind == kWgmmaTile && (large || seen++ % 9 == 0);
           const bool f16 = c.way.kind == kWgmmaTileF16 && c.way.rows == 128 && c.way.columns == (zeros ? 128 : 256);
-          if (c.way.split == 1 && (tile || f16)) requests.push_back(around(*cuda_byte_variant(f, 90, c.way), "CudaBytes", 90));
+          if (c.way.split == 1 && (tile || f16)) requests.push_back(around(*cuda_byte_variant(f, cuda_machine(90), c.way), "CudaBytes", 90));
         }
       }
     }
@@ -275,9 +275,9 @@ TEST_F(CudaCompile, GroupedProducts) {
     p.batch = pool.index(8), p.n = n, p.m = f.by_depth ? n : kind / 24 % 2 ? rows : pool.index(300), p.k = f.by_depth ? rows : k;
     p.a_batch = none, p.a_row = layout & 1 ? one : p.k, p.a_col = layout & 1 ? p.m : one;
     p.b_batch = f.by_depth ? none : p.k * n, p.b_row = layout & 2 ? one : n, p.b_col = layout & 2 ? p.k : one;
-    const std::vector<CudaVariant> variants = cuda_grouped_variants(f, sm, GroupedTiles::all);
+    const std::vector<CudaVariant> variants = cuda_grouped_variants(f, cuda_machine(sm), GroupedTiles::all);
     ASSERT_FALSE(variants.empty());
-    for (const CudaVariant& v : cuda_grouped_variants(f, sm)) EXPECT_FALSE(v.hopper) << v.name << " has run on no GPU";
+    for (const CudaVariant& v : cuda_grouped_variants(f, cuda_machine(sm))) EXPECT_FALSE(v.hopper) << v.name << " has run on no GPU";
     for (const CudaVariant& v : variants) {
       EXPECT_EQ(v.condition.empty(), &v == &variants.back()) << v.name << ": " << v.condition;
       EXPECT_LE(v.shared_bytes, sm == 90 ? 232448 : 166912) << v.name;

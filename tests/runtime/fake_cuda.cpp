@@ -73,7 +73,7 @@ struct Module {
 
 struct Driver {
   std::recursive_mutex mutex;
-  int devices = 2, sm = 90;
+  int devices = 2, sm = 90, multiprocessors = 132;
   int64_t memory = int64_t{1} << 30;
   int64_t launch_ns = 0, graph_ns = 0, change_ns = 0;
   int64_t blocks_launched = 0;
@@ -253,6 +253,7 @@ extern "C" __attribute__((visibility("default"))) const void* fake_cuda_block(si
 API cuInit(uint32_t) {
   if (const char* text = getenv("FAKE_CUDA_DEVICES")) driver().devices = atoi(text);
   if (const char* text = getenv("FAKE_CUDA_SM")) driver().sm = atoi(text);
+  if (const char* text = getenv("FAKE_CUDA_MULTIPROCESSORS")) driver().multiprocessors = atoi(text);
   driver().initialised = true;
   return driver().devices ? kOk : kNoDevice;
 }
@@ -279,7 +280,10 @@ API cuDeviceGetAttribute(int32_t* value, int32_t attribute, int32_t) {
   switch (attribute) {
     case 75: *value = driver().sm / 10; break;
     case 76: *value = driver().sm % 10; break;
-    case 16: *value = 132; break;
+    case 13: *value = 1980000; break;  // kHz
+    case 36: *value = 3201000; break;
+    case 37: *value = 6144; break;
+    case 16: *value = driver().multiprocessors; break;
     case 97: *value = 232448; break;
     default: return kInvalid;
   }

@@ -29,7 +29,7 @@ TEST(CudaAttentionVariants, LaunchableEverywhere) {
       for (int64_t dim : {1, 40, 64, 80, 96, 128, 200, 256}) {
         for (int64_t q_len : {-1, 1, 3, 128}) {
           ExprPool pool;
-          const auto variants = cuda_attention_variants(facts_of(pool, dtype, 8, 2, q_len, dim), sm);
+          const auto variants = cuda_attention_variants(facts_of(pool, dtype, 8, 2, q_len, dim), cuda_machine(sm));
           ASSERT_FALSE(variants.empty());
           std::set<std::string> names;
           for (size_t i = 0; i < variants.size(); i++) {
@@ -54,11 +54,11 @@ TEST(CudaAttentionVariants, CandidatesAreLaunchable) {
           ExprPool pool;
           CudaAttentionFacts f = facts_of(pool, dtype, 8, 2, q_len, dim);
           f.alignment = 16;
-          const auto candidates = cuda_attention_candidates(f, sm, [](Expr e) { return evaluate_index(e, [](SymbolId) { return 512; }); });
+          const auto candidates = cuda_attention_candidates(f, cuda_machine(sm), [](Expr e) { return evaluate_index(e, [](SymbolId) { return 512; }); });
           EXPECT_GE(candidates.size(), dim == 256 ? 0u : 2u) << sm << " " << dim << " " << q_len;
           std::set<std::string> names;
           for (size_t i = 0; i < candidates.size(); ++i) {
-            const auto v = cuda_attention_variant(f, sm, candidates[i].way);
+            const auto v = cuda_attention_variant(f, cuda_machine(sm), candidates[i].way);
             ASSERT_TRUE(v.has_value());
             EXPECT_TRUE(names.insert(v->name).second) << v->name;
             EXPECT_LE(v->shared_bytes, cuda_machine(sm).shared_bytes) << v->name;
@@ -78,26 +78,26 @@ TEST(CudaAttentionVariants, CandidatesAreLaunchable) {
   const CudaAttentionFacts f = facts_of(pool, DType::bf16, 8, 2, 64, 64);
   for (const CudaWay& way :
        {CudaWay{kMmaSync, 64, 48, 0}, CudaWay{kMmaSync, 64, 128, 0}, CudaWay{kCudaCores, 64, 32, 0}, CudaWay{kFewRows, 3, 0, 1}, CudaWay{kWgmma, 128, 64, 0}}) {
-    EXPECT_FALSE(cuda_attention_variant(f, 80, way)) << way.kind;
+    EXPECT_FALSE(cuda_attention_variant(f, cuda_machine(80), way)) << way.kind;
   }
 }
 
 TEST(CudaAttentionVariants, OneQueryReadsKeysOnce) {
   ExprPool pool;
-  const auto one = cuda_attention_variants(facts_of(pool, DType::bf16, 32, 8, 1, 128), 90);
+  const auto one = cuda_attention_variants(facts_of(pool, DType::bf16, 32, 8, 1, 128), cuda_machine(90));
   ASSERT_EQ(one.size(), 1u);
   EXPECT_EQ(one[0].call, "cd::attention_decode<cd::bf16, cd::NoMask, false, 128, 4, 8, 8>(t);");
-  const auto many = cuda_attention_variants(facts_of(pool, DType::bf16, 32, 8, 128, 128), 90);
+  const auto many = cuda_attention_variants(facts_of(pool, DType::bf16, 32, 8, 128, 128), cuda_machine(90));
   ASSERT_EQ(many.size(), 1u);
   EXPECT_EQ(many[0].header, "cuda/attention_mma.h");
-  EXPECT_EQ(cuda_attention_variants(facts_of(pool, DType::f32, 32, 8, -1, 128), 90).size(), 2u);
+  EXPECT_EQ(cuda_attention_variants(facts_of(pool, DType::f32, 32, 8, -1, 128), cuda_machine(90)).size(), 2u);
 }
 
 TEST(CudaAttentionVariants, HopperByTensorMaps) {
   ExprPool pool;
   CudaAttentionFacts f = facts_of(pool, DType::bf16, 32, 8, 2048, 128);
   f.alignment = 16;
-  const auto first = [&](int sm) { return cuda_attention_variants(f, sm)[0]; };
+  const auto first = [&](int sm) { return cuda_attention_variants(f, cuda_machine(sm))[0]; };
   EXPECT_EQ(first(90).call, "cd::attention_wgmma<cd::bf16, cd::NoMask, false, 128, 128, 2, 2, true>(t);");
   EXPECT_TRUE(first(90).hopper);
   EXPECT_NE(first(90).condition.find("t.kv_len >= 128 && cd::cuda_rows_fit(cd::CudaRows{t.q, t.batch, t.heads, t.q_len, t.dim, t.q_batch, t.q_head, t.q_row})"),

@@ -47,7 +47,7 @@ TEST(CudaConvVariants, LaunchableEverywhere) {
     for (const Problem& p : kProblems) {
       for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
         ExprPool pool;
-        const auto variants = cuda_conv_variants(facts_of(pool, p, dtype), sm);
+        const auto variants = cuda_conv_variants(facts_of(pool, p, dtype), cuda_machine(sm));
         ASSERT_FALSE(variants.empty());
         std::set<std::string> names;
         for (size_t i = 0; i < variants.size(); i++) {
@@ -70,18 +70,18 @@ TEST(CudaConvVariants, EveryCandidateIsAVariant) {
       for (DType dtype : {DType::f32, DType::f64, DType::bf16}) {
         ExprPool pool;
         const CudaConvFacts f = facts_of(pool, p, dtype);
-        const auto candidates = cuda_conv_candidates(f, sm, [](Expr e) { return evaluate_index(e, [](SymbolId) { return int64_t{3}; }); });
-        const bool own_only = (p.groups > 1 && p.groups == p.ic) || cuda_conv_variants(f, sm)[0].name.starts_with("conv_groups_") ||
+        const auto candidates = cuda_conv_candidates(f, cuda_machine(sm), [](Expr e) { return evaluate_index(e, [](SymbolId) { return int64_t{3}; }); });
+        const bool own_only = (p.groups > 1 && p.groups == p.ic) || cuda_conv_variants(f, cuda_machine(sm))[0].name.starts_with("conv_groups_") ||
                               (p.ic <= 4 && dtype == DType::bf16) || p.n == 0;
         EXPECT_EQ(candidates.empty(), own_only) << p.ic << ' ' << p.oc;
         std::set<CudaWay> ways;
         for (const CudaCandidate& c : candidates) {
           EXPECT_TRUE(ways.insert(c.way).second) << "the same numbers twice";
-          const auto v = cuda_conv_variant(f, sm, c.way);
+          const auto v = cuda_conv_variant(f, cuda_machine(sm), c.way);
           ASSERT_TRUE(v) << c.way.kind << ' ' << c.way.rows << ' ' << c.way.columns << ' ' << c.way.split;
           EXPECT_LE(v->shared_bytes, cuda_machine(sm).shared_bytes) << v->name;
         }
-        EXPECT_FALSE(cuda_conv_variant(f, sm, {kWgmma, 128, 250, 1}));
+        EXPECT_FALSE(cuda_conv_variant(f, cuda_machine(sm), {kWgmma, 128, 250, 1}));
       }
     }
   }
@@ -91,15 +91,15 @@ TEST(CudaConvVariants, DepthwiseHasItsOwn) {
   ExprPool pool;
   CudaConvFacts facts = facts_of(pool, {-1, 96, 28, 96, 5, 1, 96}, DType::bf16);
   facts.x_alignment = 256;
-  const auto strips = cuda_conv_variants(facts, 80);
+  const auto strips = cuda_conv_variants(facts, cuda_machine(80));
   ASSERT_EQ(strips.size(), 1u);
   EXPECT_NE(strips[0].call.find("cd::conv_depthwise_strip<cd::bf16, 5, 5, 1, "), std::string::npos) << strips[0].call;
   facts.x_alignment = 2;  // an input: the host looks
-  const auto either = cuda_conv_variants(facts, 80);
+  const auto either = cuda_conv_variants(facts, cuda_machine(80));
   ASSERT_EQ(either.size(), 2u);
   EXPECT_EQ(either[1].call, "cd::conv_depthwise<cd::bf16>(t, epilogue);");
   facts.x_c = pool.index(28 * 28);
-  EXPECT_EQ(cuda_conv_variants(facts, 80).size(), 1u);
+  EXPECT_EQ(cuda_conv_variants(facts, cuda_machine(80)).size(), 1u);
 }
 
 TEST(CudaConvVariants, GroupsOfFewChannelsHaveTheirOwn) {
@@ -107,7 +107,7 @@ TEST(CudaConvVariants, GroupsOfFewChannelsHaveTheirOwn) {
   const auto first = [&](const Problem& p, DType dtype, int64_t alignment = 256) {
     CudaConvFacts facts = facts_of(pool, p, dtype);
     facts.x_alignment = facts.w_alignment = alignment;
-    const auto variants = cuda_conv_variants(facts, 90);
+    const auto variants = cuda_conv_variants(facts, cuda_machine(90));
     return variants[0].name + (variants.size() > 1 ? " or " + variants.back().name : "");
   };
   const auto square = [](int64_t channels, int64_t of_group, int64_t n = 32) { return Problem{n, channels, 28, channels, 3, 1, channels / of_group}; };
@@ -127,7 +127,7 @@ TEST(CudaConvVariants, GroupsOfFewChannelsHaveTheirOwn) {
 
 TEST(CudaConvVariants, FirstLayersHaveTheirOwn) {
   ExprPool pool;
-  const auto variants = cuda_conv_variants(facts_of(pool, {-1, 3, 224, 64, 7, 2, 1}, DType::f16), 90);
+  const auto variants = cuda_conv_variants(facts_of(pool, {-1, 3, 224, 64, 7, 2, 1}, DType::f16), cuda_machine(90));
   ASSERT_EQ(variants.size(), 1u);
   EXPECT_EQ(variants[0].call, "cd::conv_few<cd::f16, 3, 7, 7, 2, 64>(t, epilogue);");
 }
@@ -136,20 +136,20 @@ TEST(CudaConvVariants, HopperTakesWgmmaWhereItCan) {
   ExprPool pool;
   CudaConvFacts facts = facts_of(pool, {32, 64, 56, 64, 3, 1, 1}, DType::bf16);
   facts.x_alignment = 256;
-  const auto sure = cuda_conv_variants(facts, 90);
+  const auto sure = cuda_conv_variants(facts, cuda_machine(90));
   ASSERT_EQ(sure.size(), 1u);
   EXPECT_EQ(sure[0].header, "cuda/conv_wgmma.h");
   EXPECT_NE(sure[0].setup.find("cuda_tensor_map"), std::string::npos);
-  EXPECT_EQ(cuda_conv_variants(facts, 100)[0].header, "cuda/conv_mma.h");
+  EXPECT_EQ(cuda_conv_variants(facts, cuda_machine(100))[0].header, "cuda/conv_mma.h");
   facts.x_alignment = 2;
-  const auto either = cuda_conv_variants(facts, 90);
+  const auto either = cuda_conv_variants(facts, cuda_machine(90));
   ASSERT_EQ(either.size(), 2u);
   EXPECT_EQ(either[0].header, "cuda/conv_wgmma.h");
   EXPECT_EQ(either[1].header, "cuda/conv_mma.h");
   facts.x_w = pool.index(65);
-  EXPECT_EQ(cuda_conv_variants(facts, 90).size(), 1u);
+  EXPECT_EQ(cuda_conv_variants(facts, cuda_machine(90)).size(), 1u);
   facts = facts_of(pool, {32, 12, 56, 64, 3, 1, 1}, DType::bf16);
-  EXPECT_EQ(cuda_conv_variants(facts, 90)[0].header, "cuda/conv_mma.h");
+  EXPECT_EQ(cuda_conv_variants(facts, cuda_machine(90))[0].header, "cuda/conv_mma.h");
 }
 
 // What was within 5 % of the fastest on an H200.
@@ -176,7 +176,7 @@ TEST(CudaConvVariants, MeasuredChoices) {
     ExprPool pool;
     CudaConvFacts facts = facts_of(pool, row.problem, row.dtype);
     facts.x_alignment = 256;
-    const auto variants = cuda_conv_variants(facts, row.sm);
+    const auto variants = cuda_conv_variants(facts, cuda_machine(row.sm));
     ASSERT_EQ(variants.size(), 1u);
     EXPECT_TRUE(row.good.contains(variants[0].name)) << row.problem.ic << " " << row.problem.size << ": " << variants[0].name;
   }
@@ -185,18 +185,18 @@ TEST(CudaConvVariants, MeasuredChoices) {
 // 98 pixels by 512 channels: 16 tiles of 64 x 64 for 132 multiprocessors, 4608 products each.
 TEST(CudaConvVariants, SmallOutputsSplitTheirSums) {
   ExprPool pool;
-  const auto hopper = cuda_conv_variants(facts_of(pool, {2, 512, 7, 512, 3, 1, 1}, DType::f32), 90);
+  const auto hopper = cuda_conv_variants(facts_of(pool, {2, 512, 7, 512, 3, 1, 1}, DType::f32), cuda_machine(90));
   ASSERT_EQ(hopper.size(), 1u);
   EXPECT_GE(hopper[0].cluster, 4) << hopper[0].name;
   EXPECT_TRUE(hopper[0].hopper);
-  const auto ampere = cuda_conv_variants(facts_of(pool, {2, 512, 7, 512, 3, 1, 1}, DType::f32), 80);
+  const auto ampere = cuda_conv_variants(facts_of(pool, {2, 512, 7, 512, 3, 1, 1}, DType::f32), cuda_machine(80));
   EXPECT_EQ(ampere[0].cluster, 1);
 }
 
 TEST(CudaConvVariants, LargeOutputsTakeLargeTiles) {
   ExprPool pool;
-  EXPECT_EQ(cuda_conv_variants(facts_of(pool, {32, 256, 28, 256, 3, 1, 1}, DType::bf16), 90)[0].cluster, 1);
-  const auto dynamic = cuda_conv_variants(facts_of(pool, {-1, 256, 28, 256, 3, 1, 1}, DType::bf16), 90);
+  EXPECT_EQ(cuda_conv_variants(facts_of(pool, {32, 256, 28, 256, 3, 1, 1}, DType::bf16), cuda_machine(90))[0].cluster, 1);
+  const auto dynamic = cuda_conv_variants(facts_of(pool, {-1, 256, 28, 256, 3, 1, 1}, DType::bf16), cuda_machine(90));
   EXPECT_NE(dynamic[0].name.find("128x"), std::string::npos) << dynamic[0].name;
 }
 

@@ -29,7 +29,7 @@ class CudaLibrary : public testing::Test {
     f.b_row = p.weight ? pool_.index(1) : f.n, f.b_col = p.weight ? f.k : pool_.index(1);
     return f;
   }
-  std::optional<CudaVariant> product(const Product& p, int sm = 90) { return cuda_gemm_library(facts(p), sm); }
+  std::optional<CudaVariant> product(const Product& p, int sm = 90) { return cuda_gemm_library(facts(p), cuda_machine(sm)); }
 
   CudaConvFacts conv_facts(DType dtype, int64_t n, int64_t ic, int64_t side, int64_t oc, int64_t kernel, int64_t stride = 1) {
     CudaConvFacts f;

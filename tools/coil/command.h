@@ -30,6 +30,7 @@ Action add_debug(CommandLine& app);
 Action add_explain(CommandLine& app);
 Action add_cache(CommandLine& app);
 Action add_env(CommandLine& app);
+Action add_machine(CommandLine& app);
 
 struct CommandRow {
   const char* name;

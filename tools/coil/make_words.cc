@@ -26,7 +26,7 @@ class Words {
   void option(std::string_view field, std::string flag, const std::string& value) {
     if (std::find(kNotRepeated.begin(), kNotRepeated.end(), field) != kNotRepeated.end()) return;
     if (const size_t brace = flag.find('{'); brace != std::string::npos) add(flag.substr(0, brace) + "=" + value);
-    else add(flag), add(field == "replay" ? whole_path(value) : value);
+    else add(flag), add((field == "replay" || field == "machine") && value != "this" ? whole_path(value) : value);
   }
   void add(const std::string& word) { text_ += (text_.empty() ? "" : " ") + make_word(word); }
   std::string done() { return std::move(text_); }

@@ -32,6 +32,7 @@ constexpr CommandRow kCommands[] = {
     {"debug", "Step through the stages of a compilation, and run single kernels", add_debug},
     {"explain", "Say in sentences what a compilation decided and why", add_explain},
     {"cache", "Look after what compiles keep: pack, unpack, explain, clear", add_cache},
+    {"machine", "Describe this machine for --machine", add_machine},
     {"env", "Show version, machine and environment variables", add_env},
 };
 

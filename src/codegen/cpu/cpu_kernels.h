@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cpu_machine.h"
 #include "codegen/cpu/loop_form.h"
 #include "schedule/kernel_plan.h"
 #include "schedule/target.h"
@@ -53,6 +54,7 @@ struct CpuSettings {
   // Which packings of a convolution's weight the package holds, of those that make sense (the one of the target's own rule first), for
   // the problem of that text (choices.h). Empty: the first alone.
   std::function<std::vector<Packing>(const std::string& problem, const std::vector<Packing>& possible)> keep_packings;
+  std::optional<CpuMachine> machine = std::nullopt;  // that is given; nullopt: a usual one
 };
 TargetTraits traits(const CpuSettings& settings = {});
 

@@ -1,18 +1,16 @@
-// What a CPU is to the cost models. A package runs on machines that the compiler does not know, so this is a usual one; a tuner times the
-// machine at hand instead.
+// What follows from a CPU's caches and threads (base/cpu_machine.h) for the kernels of a plan.
 #pragma once
 
-#include <cstdint>
+#include "base/cpu_machine.h"
+#include "schedule/kernel_plan.h"
 
 namespace coil::cpu {
 
-struct CpuMachine {
-  int64_t own_cache;     // bytes of the largest cache that a core has to itself
-  int64_t shared_cache;  // bytes of the last cache, which threads share
-  int workers;           // threads that one program usually has
-};
-
-inline constexpr CpuMachine kUsualMachine = {512 << 10, 32 << 20, 8};
+// The machine that a plan is for.
+inline CpuMachine machine_of(const KernelPlan& plan) {
+  const PlanMachine& m = plan.machine;
+  return m == PlanMachine{} ? kUsualCpu : CpuMachine{m.own_cache, m.shared_cache, static_cast<int>(m.units)};
+}
 
 // What an item reads several times and still finds in its core's cache, beside what it writes.
 constexpr int64_t near_bytes(const CpuMachine& m) { return m.own_cache / 2; }

@@ -15,10 +15,6 @@
 namespace coil::cpu {
 namespace {
 
-constexpr int64_t kStreamedBytes = far_bytes(kUsualMachine);  // of a kernel's results: from there on a tuner tries stores past the caches
-// Of the own rule. Measured on a Zen 4 (x * y, two threads): results of 8 MB 0.22 -> 0.32 ms, 16 MB 0.85 -> 0.65, 24 MB 1.6 -> 1.1, 64 MB 5.5 -> 4.1, which is
-// what a loop of nothing but such stores takes.
-constexpr int64_t kOwnStreamedBytes = streamed_bytes(kUsualMachine), kOwnMovedBytes = moved_bytes(kUsualMachine);
 constexpr int kMostVectors = 8;
 constexpr int64_t kManyInner = 8;
 constexpr int64_t kSumRegisters = 12;  // of 16 that every machine has
@@ -154,9 +150,10 @@ int64_t own_columns(const KernelPlan& plan, const LoopKernel& k, int lanes) {
     if (s.inner) passes.insert(s.phase);
   }
   for (int a = 0; a < k.num_outer; ++a) items *= a == lanes ? 1 : std::max<int64_t>(typical(k.axes[static_cast<size_t>(a)].size), 1);
+  const CpuMachine machine = machine_of(plan);
   int64_t block = kColumnBlock;
-  while (passes.size() > 1 && block > kReductionBlock && block * bytes > near_bytes(kUsualMachine)) block /= 2;
-  while (block > kColumnBlock / 4 && (size + block - 1) / block * items * 2 < parallel_points(kUsualMachine)) block /= 2;
+  while (passes.size() > 1 && block > kReductionBlock && block * bytes > near_bytes(machine)) block /= 2;
+  while (block > kColumnBlock / 4 && (size + block - 1) / block * items * 2 < parallel_points(machine)) block /= 2;
   return block;
 }
 
@@ -227,6 +224,10 @@ bool can_stream(const LoopKernel& k, int lanes) {
 bool streams_by_itself(const KernelPlan& plan, const LoopKernel& k, int lanes) {
   if (!can_stream(k, lanes)) return false;
   int64_t stored = 0, moved = 0;
+  // Measured on a Zen 4 (x * y, two threads): results of 8 MB 0.22 -> 0.32 ms, 16 MB 0.85 -> 0.65, 24 MB 1.6 -> 1.1, 64 MB 5.5 -> 4.1, which is what a loop of
+  // nothing but such stores takes.
+  const CpuMachine machine = machine_of(plan);
+  const int64_t most_moved = moved_bytes(machine);
   std::map<int32_t, int64_t> loaded;  // of each buffer
   for (const Stmt& s : k.stmts) {
     visit(s.value, [&](Expr e) {
@@ -236,13 +237,13 @@ bool streams_by_itself(const KernelPlan& plan, const LoopKernel& k, int lanes) {
     });
     if (s.kind != Stmt::Kind::store || s.scratch >= 0) continue;
     if (plan.buffer(s.buffer).placement.kind == Placement::Kind::part) return false;
-    stored = std::min(stored + least_bytes(k, s.offset, s.dtype), kOwnMovedBytes);
+    stored = std::min(stored + least_bytes(k, s.offset, s.dtype), most_moved);
   }
   for (const auto& [id, bytes] : loaded) {
     if (is_written(plan, k, BufferId(id))) return false;
-    moved = std::min(moved + bytes, kOwnMovedBytes);
+    moved = std::min(moved + bytes, most_moved);
   }
-  return stored >= kOwnStreamedBytes && stored + moved >= kOwnMovedBytes;
+  return stored >= streamed_bytes(machine) && stored + moved >= most_moved;
 }
 
 Choice form_choice(LoopFormKind kind, int32_t size) { return choice_of(LoopChoice{.form = kind, .size = size}); }
@@ -304,7 +305,7 @@ std::vector<Choice> form_choices(const KernelPlan& plan, const LoopKernel& k, co
     for (const Axis& a : k.axes) bytes *= evaluate_index(a.size, sizes);
     stored += bytes;
   }
-  if (stored >= kStreamedBytes) out.push_back(form_choice(kStreams, own_form(plan, k).streams ? kWithoutStreams : 0));
+  if (stored >= far_bytes(machine_of(plan))) out.push_back(form_choice(kStreams, own_form(plan, k).streams ? kWithoutStreams : 0));
   for (const int32_t vectors : {2, 4, 1, 8}) out.push_back(form_choice(kVectors, vectors));
   out.push_back(form_choice(kTiles, kWithoutTiles));
   std::vector<std::pair<int, Choice>> others;

@@ -73,7 +73,7 @@ void LoopWriter::ask_for_rows(const std::vector<Expr>& loads, const ItemParts& p
     const BufferInfo& table = plan_.buffer(BufferId(load->id)).info;
     const int64_t element = byte_size(table.dtype);
     const auto bytes = upper_bound(product(pool(), table.sizes) * pool().index(element));
-    if (bytes && *bytes <= near_bytes(kUsualMachine)) continue;
+    if (bytes && *bytes <= near_bytes(machine_of(plan_))) continue;
     for (Expr row : rows) ahead.rows[row.node()] = emitter.value(row->args[0]).text;
     const int64_t most = std::min(kBytesAhead / element, lane_outer() ? block : kBytesAhead);
     body += fmt::format("      cd::fetch_row({} + {}, cd::minimum((cd::i64){}, (cd::i64)({})));\n", names_.pointer(BufferId(load->id)),

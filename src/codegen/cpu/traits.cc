@@ -54,12 +54,14 @@ TargetTraits traits(const CpuSettings& settings) {
   t.joins_keys = true;
   t.select_pieces = 2, t.select_step = kMaxLanes;  // a vector is of one piece
   t.small_product = 2;
-  t.parallel_points = parallel_points(kUsualMachine);
+  const CpuMachine machine = settings.machine.value_or(kUsualCpu);
+  if (settings.machine) t.machine = {machine.workers, machine.own_cache, machine.shared_cache, 0};
+  t.parallel_points = parallel_points(machine);
   t.split_points = 1 << 16;
   t.split_parts = 64;
   t.columns_of_a_unit = kColumnBlock;
   t.colliding_row_bytes = COIL_COLLIDING_ROW_BYTES;
-  t.kept_bytes = kept_bytes(kUsualMachine);
+  t.kept_bytes = kept_bytes(machine);
   return t;
 }
 

@@ -29,10 +29,10 @@ bool has_neighbours(const KernelPlan& plan, const Kernel& k) {
 
 const ChoiceNames& value_names(const Kernel& kernel) { return as_user(kernel) ? UserChoice::kNames : as_loop(kernel) ? LoopWay::kNames : CudaWay::kNames; }
 
-bool can_run(const KernelPlan& plan, const Kernel& kernel, int sm, const Choice& choice) {
+bool can_run(const KernelPlan& plan, const Kernel& kernel, const CudaMachine& machine, const Choice& choice) {
   if (const UserCallKernel* user = as_user(kernel)) return static_cast<size_t>(as<UserChoice>(choice).config) < user->def.launches.size();
   if (const LoopKernel* loop = as_loop(kernel)) return as<LoopWay>(choice).none == 0 && loop_text(plan, *loop, as<LoopWay>(choice));
-  return choice == Choice{} || (as_template(kernel) && chosen_variant(plan, *as_template(kernel), sm, choice));
+  return choice == Choice{} || (as_template(kernel) && chosen_variant(plan, *as_template(kernel), machine, choice));
 }
 
 std::string choice_text(const Kernel& kernel, const Choice& choice) {
@@ -87,8 +87,8 @@ Expr choice_key(const KernelPlan& plan, const Kernel& kernel) {
   return template_key(plan, *as_template(kernel));
 }
 
-std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, int sm, bool libraries, const std::function<int64_t(SymbolId)>& sizes,
-                               size_t most) {
+std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, const CudaMachine& machine, bool libraries,
+                               const std::function<int64_t(SymbolId)>& sizes, size_t most) {
   std::vector<Choice> out = {Choice{}};
   if (const UserCallKernel* user = as_user(kernel)) {  // every configuration that the user gives is tried
     for (size_t c = 1; c < user->def.launches.size(); ++c) out.push_back(choice_of(UserChoice{.config = static_cast<int32_t>(c)}));
@@ -103,8 +103,8 @@ std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, int
   const TemplateKernel& t = *as_template(kernel);
   const auto size = [&](Expr e) { return evaluate_index(e, sizes); };
   const Choice library = choice_of(CudaWay{.kind = templates::kLibraryCall});
-  const bool has_library = libraries && chosen_variant(plan, t, sm, library);
-  for (const CudaCandidate& c : template_candidates(plan, t, sm, size)) {
+  const bool has_library = libraries && chosen_variant(plan, t, machine, library);
+  for (const CudaCandidate& c : template_candidates(plan, t, machine, size)) {
     if (out.size() == 2 && has_library) out.push_back(library);
     if (out.size() < most) out.push_back(choice_of(c.way));
   }

@@ -24,8 +24,8 @@ struct UserChoice {
 const ChoiceNames& value_names(const Kernel& kernel);
 // For readers: "wgmma 128 x 160", "few rows", "BLOCK=64", "default".
 std::string choice_text(const Kernel& kernel, const Choice& choice);
-// Whether the kernel has such a choice on architecture sm.
-bool can_run(const KernelPlan& plan, const Kernel& kernel, int sm, const Choice& choice);
+// Whether the kernel has such a choice on the machine.
+bool can_run(const KernelPlan& plan, const Kernel& kernel, const CudaMachine& machine, const Choice& choice);
 
 // What is chosen for: equal texts are one problem. Empty: there is nothing to choose. Does not depend on the epilogue.
 std::string problem_text(const KernelPlan& plan, const Kernel& kernel);
@@ -33,8 +33,8 @@ std::string problem_text(const KernelPlan& plan, const Kernel& kernel);
 // The number by which the choices of a kernel differ: rows of a product, pixels of a convolution, points of a loop.
 Expr choice_key(const KernelPlan& plan, const Kernel& kernel);
 
-// Choices worth timing at these sizes on architecture sm, the own rule first, then by a cost model; at most `most`.
-std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, int sm, bool libraries, const std::function<int64_t(SymbolId)>& sizes,
-                               size_t most);
+// Choices worth timing at these sizes on the machine, the default first, then by a cost model; at most `most`.
+std::vector<Choice> candidates(const KernelPlan& plan, const Kernel& kernel, const CudaMachine& machine, bool libraries,
+                               const std::function<int64_t(SymbolId)>& sizes, size_t most);
 
 }  // namespace coil::cuda

@@ -100,7 +100,10 @@ struct CudaSettings {
   int tuned_sm = 0;
   std::function<std::vector<Choice>(const std::string& problem)> choices;
   std::vector<std::vector<Choice>> timed;
-  bool joins = true;  // products of few rows may share a launch; false: each kernel runs by itself, for those who look at each
+  bool joins = true;                       // products of few rows may share a launch; false: each kernel runs by itself, for those who look at each
+  std::vector<CudaMachine> machines = {};  // that are given; of other architectures it is the table's (base/cuda_machine.h)
+
+  CudaMachine machine(int sm) const;
 };
 TargetTraits traits(const CudaSettings& settings);
 CudaProgram generate_kernels(const KernelPlan& plan, const CudaSettings& settings);

@@ -34,7 +34,7 @@ struct Run {
 
 class ByteSetWriter {
  public:
-  ByteSetWriter(const KernelPlan& plan, size_t first, size_t count, int sm) : plan_(plan), sm_(sm) {
+  ByteSetWriter(const KernelPlan& plan, size_t first, size_t count, const CudaMachine& machine) : plan_(plan), machine_(machine) {
     size_t begin = first;
     if (const auto* rows = std::get_if<LoopKernel>(&plan.kernels[first].def)) rows_ = rows, rows_kernel_ = begin++;
     for (size_t k = begin; k < first + count; ++k) {
@@ -54,7 +54,7 @@ class ByteSetWriter {
     bool pairs = false;
     for (const ByteSet& s : sets_) tiles.push_back(tiles_of(s)), pairs = pairs || s.second;
     const templates::CudaByteFacts f = facts(sets_[0].first);
-    shape_ = templates::joined_bytes_shape(tiles, pairs, f.k, f.bits, sm_);
+    shape_ = templates::joined_bytes_shape(tiles, pairs, f.k, f.bits, machine_);
     std::optional<KernelText> rows;
     if (rows_ && !(rows = reduction_part(plan_, *rows_, shape_.warps * 32))) return std::nullopt;
     JoinedProducts out;
@@ -197,7 +197,7 @@ class ByteSetWriter {
   }
 
   const KernelPlan& plan_;
-  const int sm_;
+  const CudaMachine& machine_;
   const LoopKernel* rows_ = nullptr;
   size_t rows_kernel_ = 0;
   std::vector<ByteSet> sets_;
@@ -207,6 +207,8 @@ class ByteSetWriter {
 
 }  // namespace
 
-std::optional<JoinedProducts> joined_bytes(const KernelPlan& plan, size_t first, size_t count, int sm) { return ByteSetWriter(plan, first, count, sm).run(); }
+std::optional<JoinedProducts> joined_bytes(const KernelPlan& plan, size_t first, size_t count, const CudaMachine& machine) {
+  return ByteSetWriter(plan, first, count, machine).run();
+}
 
 }  // namespace coil::cuda

@@ -24,7 +24,7 @@ struct ProductSet {
 
 class ProductSetWriter {
  public:
-  ProductSetWriter(const KernelPlan& plan, size_t first, size_t count, int sm) : plan_(plan), sm_(sm) {
+  ProductSetWriter(const KernelPlan& plan, size_t first, size_t count, const CudaMachine& machine) : plan_(plan), machine_(machine) {
     size_t k = first;
     if (const auto* rows = std::get_if<LoopKernel>(&plan.kernels[k].def)) rows_ = rows, rows_kernel_ = k++;
     for (; k < first + count; ++k) add(k);
@@ -75,7 +75,7 @@ class ProductSetWriter {
     std::vector<int64_t> columns_of_sets;
     bool pairs = false;
     for (const ProductSet& s : sets_) columns_of_sets.push_back(columns(s)), pairs = pairs || s.second;
-    shape_ = templates::joined_shape(columns_of_sets, pairs, depth(), sm_);
+    shape_ = templates::joined_shape(columns_of_sets, pairs, depth(), machine_);
     condition_ = fmt::format("t.m >= 1 && t.m <= {}", shape_.rows);
   }
 
@@ -163,7 +163,7 @@ class ProductSetWriter {
   }
 
   const KernelPlan& plan_;
-  const int sm_;
+  const CudaMachine& machine_;
   const LoopKernel* rows_ = nullptr;
   size_t rows_kernel_ = 0;
   std::vector<ProductSet> sets_;
@@ -181,9 +181,9 @@ bool joins_itself(const KernelPlan& plan, const Kernel& kernel) {
          plan.buffer(std::get<TemplateKernel>(kernel.def).operands[1].buffer).placement.kind == Placement::Kind::constant;
 }
 
-std::optional<JoinedProducts> joined_products(const KernelPlan& plan, size_t first, size_t count, int sm) {
+std::optional<JoinedProducts> joined_products(const KernelPlan& plan, size_t first, size_t count, const CudaMachine& machine) {
   const bool bytes = is_few_rows_of_bytes(plan, plan.kernels[first + count - 1]);  // the first one may make the rows
-  return bytes ? joined_bytes(plan, first, count, sm) : ProductSetWriter(plan, first, count, sm).run();
+  return bytes ? joined_bytes(plan, first, count, machine) : ProductSetWriter(plan, first, count, machine).run();
 }
 
 namespace {

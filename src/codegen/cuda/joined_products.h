@@ -24,13 +24,13 @@ struct JoinedProducts {
 bool joins_itself(const KernelPlan& plan, const Kernel& kernel);
 
 // `first`: the number of the first of these kernels in the plan. Null: they have no kernel in common.
-std::optional<JoinedProducts> joined_products(const KernelPlan& plan, size_t first, size_t count, int sm);
+std::optional<JoinedProducts> joined_products(const KernelPlan& plan, size_t first, size_t count, const CudaMachine& machine);
 
 // The text of a kernel that may be a small one between products of few rows (a token's step): a loop, or attention. Where they have few rows in a call, the
 // kernel behind it may start early.
 void let_next_start(const KernelPlan& plan, const Kernel& kernel, std::string& body);
 
 // What serves products of bytes (joined_bytes.cc).
-std::optional<JoinedProducts> joined_bytes(const KernelPlan& plan, size_t first, size_t count, int sm);
+std::optional<JoinedProducts> joined_bytes(const KernelPlan& plan, size_t first, size_t count, const CudaMachine& machine);
 
 }  // namespace coil::cuda

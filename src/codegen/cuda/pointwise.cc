@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "base/cuda_machine.h"
+#include "codegen/cuda/machine.h"
 #include "codegen/cuda/points.h"
 #include "codegen/index_text.h"
 #include "schedule/schedule.h"
@@ -59,7 +59,7 @@ class PointwiseWriter {
     for (const Stmt& s : k_.stmts) visit(s.value, [&](Expr) { ++nodes; });
     const int64_t items = typical(item_count());
     int groups = 1;
-    while (groups < kMostGroups && groups * 2 * width_ * widest <= kBytes && groups * 2 * nodes <= kMostNodes && items / (groups * 2) >= threads_at_once())
+    while (groups < kMostGroups && groups * 2 * width_ * widest <= kBytes && groups * 2 * nodes <= kMostNodes && items / (groups * 2) >= threads_at_once(plan_))
       groups *= 2;
     return groups;
   }

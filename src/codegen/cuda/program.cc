@@ -101,7 +101,7 @@ class ProgramWriter {
     std::string comments;
     for (size_t k = begin; k < begin + all.kernels; ++k) comments += head_comment(plan_.kernels[k]);
     for (const int sm : sms_) {
-      std::optional<JoinedProducts> joined = joined_products(plan_, begin, all.kernels, sm);
+      std::optional<JoinedProducts> joined = joined_products(plan_, begin, all.kernels, settings_.machine(sm));
       if (!joined) return std::nullopt;
       int64_t bytes = cd::kJoinedParamsBytes;
       for (const CudaArgs& a : joined->args) bytes += 8 * (static_cast<int64_t>(a.buffers.size()) + program_.arg_symbols) + 32;
@@ -279,7 +279,7 @@ class ProgramWriter {
   // In the order in which the host asks them: what a tuner chose (or may tell the program to run), then the own rules, as far as
   // something is left to them.
   std::vector<templates::CudaVariant> variants(const Kernel& k, const TemplateKernel& t, int sm) const {
-    std::vector<templates::CudaVariant> own = template_variants(plan_, t, sm, settings_.libraries);
+    std::vector<templates::CudaVariant> own = template_variants(plan_, t, settings_.machine(sm), settings_.libraries);
     if (rows_joined_ > 0 && own.size() > 1)
       std::erase_if(own, [&](const templates::CudaVariant& v) { return v.condition == fmt::format("t.m <= {}", rows_joined_); });
     if (sm != settings_.tuned_sm) return own;
@@ -292,7 +292,7 @@ class ProgramWriter {
     const auto add_choice = [&](const Choice& choice, const std::string& condition) {
       if (choice == Choice{}) {
         for (const auto& v : own) add(v, condition);
-      } else if (const auto v = chosen_variant(plan_, t, sm, choice)) {
+      } else if (const auto v = chosen_variant(plan_, t, settings_.machine(sm), choice)) {
         add(*v, condition);
       }
     };

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "base/cuda_machine.h"
+#include "codegen/cuda/machine.h"
 #include "codegen/cuda/reduction_writer.h"
 #include "codegen/index_text.h"
 #include "device/cuda/limits.h"
@@ -119,7 +119,7 @@ void ReductionWriter::choose_way() {
   if (way_ != Way::thread) return;
   threads_ = kThreadBlock;
   widen_threads(kSeveral);
-  while (width_ > 1 && outer / width_ < threads_at_once()) width_ /= 2;
+  while (width_ > 1 && outer / width_ < threads_at_once(plan_)) width_ /= 2;
 }
 
 void ReductionWriter::choose_narrow(int64_t n, int64_t outer) {

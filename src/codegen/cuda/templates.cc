@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "codegen/cuda/choices.h"
+#include "codegen/cuda/machine.h"
 #include "codegen/cuda/loop_context.h"
 #include "codegen/cuda/templates/gemm.h"
 #include "codegen/cuda/templates/template.h"
@@ -16,7 +17,6 @@
 #include "device/cuda/shared_memory.h"
 #include "loop/templates/template.h"
 #include "schedule/schedule.h"
-#include "base/cuda_machine.h"
 
 namespace coil::cuda {
 namespace {
@@ -206,7 +206,8 @@ TargetTraits traits(const CudaSettings& settings) {
   t.sort_counts_bytes = cd::radix_counts_bytes();
   t.max_kept_elements = 16384;
   t.narrows_reductions = true;
-  for (const int sm : settings.sms) t.parallel_points = std::max<int64_t>(t.parallel_points, 2 * cuda_machine(sm).multiprocessors);  // two blocks each
+  for (const int sm : settings.sms) t.parallel_points = std::max<int64_t>(t.parallel_points, 2 * settings.machine(sm).multiprocessors);  // two blocks each
+  t.machine = plan_machine(settings);
   t.product_row_bytes = 128;  // a line of the L2 cache; TMA asks for 16
   t.small_product = 64;
   t.scan_part = 4096;
@@ -226,11 +227,11 @@ TargetTraits traits(const CudaSettings& settings) {
       if (v.scratch_bytes) bytes = bytes ? index_max(bytes, v.scratch_bytes) : v.scratch_bytes;
     };
     for (const int sm : settings.sms) {
-      for (const CudaVariant& v : template_variants(plan, k, sm, settings.libraries)) add(v);
+      for (const CudaVariant& v : template_variants(plan, k, settings.machine(sm), settings.libraries)) add(v);
     }
     if (!settings.choices) return bytes;
     for (const Choice& choice : settings.choices(problem_text(plan, k))) {
-      if (const auto v = chosen_variant(plan, k, settings.tuned_sm, choice)) add(*v);
+      if (const auto v = chosen_variant(plan, k, settings.machine(settings.tuned_sm), choice)) add(*v);
     }
     return bytes;
   };

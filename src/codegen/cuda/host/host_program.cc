@@ -5,11 +5,11 @@
 
 #include <fmt/format.h>
 
-#include "base/cuda_machine.h"
 #include "codegen/cuda/choices.h"
 #include "codegen/cuda/grids.h"
 #include "codegen/cuda/host/call_forms.h"
 #include "codegen/cuda/images.h"
+#include "codegen/cuda/machine.h"
 #include "codegen/cuda/templates/template.h"
 #include "codegen/foreign_text.h"
 #include "codegen/interface/call_text.h"
@@ -340,7 +340,7 @@ class HostWriter {
     return fmt::format(
         "static bool outlasts(const int64_t* symbols) {{\n  int64_t s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = symbols[i];\n  s[{}] = 1;\n"
         "  (void)s;\n  return {} > {};\n}}\n\n",
-        n, n - 1, n - 1, host_index(bytes), static_cast<int64_t>(launches) * bytes_of_a_launch());
+        n, n - 1, n - 1, host_index(bytes), static_cast<int64_t>(launches) * bytes_of_a_launch(plan_));
   }
 
   std::string choice() const {

@@ -47,14 +47,16 @@ std::string problem(const TemplateUse& use, const Attention& a) {
 
 Expr key(const TemplateUse&, const Attention& a) { return a.batch * a.q_len * a.kv_len; }
 
-std::vector<CudaVariant> variants(const TemplateUse& use, const Attention& a, int sm, bool) { return templates::cuda_attention_variants(facts(use, a), sm); }
-
-std::optional<CudaVariant> variant(const TemplateUse& use, const Attention& a, int sm, const CudaWay& way) {
-  return templates::cuda_attention_variant(facts(use, a), sm, way);
+std::vector<CudaVariant> variants(const TemplateUse& use, const Attention& a, const CudaMachine& machine, bool) {
+  return templates::cuda_attention_variants(facts(use, a), machine);
 }
 
-std::vector<CudaCandidate> ranked(const TemplateUse& use, const Attention& a, int sm, const SizeOf& sizes) {
-  return templates::cuda_attention_candidates(facts(use, a), sm, sizes);
+std::optional<CudaVariant> variant(const TemplateUse& use, const Attention& a, const CudaMachine& machine, const CudaWay& way) {
+  return templates::cuda_attention_variant(facts(use, a), machine, way);
+}
+
+std::vector<CudaCandidate> ranked(const TemplateUse& use, const Attention& a, const CudaMachine& machine, const SizeOf& sizes) {
+  return templates::cuda_attention_candidates(facts(use, a), machine, sizes);
 }
 
 const char* params_type(const TemplateUse&, const Attention&) { return "CudaAttention"; }

@@ -72,20 +72,20 @@ Expr key(const TemplateUse& use, const Conv2d& def) {
   return r[0] * r[2] * r[3];
 }
 
-std::vector<CudaVariant> variants(const TemplateUse& use, const Conv2d& def, int sm, bool libraries) {
-  if (const auto product = as_product(use, def)) return product_variants(*product, sm, libraries);
-  return templates::cuda_conv_variants(facts(use, def), sm);
+std::vector<CudaVariant> variants(const TemplateUse& use, const Conv2d& def, const CudaMachine& machine, bool libraries) {
+  if (const auto product = as_product(use, def)) return product_variants(*product, machine, libraries);
+  return templates::cuda_conv_variants(facts(use, def), machine);
 }
 
-std::optional<CudaVariant> variant(const TemplateUse& use, const Conv2d& def, int sm, const CudaWay& way) {
-  if (const auto product = as_product(use, def)) return product_variant(*product, sm, way);
+std::optional<CudaVariant> variant(const TemplateUse& use, const Conv2d& def, const CudaMachine& machine, const CudaWay& way) {
+  if (const auto product = as_product(use, def)) return product_variant(*product, machine, way);
   const CudaConvFacts f = facts(use, def);
-  return way == CudaWay{.kind = templates::kLibraryCall} ? templates::cuda_conv_library(f) : templates::cuda_conv_variant(f, sm, way);
+  return way == CudaWay{.kind = templates::kLibraryCall} ? templates::cuda_conv_library(f) : templates::cuda_conv_variant(f, machine, way);
 }
 
-std::vector<CudaCandidate> ranked(const TemplateUse& use, const Conv2d& def, int sm, const SizeOf& sizes) {
-  if (const auto product = as_product(use, def)) return templates::cuda_gemm_candidates(*product, sm, sizes);
-  return templates::cuda_conv_candidates(facts(use, def), sm, sizes);
+std::vector<CudaCandidate> ranked(const TemplateUse& use, const Conv2d& def, const CudaMachine& machine, const SizeOf& sizes) {
+  if (const auto product = as_product(use, def)) return templates::cuda_gemm_candidates(*product, machine, sizes);
+  return templates::cuda_conv_candidates(facts(use, def), machine, sizes);
 }
 
 const char* params_type(const TemplateUse& use, const Conv2d& def) { return as_product(use, def) ? "CudaGemm" : "CudaConv2d"; }

@@ -59,15 +59,16 @@ std::string product_problem(const CudaGemmFacts& f) {
                      size_texts({f.a_batch, f.a_row, f.a_col}), f.a_alignment, size_texts({f.b_batch, f.b_row, f.b_col}), f.b_alignment);
 }
 
-std::vector<CudaVariant> product_variants(const CudaGemmFacts& facts, int sm, bool libraries) {
-  std::vector<CudaVariant> found = templates::cuda_gemm_variants(facts, sm);
-  std::optional<CudaVariant> library = libraries ? templates::cuda_gemm_library(facts, sm) : std::nullopt;
+std::vector<CudaVariant> product_variants(const CudaGemmFacts& facts, const CudaMachine& machine, bool libraries) {
+  std::vector<CudaVariant> found = templates::cuda_gemm_variants(facts, machine);
+  std::optional<CudaVariant> library = libraries ? templates::cuda_gemm_library(facts, machine) : std::nullopt;
   if (library) found.insert(found.begin(), std::move(*library));
   return found;
 }
 
-std::optional<CudaVariant> product_variant(const CudaGemmFacts& facts, int sm, const CudaWay& way) {
-  return way == CudaWay{.kind = templates::kLibraryCall} ? templates::cuda_gemm_library(facts, sm, true) : templates::cuda_gemm_variant(facts, sm, way);
+std::optional<CudaVariant> product_variant(const CudaGemmFacts& facts, const CudaMachine& machine, const CudaWay& way) {
+  return way == CudaWay{.kind = templates::kLibraryCall} ? templates::cuda_gemm_library(facts, machine, true)
+                                                         : templates::cuda_gemm_variant(facts, machine, way);
 }
 
 void product_params(Params& p, const TemplateUse& use, const CudaGemmFacts& f) {
@@ -85,19 +86,19 @@ std::string problem(const TemplateUse& use, const Gemm& def) {
 
 Expr key(const TemplateUse& use, const Gemm& def) { return product(use.pool(), def.batch) * product(use.pool(), def.m); }
 
-std::vector<CudaVariant> variants(const TemplateUse& use, const Gemm& def, int sm, bool libraries) {
-  if (is_of_bytes(use)) return templates::cuda_byte_variants(byte_tile_facts(use, def), sm);
-  return product_variants(gemm_facts(use.plan, use.kernel, def), sm, libraries);
+std::vector<CudaVariant> variants(const TemplateUse& use, const Gemm& def, const CudaMachine& machine, bool libraries) {
+  if (is_of_bytes(use)) return templates::cuda_byte_variants(byte_tile_facts(use, def), machine);
+  return product_variants(gemm_facts(use.plan, use.kernel, def), machine, libraries);
 }
 
-std::optional<CudaVariant> variant(const TemplateUse& use, const Gemm& def, int sm, const CudaWay& way) {
-  if (is_of_bytes(use)) return templates::cuda_byte_variant(byte_tile_facts(use, def), sm, way);
-  return product_variant(gemm_facts(use.plan, use.kernel, def), sm, way);
+std::optional<CudaVariant> variant(const TemplateUse& use, const Gemm& def, const CudaMachine& machine, const CudaWay& way) {
+  if (is_of_bytes(use)) return templates::cuda_byte_variant(byte_tile_facts(use, def), machine, way);
+  return product_variant(gemm_facts(use.plan, use.kernel, def), machine, way);
 }
 
-std::vector<CudaCandidate> ranked(const TemplateUse& use, const Gemm& def, int sm, const SizeOf& sizes) {
-  if (is_of_bytes(use)) return templates::cuda_byte_candidates(byte_tile_facts(use, def), sm, sizes);
-  return templates::cuda_gemm_candidates(gemm_facts(use.plan, use.kernel, def), sm, sizes);
+std::vector<CudaCandidate> ranked(const TemplateUse& use, const Gemm& def, const CudaMachine& machine, const SizeOf& sizes) {
+  if (is_of_bytes(use)) return templates::cuda_byte_candidates(byte_tile_facts(use, def), machine, sizes);
+  return templates::cuda_gemm_candidates(gemm_facts(use.plan, use.kernel, def), machine, sizes);
 }
 
 const char* params_type(const TemplateUse& use, const Gemm&) { return is_of_bytes(use) ? "CudaBytes" : "CudaGemm"; }

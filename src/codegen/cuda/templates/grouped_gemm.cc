@@ -18,11 +18,11 @@ templates::CudaGroupedFacts facts(const TemplateUse& use, const GroupedGemm& def
 std::string problem(const TemplateUse&, const GroupedGemm&) { return ""; }
 Expr key(const TemplateUse& use, const GroupedGemm&) { return product(use.pool(), use.kernel.result_sizes); }
 
-std::vector<CudaVariant> variants(const TemplateUse& use, const GroupedGemm& def, int sm, bool) {
-  return templates::cuda_grouped_variants(facts(use, def), sm);
+std::vector<CudaVariant> variants(const TemplateUse& use, const GroupedGemm& def, const CudaMachine& machine, bool) {
+  return templates::cuda_grouped_variants(facts(use, def), machine);
 }
-std::optional<CudaVariant> variant(const TemplateUse&, const GroupedGemm&, int, const CudaWay&) { return std::nullopt; }
-std::vector<CudaCandidate> ranked(const TemplateUse&, const GroupedGemm&, int, const SizeOf&) { return {}; }
+std::optional<CudaVariant> variant(const TemplateUse&, const GroupedGemm&, const CudaMachine&, const CudaWay&) { return std::nullopt; }
+std::vector<CudaCandidate> ranked(const TemplateUse&, const GroupedGemm&, const CudaMachine&, const SizeOf&) { return {}; }
 
 const char* params_type(const TemplateUse&, const GroupedGemm&) { return "CudaGroupedGemm"; }
 

@@ -61,8 +61,8 @@ class Params {
 
 // --- of products, which 1x1 convolutions are too
 std::string product_problem(const templates::CudaGemmFacts& facts);
-std::vector<templates::CudaVariant> product_variants(const templates::CudaGemmFacts& facts, int sm, bool libraries);
-std::optional<templates::CudaVariant> product_variant(const templates::CudaGemmFacts& facts, int sm, const templates::CudaWay& way);
+std::vector<templates::CudaVariant> product_variants(const templates::CudaGemmFacts& facts, const CudaMachine& machine, bool libraries);
+std::optional<templates::CudaVariant> product_variant(const templates::CudaGemmFacts& facts, const CudaMachine& machine, const templates::CudaWay& way);
 void product_params(Params& params, const TemplateUse& use, const templates::CudaGemmFacts& facts);
 
 // --- of each template
@@ -78,17 +78,17 @@ COIL_TEMPLATES(X)
 #undef X
 
 // In order of preference; never empty. libraries: those that call NVIDIA's too.
-#define X(T) std::vector<templates::CudaVariant> variants(const TemplateUse& use, const T& def, int sm, bool libraries);
+#define X(T) std::vector<templates::CudaVariant> variants(const TemplateUse& use, const T& def, const CudaMachine& machine, bool libraries);
 COIL_TEMPLATES(X)
 #undef X
 
 // The variant of a choice, kLibraryCall among them. nullopt: there is no such one.
-#define X(T) std::optional<templates::CudaVariant> variant(const TemplateUse& use, const T& def, int sm, const templates::CudaWay& way);
+#define X(T) std::optional<templates::CudaVariant> variant(const TemplateUse& use, const T& def, const CudaMachine& machine, const templates::CudaWay& way);
 COIL_TEMPLATES(X)
 #undef X
 
 // What a tuner may time, the cheapest by the cost model first; the library's call is not among them.
-#define X(T) std::vector<templates::CudaCandidate> ranked(const TemplateUse& use, const T& def, int sm, const SizeOf& sizes);
+#define X(T) std::vector<templates::CudaCandidate> ranked(const TemplateUse& use, const T& def, const CudaMachine& machine, const SizeOf& sizes);
 COIL_TEMPLATES(X)
 #undef X
 

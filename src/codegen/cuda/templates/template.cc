@@ -22,21 +22,21 @@ Expr template_key(const KernelPlan& plan, const TemplateKernel& k) {
   return found;
 }
 
-std::vector<CudaVariant> template_variants(const KernelPlan& plan, const TemplateKernel& k, int sm, bool libraries) {
+std::vector<CudaVariant> template_variants(const KernelPlan& plan, const TemplateKernel& k, const CudaMachine& machine, bool libraries) {
   std::vector<CudaVariant> found;
-  visit_template(k.def, [&](const auto& def) { found = variants(TemplateUse{plan, k}, def, sm, libraries); });
+  visit_template(k.def, [&](const auto& def) { found = variants(TemplateUse{plan, k}, def, machine, libraries); });
   return found;
 }
 
-std::optional<CudaVariant> chosen_variant(const KernelPlan& plan, const TemplateKernel& k, int sm, const Choice& choice) {
+std::optional<CudaVariant> chosen_variant(const KernelPlan& plan, const TemplateKernel& k, const CudaMachine& machine, const Choice& choice) {
   std::optional<CudaVariant> found;
-  visit_template(k.def, [&](const auto& def) { found = variant(TemplateUse{plan, k}, def, sm, as<CudaWay>(choice)); });
+  visit_template(k.def, [&](const auto& def) { found = variant(TemplateUse{plan, k}, def, machine, as<CudaWay>(choice)); });
   return found;
 }
 
-std::vector<CudaCandidate> template_candidates(const KernelPlan& plan, const TemplateKernel& k, int sm, const SizeOf& sizes) {
+std::vector<CudaCandidate> template_candidates(const KernelPlan& plan, const TemplateKernel& k, const CudaMachine& machine, const SizeOf& sizes) {
   std::vector<CudaCandidate> found;
-  visit_template(k.def, [&](const auto& def) { found = ranked(TemplateUse{plan, k}, def, sm, sizes); });
+  visit_template(k.def, [&](const auto& def) { found = ranked(TemplateUse{plan, k}, def, machine, sizes); });
   return found;
 }
 
