@@ -44,7 +44,8 @@ def _stored(random, rows, columns, kind):
         return gguf.quants.quantize(random.standard_normal((rows, columns), dtype=np.float32) * np.float32(0.02), kind)
     block, size = gguf.GGML_QUANT_SIZES[kind]
     blocks = np.frombuffer(random.bytes(rows * columns // block * size), np.uint8).reshape(-1, size).copy()
-    blocks[:, :2] = np.frombuffer(np.float16(0.02 / _DEVIATIONS[kind.name]).tobytes(), np.uint8)
+    scales = (random.random(len(blocks), np.float32) + np.float32(0.5)) * np.float32(0.02 / _DEVIATIONS[kind.name])  # equal tables would be stored once
+    blocks[:, :2] = scales.astype(np.float16).view(np.uint8).reshape(-1, 2)
     return blocks.reshape(rows, -1)
 
 

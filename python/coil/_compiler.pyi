@@ -1,7 +1,19 @@
 from typing import Any, Mapping
 
-Weight = tuple[int, int, str, list[int], list[int]]
-"""Address, bytes from there, dtype, sizes, strides."""
+class ByteSource:
+    """Bytes of a tensor that are made when they are read."""
+
+    def __len__(self) -> int: ...
+    def read(self, begin: int, count: int) -> bytes: ...
+
+Weight = tuple[int, int, str, list[int], list[int], ByteSource | None]
+"""Address, bytes from there, dtype, sizes, strides, and what the bytes are read from in place of the memory."""
+
+def has_block_form(type: str) -> bool:
+    """Whether block_parts knows a type of GGUF files."""
+
+def block_parts(type: str, address: int, bytes: int, columns: int, order: list[int]) -> tuple[ByteSource, ByteSource, ByteSource | None]:
+    """Numbers (int8), scales and zeros (float32) of a matrix in a GGUF file's blocks. order: of its rows; empty: as they are."""
 
 class Package:
     """A package in memory; read it by the buffer protocol."""

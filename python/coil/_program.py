@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import importlib
 import io
-from typing import Any
+from typing import Any, Mapping
 
 import torch
 
@@ -17,17 +17,18 @@ _TRANSFORMS = "torch._functorch.predispatch"
 
 
 class TextProgram:
-    """A program by its JSON (models/model.json of a .pt2) and the tensors that this names, on the CPU."""
+    """A program by its JSON (models/model.json of a .pt2) and the tensors that this names, on the CPU. sources: by a tensor's address, what is read in its
+    place."""
 
-    def __init__(self, text: str, tensors: dict[str, torch.Tensor]):
-        self.text, self.tensors = text, tensors
+    def __init__(self, text: str, tensors: dict[str, torch.Tensor], sources: Mapping[int, Any] | None = None):
+        self.text, self.tensors, self.sources = text, tensors, sources or {}
 
 
-def weight_row(tensor: torch.Tensor) -> tuple[int, int, str, list[int], list[int]]:
-    """(address, bytes from there, dtype, sizes, strides) of a tensor on the CPU."""
+def weight_row(tensor: torch.Tensor, source: Any = None) -> tuple[int, int, str, list[int], list[int], Any]:
+    """(address, bytes from there, dtype, sizes, strides, source) of a tensor on the CPU. source: what its bytes are read from in place of its memory."""
     reach = 0 if tensor.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
     return (tensor.data_ptr(), reach * tensor.element_size(), str(tensor.dtype).removeprefix("torch."), list(tensor.shape),
-            list(tensor.stride()))
+            list(tensor.stride()), source)
 
 
 def _plain(tensor: Any) -> bool:
@@ -46,7 +47,7 @@ def _refuse_open_transforms(program: Any) -> None:
 def exported_source(program: Any) -> Any:
     """What `_compiler.compile_programs` takes for an ExportedProgram or a TextProgram: (JSON, weights), or the bytes of torch.export.save; and what keeps it alive."""
     if isinstance(program, TextProgram):
-        return (program.text, {name: weight_row(tensor) for name, tensor in program.tensors.items()}), program
+        return (program.text, {name: weight_row(t, program.sources.get(t.data_ptr())) for name, t in program.tensors.items()}), program
     _refuse_open_transforms(program)
     if any(getattr(node.target, "__module__", None) == _TRANSFORMS for node in program.graph.nodes if node.op == "call_function"):
         program = program.run_decompositions({})

@@ -15,6 +15,7 @@
 
 #include "compiler/options.h"
 #include "errors.h"
+#include "frontend/block_rows.h"
 #include "frontend/program_reader.h"
 #include "interruptible.h"
 #include "lower/lower.h"
@@ -37,8 +38,23 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
 }
 PyType_Slot package_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {0, nullptr}};
 
-// A tensor in the caller's memory: address, bytes of the storage from there on, dtype by PyTorch's name, sizes, strides.
-using Weight = std::tuple<uintptr_t, uint64_t, std::string, std::vector<int64_t>, std::vector<int64_t>>;
+// A tensor in the caller's memory: address, bytes of the storage from there on, dtype by PyTorch's name, sizes, strides; and what its bytes are read from
+// in place of the memory, or none.
+using Weight = std::tuple<uintptr_t, uint64_t, std::string, std::vector<int64_t>, std::vector<int64_t>, std::shared_ptr<ByteSource>>;
+
+// The parts of a matrix in a GGUF file's blocks, which lie in the caller's memory: numbers, scale, and zero or None.
+nb::tuple block_parts(const std::string& type, uintptr_t address, uint64_t bytes, int64_t columns, std::vector<int64_t> order) {
+  const BlockRows rows = value_or_throw(BlockRows::over(type, {reinterpret_cast<const uint8_t*>(address), bytes}, columns, std::move(order)));
+  const auto given = [](const std::shared_ptr<const ByteSource>& part) { return nb::cast(std::const_pointer_cast<ByteSource>(part)); };
+  return nb::make_tuple(given(rows.numbers()), given(rows.scale()), given(rows.zero()));
+}
+
+nb::bytes read_source(const ByteSource& source, uint64_t begin, uint64_t count) {
+  if (begin > source.size() || count > source.size() - begin) throw nb::index_error("beyond the bytes");
+  std::vector<uint8_t> bytes(count);
+  source.read(begin, bytes);
+  return nb::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
 
 struct Settings {
   CompileSettings compile;
@@ -100,11 +116,12 @@ class Source {
     std::map<std::string, TensorData, std::less<>> tensors;
     for (const auto& [name, w] : weights) {
       TensorData data;
-      const auto& [address, bytes, dtype, sizes, strides] = w;
+      const auto& [address, bytes, dtype, sizes, strides, source] = w;
       const std::optional<DType> known = dtype_from_name(dtype);
       if (!known) throw PythonError{Error{ErrorCode::unsupported_dtype, "weight '" + name + "' is " + dtype + ", a dtype that coil does not support", "", ""}};
       data.dtype = *known;
-      data.bytes = {reinterpret_cast<const uint8_t*>(address), bytes};
+      if (source) data.bytes = std::shared_ptr<const ByteSource>(source);
+      else data.bytes = {reinterpret_cast<const uint8_t*>(address), bytes};
       data.sizes = sizes;
       data.strides = strides;
       tensors.emplace(name, std::move(data));
@@ -270,6 +287,9 @@ NB_MODULE(_compiler, m) {
   coil::python::translate_errors();
   nb::class_<Package>(m, "Package", nb::type_slots(coil::python::package_slots)).def("__len__", [](const Package& p) { return p.bytes.size(); });
   nb::class_<coil::toolchain::MadeOnce>(m, "Batch").def(nb::init<>());
+  nb::class_<coil::ByteSource>(m, "ByteSource").def("__len__", &coil::ByteSource::size).def("read", &coil::python::read_source, "begin"_a, "count"_a);
+  m.def("has_block_form", [](const std::string& type) { return coil::block_form(type) != nullptr; }, "type"_a);
+  m.def("block_parts", &coil::python::block_parts, "type"_a, "address"_a, "bytes"_a, "columns"_a, "order"_a);
   m.def("compile_file", &coil::python::compile_file, "path"_a, "output"_a.none(), "settings"_a);
   m.def("compile_archive", &coil::python::compile_archive, "archive"_a, "output"_a.none(), "settings"_a);
   m.def("compile_json", &coil::python::compile_json, "json"_a, "weights"_a, "output"_a.none(), "settings"_a);

@@ -78,7 +78,17 @@ std::vector<uint8_t> narrowed(std::span<const uint8_t> dense, DType from, DType 
 class Plain {
  public:
   explicit Plain(const BufferInfo& info) : stored_(info.data) {
-    const TensorData& d = info.data;
+    TensorData d = info.data;
+    if (const std::shared_ptr<const ByteSource> halves = info.dtype == DType::f16 && d.bytes.source() ? d.bytes.source()->in_halves() : nullptr) {
+      d.bytes = stored_.bytes = halves;
+      d.dtype = stored_.dtype = DType::f16;
+    }
+    if (d.bytes.source()) {
+      if (dense(d) && info.dtype == d.dtype && d.offset == 0) return;  // read where they are packed
+      made_.resize(d.bytes.size());
+      d.bytes.source()->read(0, made_);
+      d.bytes = made_;
+    }
     const auto item = static_cast<size_t>(byte_size(d.dtype));
     std::span<const uint8_t> bytes;
     if (dense(d)) bytes = d.bytes.subspan(static_cast<size_t>(d.offset) * item, static_cast<size_t>(element_count(d.sizes)) * item);
@@ -98,10 +108,21 @@ class Plain {
 
  private:
   TensorData stored_;
-  std::vector<uint8_t> own_;
+  std::vector<uint8_t> own_, made_;
 };
 
 std::span<const uint8_t> bytes_of(const std::vector<std::byte>& b) { return {reinterpret_cast<const uint8_t*>(b.data()), b.size()}; }
+
+// Some columns of a matrix, whose first element is at `first`, packed. Of bytes that are in no memory these columns alone are made, where they lie side by
+// side.
+std::vector<std::byte> packed_columns(const PackingRow& row, const TensorData& stored, const PlanConstant& c, int64_t first, int64_t columns) {
+  const auto item = static_cast<size_t>(byte_size(stored.dtype));
+  const ByteSource* source = stored.bytes.source();
+  if (!source || c.row_stride != 1 || c.col_stride < c.k) return row.columns(stored.bytes.data() + static_cast<size_t>(first) * item, item, c, columns);
+  std::vector<uint8_t> made(static_cast<size_t>((columns - 1) * c.col_stride + c.k) * item);
+  source->read(static_cast<uint64_t>(first) * item, made);
+  return row.columns(made.data(), item, c, columns);
+}
 
 // Matrices, some columns at a time.
 Status matrix_pieces(const PackingRow& row, const TensorData& stored, const PlanConstant& c, int threads, ByteSink sink) {
@@ -114,21 +135,39 @@ Status matrix_pieces(const PackingRow& row, const TensorData& stored, const Plan
     parallel_each(packed.size(), threads, [&](size_t i) {
       const int64_t piece = begin + static_cast<int64_t>(i), col = piece % per_matrix * columns;
       const int64_t first = c.first + piece / per_matrix * c.batch_stride + col * c.col_stride;
-      packed[i] = row.columns(stored.bytes.data() + first * item, static_cast<size_t>(item), c, std::min(columns, c.n - col));
+      packed[i] = packed_columns(row, stored, c, first, std::min(columns, c.n - col));
     });
     for (const std::vector<std::byte>& p : packed) TRY_STATUS(sink(bytes_of(p)));
   }
   return ok_status();
 }
 
+// A whole matrix whose columns are contiguous: packed from where it lies, instead of from a copy in rows.
+bool lies_by_columns(const TensorData& d, const PlanConstant& c) {
+  const bool whole = d.offset == 0 && c.first == 0 && c.batch == 1 && d.sizes == std::vector<int64_t>{c.k, c.n};
+  return whole && c.row_stride == c.n && c.col_stride == 1 && d.strides == std::vector<int64_t>{1, c.k};
+}
+
 }  // namespace
 
-Status constant_pieces(const KernelPlan& plan, const PlanConstant& c, int threads, ByteSink sink) {
-  const Plain plain(plan.buffer(c.buffer).info);
+Status constant_pieces(const KernelPlan& plan, const PlanConstant& constant, int threads, ByteSink sink) {
+  PlanConstant c = constant;
+  BufferInfo info = plan.buffer(c.buffer).info;
   const PackingRow& row = packing_row(c.packing);
+  if (row.columns && lies_by_columns(info.data, c)) {
+    info.data.sizes = {c.n, c.k}, info.data.strides = {c.k, 1};
+    c.row_stride = 1, c.col_stride = c.k;
+  }
+  const Plain plain(info);
   if (row.columns) return matrix_pieces(row, plain.stored(), c, threads, sink);
   if (row.whole) return sink(row.whole({plain.stored(), c}));
-  return sink(plain.stored().bytes);
+  const StoredBytes& bytes = plain.stored().bytes;
+  Status done = ok_status();
+  bytes.each_piece([&](std::span<const uint8_t> piece) {
+    done = sink(piece);
+    return done.ok();
+  });
+  return done;
 }
 
 std::vector<uint8_t> constant_bytes(const KernelPlan& plan, const PlanConstant& c) {

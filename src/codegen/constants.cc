@@ -25,8 +25,12 @@ void layout_constants(KernelPlan& plan) {
     const TensorData& d = plan.buffer(c.buffer).info.data;
     const DType stored = plan.buffer(c.buffer).info.dtype;
     c.bytes = packed_size(plan.buffer(c.buffer).info, c);
-    const Key key{
-        d.bytes.data(), d.offset, d.sizes, d.strides, {c.packing, stored}, {c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride, c.first}};
+    const Key key{d.bytes.identity(),
+                  d.offset,
+                  d.sizes,
+                  d.strides,
+                  {c.packing, stored},
+                  {c.k, c.n, c.groups, c.batch, c.batch_stride, c.row_stride, c.col_stride, c.first}};
     const auto [it, fresh] = placed.try_emplace(key, at);
     c.offset = it->second;
     if (fresh) at = aligned(at + c.bytes);
@@ -36,8 +40,8 @@ void layout_constants(KernelPlan& plan) {
 }
 
 Hash128 SharedConstants::hash_of(const TensorData& data) {
-  const auto [known, fresh] = hashes_.try_emplace({data.bytes.data(), data.bytes.size()});
-  if (fresh) known->second = {data.owner, hash128(data.bytes)};
+  const auto [known, fresh] = hashes_.try_emplace({data.bytes.identity(), data.bytes.size()});
+  if (fresh) known->second = {data.owner, data.bytes.source() ? data.bytes.source()->hash() : hash128(data.bytes.memory())};
   return known->second.hash;
 }
 

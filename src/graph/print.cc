@@ -249,10 +249,10 @@ class Printer {
   }
 
   std::string weight_text(const GraphInput& in, const TensorType& type) {
-    for (const GraphInput* other : weights_[in.data.bytes.data()]) {
+    for (const GraphInput* other : weights_[in.data.bytes.identity()]) {
       if (is_tied(other->data, in.data)) return " tied to " + name_text(other->name);
     }
-    weights_[in.data.bytes.data()].push_back(&in);
+    weights_[in.data.bytes.identity()].push_back(&in);
     std::string text;
     if (!is_stored_so(in.data, type)) text += " stored " + bracketed(in.data.strides, [](int64_t s) { return fmt::format("{}", s); });
     const std::string contents = contents_text(in.data);

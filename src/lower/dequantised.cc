@@ -110,7 +110,7 @@ bool DequantisedFinder::is_zero(Expr e) const {
   if (e->is_constant()) return is_float(e->dtype) ? e->as_double() == 0 : e->as_int() == 0;
   if (e->kind != ExprKind::load || program_.buffer(BufferId(e->id)).kind != BufferInfo::Kind::constant) return false;
   const TensorData& d = program_.buffer(BufferId(e->id)).data;
-  return std::all_of(d.bytes.begin(), d.bytes.end(), [](uint8_t b) { return b == 0; });
+  return is_all_zeros(d.bytes);
 }
 
 std::optional<int64_t> DequantisedFinder::fixed_integer(Expr e) const {

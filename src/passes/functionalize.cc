@@ -52,7 +52,7 @@ class Functionalizer {
     std::map<const uint8_t*, std::vector<const GraphInput*>> names;
     const auto add = [&](const GraphInput& in) {
       if (!in.value.valid() || in.data.bytes.empty()) return;
-      std::vector<const GraphInput*>& known = names[in.data.bytes.data()];
+      std::vector<const GraphInput*>& known = names[in.data.bytes.identity()];
       for (const GraphInput* first : known) {
         if (!is_same_memory(*first, in)) continue;
         Tensor& second = at(in.value);
@@ -345,12 +345,12 @@ class Functionalizer {
     std::map<const uint8_t*, const GraphInput*> second;
     for (const GraphInput& in : graph_.inputs) {
       if (in.data.bytes.empty() || at(in.value).base != in.value) continue;
-      if (!first.try_emplace(in.data.bytes.data(), &in).second) second.try_emplace(in.data.bytes.data(), &in);
+      if (!first.try_emplace(in.data.bytes.identity(), &in).second) second.try_emplace(in.data.bytes.identity(), &in);
     }
     for (const GraphOutput& out : graph_.outputs) declared.insert(out.target);
     for (const GraphInput& in : graph_.inputs) {
       if (!in.value.valid() || !graph_.value(in.value).is_tensor() || at(in.value).version == 0 || at(in.value).base != in.value) continue;
-      if (second.contains(in.data.bytes.data())) return shared(in, *(first.at(in.data.bytes.data()) == &in ? second : first).at(in.data.bytes.data()));
+      if (second.contains(in.data.bytes.identity())) return shared(in, *(first.at(in.data.bytes.identity()) == &in ? second : first).at(in.data.bytes.identity()));
       if (declared.contains(in.name)) return Error{ErrorCode::bad_program, fmt::format("'{}' is written in place and by the signature", in.name), {}, {}};
       GraphOutput out;
       out.kind = in.kind == GraphInput::Kind::user ? GraphOutput::Kind::input_mutation : GraphOutput::Kind::buffer_mutation;

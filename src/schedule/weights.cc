@@ -1,5 +1,7 @@
 #include "schedule/weights.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -66,7 +68,7 @@ bool fits(uint32_t value, const Narrow& type) {
 }
 
 // Whether each does. Most do without being looked at one by one: with exponents that the type has, and no digits behind its last.
-bool all_fit(std::span<const uint8_t> bytes, const Narrow& type) {
+bool piece_fits(std::span<const uint8_t> bytes, const Narrow& type) {
   constexpr size_t kAtOnce = 16;
   const uint32_t behind = (1u << (23 - type.digits)) - 1, exponents = static_cast<uint32_t>(type.most - type.least);
   for (size_t at = 0; at + sizeof(uint32_t) <= bytes.size();) {
@@ -81,6 +83,12 @@ bool all_fit(std::span<const uint8_t> bytes, const Narrow& type) {
     if (!std::all_of(values, values + count, [&](uint32_t v) { return fits(v, type); })) return false;
   }
   return true;
+}
+
+bool all_fit(const StoredBytes& bytes, const Narrow& type) {
+  if (type.digits == 10 && bytes.source() && bytes.source()->in_halves()) return true;
+  return bytes.told(fmt::format("{} digits", type.digits),
+                    [&] { return bytes.each_piece([&](std::span<const uint8_t> piece) { return piece_fits(piece, type); }); });
 }
 
 }  // namespace

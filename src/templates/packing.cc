@@ -131,6 +131,24 @@ HalfByteOf place_in(std::span<const int8_t> codes) {
   return half;
 }
 
+typedef uint8_t Bytes __attribute__((vector_size(16)));
+
+// 16 lines of 16 bytes as the columns of `to`, of which the first `count` are wanted. Four times each line is woven with the one eight below.
+static void turn_bytes(const uint8_t* from, size_t line, int64_t count, std::byte* to) {
+  constexpr size_t kLines = sizeof(Bytes);
+  Bytes now[kLines], next[kLines];
+  for (size_t i = 0; i < kLines; i++) std::memcpy(&now[i], from + i * line, sizeof(Bytes));
+  for (int turn = 0; turn < 4; turn++) {
+    for (size_t i = 0; i < kLines / 2; i++) {
+      const Bytes a = now[i], b = now[i + kLines / 2];
+      next[2 * i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      next[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+    std::memcpy(now, next, sizeof(now));
+  }
+  std::memcpy(to, now, static_cast<size_t>(count) * sizeof(Bytes));
+}
+
 std::vector<std::byte> pack_4bit_b(const void* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride, const HalfByteOf& half) {
   constexpr int64_t kHalf = kPanel / 2;
   const auto* from = static_cast<const std::byte*>(b);
@@ -150,8 +168,9 @@ std::vector<std::byte> pack_4bit_b(const void* b, int64_t k, int64_t n, int64_t 
       for (int64_t j = 0; j < kHalf; j++) {  // along lines, which vectors do; then only bytes are turned
         for (int64_t r = 0; r < kTileRows<uint8_t>; r++) pairs[j][r] = static_cast<uint8_t>(((tile[j][r] + 8) & 15) | ((tile[j + kHalf][r] + 8) << 4));
       }
-      for (int64_t r = 0; r < rows; r++, to += kHalf) {
-        for (int64_t j = 0; j < kHalf; j++) to[j] = static_cast<std::byte>(pairs[j][r]);
+      for (int64_t r = 0; r < rows; r += kHalf) {
+        turn_bytes(&pairs[0][r], sizeof(pairs[0]), std::min(kHalf, rows - r), to);
+        to += std::min(kHalf, rows - r) * kHalf;
       }
     }
   }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib
 import math
 import warnings
 from typing import Any, Callable
@@ -25,6 +27,47 @@ class Rows:
     @property
     def group(self) -> int:
         return self.numbers.shape[-1] // self.scale.shape[-1]
+
+    def cut(self, begin: int, end: int) -> "Rows":
+        return Rows(self.numbers[begin:end], self.scale[begin:end], None if self.zero is None else self.zero[begin:end])
+
+
+class FileParts:
+    """What the compiler reads of a mapped file itself, when it packs it. Its arrays have sizes and addresses, and no memory."""
+
+    def __init__(self) -> None:
+        self.sources: dict[int, Any] = {}  # by the address of the array
+        self._kept: list[np.ndarray] = []
+
+    def rows(self, kind: str, data: np.ndarray, shape: list[int], group: int, order: np.ndarray | None) -> "FileRows":
+        """Of the matrix (or list of such) of a tensor's blocks, data [rows, bytes]. order: which rows those are; None: all."""
+        parts = importlib.import_module("coil._compiler").block_parts(kind, data.__array_interface__["data"][0], data.nbytes, shape[-1], [] if order is None else order.tolist())
+        self._kept.append(data)
+        small = [*shape[:-1], shape[-1] // group]
+        numbers, scale, zero = (None if part is None else self._array(sizes, kind_of, part)
+                                for part, sizes, kind_of in zip(parts, (shape, small, small), (np.int8, np.float32, np.float32)))
+        assert numbers is not None and scale is not None
+        return FileRows(numbers, scale, zero, functools.partial(self._cut, kind, data, shape, group, order))
+
+    def _cut(self, kind: str, data: np.ndarray, shape: list[int], group: int, order: np.ndarray | None, begin: int, end: int) -> "FileRows":
+        return self.rows(kind, data, [end - begin, shape[-1]], group, (np.arange(len(data)) if order is None else order)[begin:end])
+
+    def _array(self, sizes: list[int], dtype: Any, part: Any) -> np.ndarray:
+        array = np.zeros(sizes, dtype)  # pages that nobody writes take no memory
+        assert array.nbytes == len(part)
+        self.sources[array.__array_interface__["data"][0]] = part
+        self._kept.append(array)
+        return array
+
+
+@dataclasses.dataclass
+class FileRows(Rows):
+    """Arrays of FileParts, and how to have some of their rows."""
+
+    take: Callable[[int, int], "FileRows"]
+
+    def cut(self, begin: int, end: int) -> Rows:
+        return self.take(begin, end)
 
 
 def _nibbles(packed: np.ndarray, less: int = 0) -> np.ndarray:
@@ -168,9 +211,10 @@ def readable(tensor: Any) -> bool:
     return True
 
 
-def unpacked(tensor: Any, store: Store | None = None, order: np.ndarray | None = None, dtype: torch.dtype = torch.float32) -> Rows | torch.Tensor:
+def unpacked(tensor: Any, store: Store | None = None, order: np.ndarray | None = None, dtype: torch.dtype = torch.float32,
+             parts: FileParts | None = None) -> Rows | torch.Tensor:
     """What a tensor of a GGUF file holds: quantised rows as they are, or floats (also of types that have no such form: those are dequantised), as `dtype`.
-    order: of the rows; None: as they are."""
+    order: of the rows; None: as they are. parts: takes the types that the compiler reads itself."""
     store = store or Store()
     kind, shape = tensor.tensor_type.name, [int(n) for n in reversed(tensor.shape)]
     if kind in _FLOATS:
@@ -186,6 +230,8 @@ def unpacked(tensor: Any, store: Store | None = None, order: np.ndarray | None =
         (floats,) = by_rows(data, order, dequantised, store)
         return mapped(floats).view(dtype).reshape(shape)
     size, take_apart = _BLOCKS[kind]
+    if parts is not None and importlib.import_module("coil._compiler").has_block_form(kind) and data.flags.c_contiguous:
+        return parts.rows(kind, data, shape, 16 if kind == "Q6_K" else 32, order)
 
     def taken(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         q, scale, zero = take_apart(rows.reshape(rows.shape[0], -1, size))

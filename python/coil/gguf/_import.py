@@ -10,8 +10,10 @@ import torch
 
 from .._compile import compile as compile_programs
 from .._errors import make_error
+from ._blocks import FileParts
 from ._forms import shape_of
-from ._layers import programs_by_layer
+
+from ._layers import traced_by_layer
 from ._model import Decoder
 from ._read import open_file, weights_of
 from ._store import Store
@@ -25,6 +27,11 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 def load_gguf(path: str | os.PathLike, context: int | None = None, dtype: str = "float32", folder: str | os.PathLike | None = None) -> Decoder:
     """The model as a module: tokens [1, n] and their places [n] to logits [1, n, V], caches of `context` rows as buffers. dtype: of its floats ("float32",
     "bfloat16", "float16"). Its weights lie in the file, or in a temporary one in `folder`."""
+    return _decoder(path, context, dtype, folder, None)
+
+
+def _decoder(path: str | os.PathLike, context: int | None, dtype: str, folder: str | os.PathLike | None, parts: FileParts | None) -> Decoder:
+    """parts: what the compiler reads of the file itself has no memory, and computes nothing in Python."""
     if dtype not in _DTYPES:
         raise make_error(402, f"COIL-E402: dtype is {dtype!r}, expected one of {', '.join(_DTYPES)}")
     reader = open_file(path)
@@ -32,7 +39,7 @@ def load_gguf(path: str | os.PathLike, context: int | None = None, dtype: str = 
     rows = context or min(shape.context, _CONTEXT)
     if not 2 <= rows <= shape.context:
         raise make_error(402, f"COIL-E402: a context of {rows} tokens, and the model was trained for 2 to {shape.context}")
-    weights = weights_of(reader, shape, os.fspath(path), Store(folder), _DTYPES[dtype])
+    weights = weights_of(reader, shape, os.fspath(path), Store(folder), _DTYPES[dtype], parts)
     return Decoder(shape, weights, rows, _DTYPES[dtype]).eval()
 
 
@@ -58,8 +65,9 @@ def import_gguf(path: str | os.PathLike, output: str | os.PathLike, *, context: 
     weights that the file has in 16 bits stay so. Weights are taken apart tensor by tensor, into a temporary file beside the package. Raises COIL-E402 without the package gguf, COIL-E013 for
     damaged files, and COIL-E105 for models that are not built as Llama's.
     """
-    model = load_gguf(path, context, dtype, os.path.dirname(os.path.abspath(output)))
-    compile_programs(programs_by_layer(model, programs), output, target=target, options=options)
+    folder, parts = os.path.dirname(os.path.abspath(output)), FileParts()
+    made: dict[str, Any] = dict(traced_by_layer(_decoder(path, context, dtype, folder, parts), programs, parts.sources))
+    compile_programs(made or programs(load_gguf(path, context, dtype, folder)), output, target=target, options=options)
     return write_tokenizer(path, output)
 
 

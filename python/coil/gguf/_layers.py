@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import gc
 import json
 import re
-from typing import Any, Callable
+from typing import Any, Callable, Iterator, Mapping
 
 import torch
 from torch import nn
@@ -30,6 +32,23 @@ def kinds_of(model: Decoder) -> list[int]:
 
 def programs_by_layer(model: Decoder, export: Callable[[Decoder], dict[str, Any]]) -> dict[str, Any]:
     """What `export` gives for the model, by a trace of the layers that differ. Where there are not many of a kind, what it gives."""
+    return traced_by_layer(model, export) or export(model)
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """A trace makes millions of objects that stay: looking through them for cycles again and again is a third of its time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def traced_by_layer(model: Decoder, export: Callable[[Decoder], dict[str, Any]], sources: Mapping[int, Any] | None = None) -> dict[str, TextProgram]:
+    """The same; nothing where there are not many of a kind. sources: what is read in place of tensors, by their addresses."""
     kinds = kinds_of(model)
     traced = sorted(set(kinds))
     if len({layer.kind for layer in model.blk}) > 1:
@@ -37,17 +56,18 @@ def programs_by_layer(model: Decoder, export: Callable[[Decoder], dict[str, Any]
     elif len(traced) == 1 and len(kinds) > 1:
         traced = [0, 1]  # what goes from layer to layer is told by two
     if len(traced) < 2 or len(traced) >= len(kinds):
-        return export(model)
+        return {}
     few = copy.copy(model)
     few._modules = {**model._modules, "blk": nn.ModuleList(model.blk[i] for i in traced)}
     tensors = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
     made = {}
     try:
-        for name, program in export(few).items():
-            document = expanded(json.loads(program_json(program)), [traced.index(k) for k in kinds], len(traced))
-            made[name] = TextProgram(json.dumps(document), {n: tensors[n].detach() for n in _weights(document)})
+        with _without_collection():
+            for name, program in export(few).items():
+                document = expanded(json.loads(program_json(program)), [traced.index(k) for k in kinds], len(traced))
+                made[name] = TextProgram(json.dumps(document), {n: tensors[n].detach() for n in _weights(document)}, sources)
     except (LookupError, TypeError, ValueError):  # another PyTorch writes programs down in another way
-        return export(model)
+        return {}
     return made
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .._errors import make_error
-from ._blocks import Rows, readable, unpacked
+from ._blocks import FileParts, Rows, readable, unpacked
 from ._forms import Shape, damaged, unsupported
 from ._store import Store
 
@@ -166,7 +166,7 @@ def _cut(name: str, value: Rows | torch.Tensor, shape: Shape) -> dict[str, Rows 
     begin = 0
     for part, end in ends:
         if isinstance(value, Rows):
-            made[part] = Rows(value.numbers[begin:end], value.scale[begin:end], None if value.zero is None else value.zero[begin:end])
+            made[part] = value.cut(begin, end)
         else:
             made[part] = value[begin:end]
         begin = end
@@ -187,8 +187,8 @@ def _let_go(tensor: Any) -> None:
         mapping.madvise(mmap.MADV_DONTNEED, first, end - first)
 
 
-def weights_of(reader: Any, shape: Shape, path: str, store: Store, dtype: torch.dtype) -> dict[str, Rows | torch.Tensor]:
-    """The weights by their names, floats as `dtype`. Raises COIL-E105 for those that such a model has no place for, COIL-E013 for ones that are missing."""
+def weights_of(reader: Any, shape: Shape, path: str, store: Store, dtype: torch.dtype, parts: FileParts | None = None) -> dict[str, Rows | torch.Tensor]:
+    """The weights by their names, floats as `dtype`. parts: for what the compiler reads itself. Raises COIL-E105 for those that such a model has no place for, COIL-E013 for ones that are missing."""
     tensors = {t.name: t for t in reader.tensors}
     _check_tensors(tensors, shape, path)
     weights: dict[str, Rows | torch.Tensor] = {}
@@ -196,7 +196,7 @@ def weights_of(reader: Any, shape: Shape, path: str, store: Store, dtype: torch.
         if not readable(tensor):
             raise unsupported(path, f"its tensor '{name}' is of the type {tensor.tensor_type.name}, which is not read", "make a file of another type with llama-quantize, for example Q8_0")
         factors = name.removesuffix(".weight") in _FACTORS
-        value = unpacked(tensor, store, _order_of(name, shape, int(tensor.shape[-1])), torch.float32 if factors else dtype)
+        value = unpacked(tensor, store, _order_of(name, shape, int(tensor.shape[-1])), torch.float32 if factors else dtype, parts)
         _let_go(tensor)
         if isinstance(value, Rows) and (len(tensor.shape) == 1 or name == "position_embd.weight"):
             raise unsupported(path, f"its vector '{name}' is quantised")

@@ -15,7 +15,9 @@
 
 namespace coil {
 
-bool has_4_bits(std::span<const uint8_t> numbers) {
+namespace {
+
+bool all_have_4_bits(std::span<const uint8_t> numbers) {
   // Of such a number the upper four bits are as the one below them: told of a line of memory at a time, for a large model has billions.
   constexpr size_t kLine = 64;
   const auto others = [](uint64_t word) { return (word ^ word << 1) & 0xf0f0f0f0f0f0f0f0u; };
@@ -29,18 +31,31 @@ bool has_4_bits(std::span<const uint8_t> numbers) {
   return std::none_of(numbers.begin() + static_cast<std::ptrdiff_t>(at), numbers.end(), [&](uint8_t v) { return others(v) != 0; });
 }
 
-std::vector<int8_t> coded_numbers(std::span<const uint8_t> numbers) {
+// Adds to the numbers that were found those of some bytes; false: there are too many for a list.
+bool add_numbers(std::span<const uint8_t> numbers, std::array<bool, 256>& has, std::vector<int8_t>& found) {
   constexpr size_t kMost = 16, kAtOnce = 1 << 12;  // most weights have more in their first bytes
-  std::array<bool, 256> has{};
-  std::vector<int8_t> found;
   for (size_t at = 0; at < numbers.size(); at += kAtOnce) {
     for (const uint8_t v : numbers.subspan(at, std::min(kAtOnce, numbers.size() - at))) has[v] = true;
     found.clear();
     for (int v = -128; v < 128; ++v) {
       if (has[static_cast<uint8_t>(v)]) found.push_back(static_cast<int8_t>(v));
     }
-    if (found.size() > kMost) return {};
+    if (found.size() > kMost) return false;
   }
+  return true;
+}
+
+}  // namespace
+
+bool has_4_bits(const StoredBytes& numbers) {
+  if (numbers.source() && numbers.source()->has_4_bits()) return true;
+  return numbers.told("4 bits", [&] { return numbers.each_piece(all_have_4_bits); });
+}
+
+std::vector<int8_t> coded_numbers(const StoredBytes& numbers) {
+  std::array<bool, 256> has{};
+  std::vector<int8_t> found;
+  if (!numbers.each_piece([&](std::span<const uint8_t> piece) { return add_numbers(piece, has, found); })) return {};
   const bool small = found.empty() || (found.front() >= -8 && found.back() <= 7);
   return small ? std::vector<int8_t>{} : found;
 }

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "loop/templates/parts.h"
+#include "ops/stored_bytes.h"
 
 namespace coil {
 
@@ -33,9 +34,9 @@ std::string quantised_text(const LoopText& words, const std::optional<Gemm::Quan
 void read_quantised(LoopReader& words, std::optional<Gemm::Quantised>& quantised);
 
 // Whether all of a weight's numbers (i8) are in [-8, 7].
-bool has_4_bits(std::span<const uint8_t> numbers);
+bool has_4_bits(const StoredBytes& numbers);
 // The numbers that a weight (i8) has, in order, if these are at most 16 and not all in [-8, 7]; more than those: none. Then 4 bits say which one it is.
-std::vector<int8_t> coded_numbers(std::span<const uint8_t> numbers);
+std::vector<int8_t> coded_numbers(const StoredBytes& numbers);
 
 TemplateParts parts(Gemm& def);
 std::string problem(const LoopProgram& program, const Loop& loop, const Gemm& def);

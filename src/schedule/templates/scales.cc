@@ -1,15 +1,11 @@
 #include "schedule/templates/scales.h"
 
-#include <algorithm>
-#include <span>
-
 namespace coil {
 
 Gemm::Quantised add_scales(TemplateOperands& to, TemplateKernel& kernel, const Gemm::Quantised& quantised) {
   Gemm::Quantised kept = quantised;
   if (kept.zero.valid() && to.buffer(kept.zero).kind == BufferInfo::Kind::constant) {
-    const std::span<const uint8_t> bytes = to.buffer(kept.zero).data.bytes;
-    if (std::all_of(bytes.begin(), bytes.end(), [](uint8_t b) { return b == 0; })) kept.zero = BufferId();
+    if (is_all_zeros(to.buffer(kept.zero).data.bytes)) kept.zero = BufferId();
   }
   const auto given = [&](BufferId id) { return id.valid() && to.buffer(id).kind != BufferInfo::Kind::constant; };
   const bool packed = !given(kept.scale) && !given(kept.zero);

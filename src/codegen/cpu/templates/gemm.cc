@@ -143,9 +143,11 @@ namespace {
 
 bool is_bytes_of_groups(const PlanConstant& c) { return c.packing == packings::gemm_b_quads || c.packing == packings::gemm_b_quads_codes; }
 
-bool has_least(const PlanConstant& c, std::span<const uint8_t> numbers) {
+bool has_least(const PlanConstant& c, const StoredBytes& numbers) {
   if (!c.codes.empty()) return c.codes[0] == INT8_MIN;
-  return std::any_of(numbers.begin(), numbers.end(), [](uint8_t v) { return v == 0x80; });
+  return !numbers.told("no -128", [&] {
+    return numbers.each_piece([](std::span<const uint8_t> piece) { return std::find(piece.begin(), piece.end(), uint8_t{0x80}) == piece.end(); });
+  });
 }
 
 // How many elements one matrix of several has, with what pads it; `item`: bytes of one.
