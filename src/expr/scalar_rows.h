@@ -92,23 +92,23 @@ enum class Rounded { once, each };  // see scalar_ops.def
 template <ScalarOp op>
 struct Row;
 
-#define OP(name, arity, result, cost, infix, header, error, rounds, in_floats, in_integers, torch)                                                 \
-  template <>                                                                                                                                      \
-  struct Row<ScalarOp::name> {                                                                                                                     \
-    static constexpr ScalarOp kOp = ScalarOp::name;                                                                                                \
-    static constexpr Rounded kRounded = Rounded::rounds;                                                                                           \
-    static constexpr bool kForFloats = std::string_view(#in_floats) != "none()";                                                                   \
-    static constexpr bool kForIntegers = std::string_view(#in_integers) != "none()";                                                               \
-    static constexpr std::string_view kHeader = #header, kError = #error, kTorch = torch;                                                          \
-    template <class T>                                                                                                                             \
-    static T of_floats([[maybe_unused]] T a, [[maybe_unused]] T b, [[maybe_unused]] T c) {                                                         \
-      return static_cast<T>(in_floats);                                                                                                            \
-    }                                                                                                                                              \
-    /* Of a type of so many bits; the result has to be cut to it. */                                                                               \
-    static int64_t of_integers([[maybe_unused]] int64_t a, [[maybe_unused]] int64_t b, [[maybe_unused]] int64_t c, [[maybe_unused]] int bits,       \
-                               [[maybe_unused]] bool boolean) {                                                                                     \
-      return static_cast<int64_t>(in_integers);                                                                                                    \
-    }                                                                                                                                              \
+#define OP(name, arity, result, cost, infix, header, error, rounds, in_floats, in_integers, torch)                                            \
+  template <>                                                                                                                                 \
+  struct Row<ScalarOp::name> {                                                                                                                \
+    static constexpr ScalarOp kOp = ScalarOp::name;                                                                                           \
+    static constexpr Rounded kRounded = Rounded::rounds;                                                                                      \
+    static constexpr bool kForFloats = std::string_view(#in_floats) != "none()";                                                              \
+    static constexpr bool kForIntegers = std::string_view(#in_integers) != "none()";                                                          \
+    static constexpr std::string_view kHeader = #header, kError = #error, kTorch = torch;                                                     \
+    template <class T>                                                                                                                        \
+    static T of_floats([[maybe_unused]] T a, [[maybe_unused]] T b, [[maybe_unused]] T c) {                                                    \
+      return static_cast<T>(in_floats);                                                                                                       \
+    }                                                                                                                                         \
+    /* Of a type of so many bits; the result has to be cut to it. */                                                                          \
+    static int64_t of_integers([[maybe_unused]] int64_t a, [[maybe_unused]] int64_t b, [[maybe_unused]] int64_t c, [[maybe_unused]] int bits, \
+                               [[maybe_unused]] bool boolean) {                                                                               \
+      return static_cast<int64_t>(in_integers);                                                                                               \
+    }                                                                                                                                         \
   };
 #include "ops/scalar_ops.def"
 #undef OP

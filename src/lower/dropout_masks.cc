@@ -1,5 +1,5 @@
-// coil.dropout_mask: the masks that PyTorch's dropout draws on a GPU, bit for bit. Each thread of its kernel takes Philox4x32-10 with the generator's seed as key
-// and its own number as the upper half of the counter; the lower half goes on from the generator's offset by 1 for every four numbers (ATen's
+// coil.dropout_mask: the masks that PyTorch's dropout draws on a GPU, bit for bit. Each thread of its kernel takes Philox4x32-10 with the generator's seed as
+// key and its own number as the upper half of the counter; the lower half goes on from the generator's offset by 1 for every four numbers (ATen's
 // native/cuda/Dropout.cu). So an element's number is a function of its place, and the mask can be computed wherever it is read.
 #include <fmt/format.h>
 
@@ -29,7 +29,8 @@ Place place_of(ExprPool& p, Expr element, int64_t vector, int64_t threads) {
   return {p.op(ScalarOp::imod, {group, number(threads)}), step, p.op(ScalarOp::imod, {element, number(words)})};
 }
 
-// state: i64[2], the generator's seed and offset before this graph's first operator. offset: of this one behind that. below: a 32-bit word of less keeps its element.
+// state: i64[2], the generator's seed and offset before this graph's first operator. offset: of this one behind that. below: a 32-bit word of less keeps its
+// element.
 Views dropout_mask_of_generator(Op& op) {
   ExprPool& p = op.pool;
   const View state = op.tensor("state");

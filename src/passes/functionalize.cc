@@ -350,7 +350,8 @@ class Functionalizer {
     for (const GraphOutput& out : graph_.outputs) declared.insert(out.target);
     for (const GraphInput& in : graph_.inputs) {
       if (!in.value.valid() || !graph_.value(in.value).is_tensor() || at(in.value).version == 0 || at(in.value).base != in.value) continue;
-      if (second.contains(in.data.bytes.identity())) return shared(in, *(first.at(in.data.bytes.identity()) == &in ? second : first).at(in.data.bytes.identity()));
+      if (second.contains(in.data.bytes.identity()))
+        return shared(in, *(first.at(in.data.bytes.identity()) == &in ? second : first).at(in.data.bytes.identity()));
       if (declared.contains(in.name)) return Error{ErrorCode::bad_program, fmt::format("'{}' is written in place and by the signature", in.name), {}, {}};
       GraphOutput out;
       out.kind = in.kind == GraphInput::Kind::user ? GraphOutput::Kind::input_mutation : GraphOutput::Kind::buffer_mutation;
