@@ -89,7 +89,8 @@ void add_piecewise_gradients(Table& table) {
   table["aten.leaky_relu_backward.default"] = gradient_row([](Op& op, Val g, Val x) { return leaky_slope(g, x, op.number("negative_slope")); });
   table["aten.hardtanh_backward.default"] =
       gradient_row([](Op& op, Val g, Val x) { return unless(either(x <= op.number("min_val"), x >= op.number("max_val")), g); });
-  table["aten.hardsigmoid_backward.default"] = gradient_row([](Op&, Val g, Val x) { return select(both(x > -3.0, x < 3.0), g * (1.0 / 6), 0.0); });
+  // ATen has a sixth of single precision for all types.
+  table["aten.hardsigmoid_backward.default"] = gradient_row([](Op&, Val g, Val x) { return select(both(x > -3.0, x < 3.0), g * double{1.0f / 6}, 0.0); });
   table["aten.hardswish_backward.default"] = gradient_row([](Op&, Val g, Val x) { return unless(x <= -3.0, select(x < 3.0, g * (x * (1.0 / 3) + 0.5), g)); });
   const ActivationSlope shrinks = [](Op& op, Val g, Val x) { return unless(both(x >= -op.number("lambd"), x <= op.number("lambd")), g); };
   table["aten.hardshrink_backward.default"] = gradient_row("grad_out", "self", shrinks);
