@@ -56,6 +56,16 @@ bool new_failed() {
   return true;  // `new` tries again
 }
 
+// What an allocation of the C library gives in the end.
+template <class Allocate>
+void* allocated(size_t bytes, Allocate allocate) {
+  void* data = allocate();
+  if (data || !bytes || !current) return data;
+  if (let_go()) data = allocate();
+  if (!data) longjmp(current->back, kNoMemory);
+  return data;
+}
+
 void malloc_failed(void*, const char*, bool) {
   if (current) longjmp(current->back, kNoMemory);
   throw std::bad_alloc();
@@ -154,7 +164,8 @@ Ending guarded_here(void (*work)(void*), void* context, std::string& reason, siz
 }  // namespace coil::toolchain
 
 // Variables of functions as they are made, and the C library's functions, as all of our code and LLVM's call them (cmake/llvm.cmake, --wrap): with the reserve
-// there is another try.
+// there is another try, and without it the call into LLVM ends as where `new` fails. LLVM does not look at the result everywhere (clang's ScratchBuffer does
+// not).
 extern "C" {
 int __real___cxa_guard_acquire(void* variable);
 void __real___cxa_guard_release(void* variable);
@@ -176,15 +187,12 @@ void __wrap___cxa_guard_release(void* variable) {
   __real___cxa_guard_release(variable);
 }
 void* __wrap_malloc(size_t bytes) {
-  void* const data = __real_malloc(bytes);
-  return !data && bytes && coil::toolchain::let_go() ? __real_malloc(bytes) : data;
+  return coil::toolchain::allocated(bytes, [&] { return __real_malloc(bytes); });
 }
 void* __wrap_calloc(size_t count, size_t bytes) {
-  void* const data = __real_calloc(count, bytes);
-  return !data && count && bytes && coil::toolchain::let_go() ? __real_calloc(count, bytes) : data;
+  return coil::toolchain::allocated(count && bytes, [&] { return __real_calloc(count, bytes); });
 }
 void* __wrap_realloc(void* old, size_t bytes) {
-  void* const data = __real_realloc(old, bytes);
-  return !data && bytes && coil::toolchain::let_go() ? __real_realloc(old, bytes) : data;
+  return coil::toolchain::allocated(bytes, [&] { return __real_realloc(old, bytes); });
 }
 }
