@@ -201,9 +201,9 @@ Action add_debug(CommandLine& app) {
       "  make -C debug/kernels/003_softmax_b784c542 run\n"
       "  coil debug debug --stage loops_find_attention\n"
       "  coil debug debug --changes\n"
-      "  coil debug debug/03_graph_functionalize.txt     edited or not: a graph as a test case\n"
-      "  coil debug debug/08_loops_lowered.txt           loops likewise\n"
-      "  coil debug debug/16_plan.txt                    and a plan");
+      "  coil debug debug/04_graph_functionalize.txt     edited or not: a graph as a test case\n"
+      "  coil debug debug/09_loops_lowered.txt           loops likewise\n"
+      "  coil debug debug/17_plan.txt                    and a plan");
   return [a] { return debug(*a); };
 }
 
