@@ -179,7 +179,7 @@ def test_loops_that_are_none_are_refused(tmp_path):
 def test_a_stage_of_a_graph_is_a_test_case(made, tmp_path):
     dump, _, _, _ = made
     stages = sorted(dump.glob("*_graph*.txt"))
-    assert len(stages) == 8
+    assert len(stages) == 9
     for stage in (stages[0], stages[3], stages[-1]):
         done = coil_json("debug", stage)
         assert done["kernels"] and done["first"] is None, stage
