@@ -28,6 +28,12 @@ def test_masks_are_the_formula(vector, threads, elements, tmp_path):
     check(masked(8, (elements,), vector, threads, below), sets, tmp_path, tolerance=0)
 
 
+@pytest.mark.parametrize("sizes", [(), (1, 5, 1), (0, 5)])
+def test_masks_of_little(sizes, tmp_path):
+    x = torch.randn(sizes, generator=torch.Generator().manual_seed(1))
+    check(masked(8, sizes, 1, 256, 1 << 31), [(state, x) for state in SEEDS], tmp_path, tolerance=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_masks_within_rows(dtype, tmp_path):
     """Two dropouts of one state, the first behind a sum of rows, in a kernel with it."""

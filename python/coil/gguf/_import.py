@@ -12,7 +12,6 @@ from .._compile import compile as compile_programs
 from .._errors import make_error
 from ._blocks import FileParts
 from ._forms import shape_of
-
 from ._layers import traced_by_layer
 from ._model import Decoder
 from ._read import open_file, weights_of
