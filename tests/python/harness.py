@@ -23,6 +23,8 @@ BUILD = pathlib.Path(os.environ.get("COIL_BUILD", REPO / "build"))
 COIL = pathlib.Path(os.environ.get("COIL_BIN", BUILD / "coil"))
 PYTHON_PATH = BUILD.resolve() / "python"  # the package `coil`
 sys.path.insert(0, str(PYTHON_PATH))
+# Programs that tests start import this build's package as the tests do, whatever the caller's environment says.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PYTHON_PATH), os.environ.get("PYTHONPATH")]))
 DIGITS = REPO / "examples/digits/digits.pt2"
 DIGITS_TEST = REPO / "examples/digits/digits_test.npz"
 JOBS = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2  # processes that a test may keep busy: beside other tests one
