@@ -77,7 +77,9 @@ int32_t run(Container* c, Tensor* inputs, size_t num_inputs, Tensor* outputs, si
 int32_t run_model(const Container* c, const CoilCall& call);
 // Scratch memory that is kept between calls.
 void free_arenas(Container* c);
-// Allocates every output with libtorch, on the container's device.
+// Allocates an output with libtorch, on the container's device: the sizes that `symbols` say.
+int32_t make_output(const Container* c, int32_t i, const int64_t* symbols, Tensor* outputs, void** data);
+// All outputs but those that only data sizes.
 int32_t make_outputs(const Container* c, const int64_t* symbols, Tensor* outputs, void** data);
 
 // The other half; null in packages for the CPU. `device` is libtorch's name, "cuda" (the current device) or "cuda:1".

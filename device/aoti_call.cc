@@ -154,6 +154,8 @@ int32_t check_storage(const Container* c, Tensor* inputs, size_t num_inputs) {
   return 0;
 }
 
+}  // namespace
+
 int32_t make_output(const Container* c, int32_t i, const int64_t* symbols, Tensor* outputs, void** data) {
   const CoilModel* model = c->model;
   int64_t sizes[COIL_MAX_RANK];
@@ -169,8 +171,6 @@ int32_t make_output(const Container* c, int32_t i, const int64_t* symbols, Tenso
     at += snprintf(list + at, sizeof list - static_cast<size_t>(at), d ? ", %lld" : "%lld", static_cast<long long>(sizes[d]));
   return fail(401, "libtorch cannot allocate output '%s' of sizes [%s]", output.name, list);
 }
-
-}  // namespace
 
 int32_t make_outputs(const Container* c, const int64_t* symbols, Tensor* outputs, void** data) {
   const CoilModel* model = c->model;

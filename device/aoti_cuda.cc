@@ -167,6 +167,43 @@ int32_t make_arena(const Container* c, int64_t bytes, Tensor* arena, uint8_t** d
   return 0;
 }
 
+// What a call allocates once data says how much. Scratch memory is kept until all of the call is enqueued.
+struct Late {
+  struct Block {
+    Tensor tensor;
+    Block* before;
+  };
+  const Container* container;
+  Tensor* outputs;
+  Block* blocks;
+};
+
+int32_t allocate_late(void* owner, int32_t output, int64_t bytes, const int64_t* symbols, void** data, CoilError* error) {
+  Late* late = static_cast<Late*>(owner);
+  int32_t failed = 0;
+  if (output >= 0) {
+    failed = make_output(late->container, output, symbols, late->outputs, data);
+  } else if (Late::Block* block = static_cast<Late::Block*>(calloc(1, sizeof(Late::Block)))) {
+    *block = {nullptr, late->blocks};
+    late->blocks = block;
+    uint8_t* at = nullptr;
+    failed = make_arena(late->container, bytes, &block->tensor, &at);
+    *data = at;
+  } else {
+    failed = fail(401, "no memory for the list of a call's scratch space");
+  }
+  if (failed) *error = last_error;
+  return failed ? 1 : 0;
+}
+
+void free_late(Late* late) {
+  while (Late::Block* block = late->blocks) {
+    late->blocks = block->before;
+    if (block->tensor) late->container->shim.aoti_torch_delete_tensor_object(block->tensor);
+    free(block);
+  }
+}
+
 int32_t enqueue(Container* c, const CoilTensorView* views, const int64_t* symbols, Tensor* outputs, void* stream) {
   const CoilModel* model = c->model;
   const Cuda* cuda = c->cuda;
@@ -177,6 +214,7 @@ int32_t enqueue(Container* c, const CoilTensorView* views, const int64_t* symbol
   uint8_t* arena_data = nullptr;
   int32_t failed = make_outputs(c, symbols, outputs, data + in);
   if (!failed) failed = make_arena(c, model->arena_bytes(symbols, 1), &arena, &arena_data);
+  Late late = {c, outputs, nullptr};
   if (!failed) {
     const CoilCall call = {symbols,
                            reinterpret_cast<const uint8_t*>(cuda->constants),
@@ -188,10 +226,11 @@ int32_t enqueue(Container* c, const CoilTensorView* views, const int64_t* symbol
                            cuda->loaded,
                            stream,
                            cuda->flag.device,
-                           nullptr,
-                           nullptr};
+                           allocate_late,
+                           &late};
     failed = cuda->state ? run_with_state(c, call) : run_code(c, call);
   }
+  free_late(&late);
   if (arena) c->shim.aoti_torch_delete_tensor_object(arena);
   return failed;
 }

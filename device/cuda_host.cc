@@ -14,7 +14,7 @@
 namespace cd {
 namespace {
 
-enum : int32_t { kInputSize = 204, kBadPackage = 301, kWrongMachine = 303, kLoadFailed = 304, kOutOfMemory = 401, kDeviceFailed = 404 };
+enum : int32_t { kUnsupported = 105, kInputSize = 204, kBadPackage = 301, kWrongMachine = 303, kLoadFailed = 304, kOutOfMemory = 401, kDeviceFailed = 404 };
 
 constexpr int32_t kClusterWithoutAsking = 8;
 constexpr int32_t kEarlyStartDriver = 12030;  // CUDA 12.3
@@ -314,6 +314,26 @@ int32_t cuda_launch(const CudaCall* call, int32_t kernel, int64_t gx, int64_t gy
   if (__builtin_expect(d.synchronous && result == kCudaSuccess, false) && !is_capturing(d.driver, call->stream))
     result = d.driver->synchronise_stream(call->stream);
   return __builtin_expect(result != kCudaSuccess, false) ? fail_kernel(d, kernel, result, error) : 0;
+}
+
+int32_t cuda_read(const CudaCall* call, void* to, const void* from, uint64_t bytes, void (*flag_error)(int32_t flag, CoilError* error), CoilError* error) {
+  const CudaDriver* driver = loaded_of(call).driver;
+  if (is_capturing(driver, call->stream)) {
+    fail(error, kUnsupported,
+         "the program goes on by what its data says (sizes, branches or loops), for which the host waits: a CUDA graph cannot record it; call it outside of the capture");
+    return kUnsupported;
+  }
+  const CudaAddress flag = reinterpret_cast<CudaAddress>(call->flag);
+  int32_t fault = 0;
+  CudaResult result = driver->copy_out(to, reinterpret_cast<CudaAddress>(from), bytes, call->stream);
+  if (result == kCudaSuccess && flag) result = driver->copy_out(&fault, flag, sizeof fault, call->stream);
+  if (result == kCudaSuccess) result = driver->synchronise_stream(call->stream);
+  if (result != kCudaSuccess) return cuda_fail(driver, result, error, "cannot read what the device has computed");
+  if (!fault) return 0;
+  driver->fill(flag, 0, sizeof fault, call->stream);  // told now, and not again by the next call
+  driver->synchronise_stream(call->stream);
+  flag_error(fault, error);
+  return error->code;
 }
 
 int32_t cuda_copy(const CudaCall* call, void* to, const void* from, uint64_t bytes, CoilError* error) {

@@ -180,11 +180,8 @@ Status check_cuda(const LoopProgram& loops) {
       return Error{ErrorCode::unsupported_op, fmt::format("coil has no CUDA code for '{}' yet: it computes it by a library for the CPU", loop.op), where,
                    "compile the model for the CPU, or leave this operator outside of it"};
     }
-    if (const auto* read = std::get_if<ReadSize>(&loop.def)) {
-      return Error{
-          ErrorCode::unsupported_feature,
-          fmt::format("the size '{}' depends on data ('{}'), which programs for CUDA do not support yet", loops.pool->symbol_info(read->symbol).name, where),
-          where, "compile for the CPU, or compute the size outside of the model"};
+    if (const auto* region = std::get_if<Region>(&loop.def)) {
+      for (const RegionPart& part : region->parts) TRY_STATUS(check_cuda(*part.program));
     }
   }
   return ok_status();

@@ -14,12 +14,7 @@ class CpuTarget final : public Target {
   CpuTarget(const HostMachine& machine, const TargetNames& names) : Target(names), machine_(machine) {}
 
   LowerOptions lowering(const CompileOptions& options) const override {
-    return {.regions = true,
-            .library = true,
-            .quantised_products = true,
-            .int8_activations = options.int8_activations,
-            .split_columns = true,
-            .int4_block = options.int4_block};
+    return {.library = true, .quantised_products = true, .int8_activations = options.int8_activations, .split_columns = true, .int4_block = options.int4_block};
   }
   Status check(const LoopProgram&) const override { return ok_status(); }
   bool has_source(const UserKernel& kernel) const override { return kernel.cpu.has_value(); }

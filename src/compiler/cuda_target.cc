@@ -30,9 +30,9 @@ class CudaTarget final : public Target {
  public:
   CudaTarget() : Target({"cuda", "cuda", "CUDA", "cuda", "architectures", kLevels, false, kHelp}) {}
 
-  // The host of a CUDA program does not wait for the device: it cannot steer by what is computed there.
+  // To steer by what is computed on the device the host has to wait for it.
   LowerOptions lowering(const CompileOptions& options) const override {
-    return {.regions = false,
+    return {.straight_line = true,
             .library = false,
             .atomics = true,
             .any_order = !options.deterministic,

@@ -1,5 +1,5 @@
-// Nodes that hold graphs. Control flow becomes regions: the branch that is taken runs, steps are loops (steps.cc). Where the target's host
-// cannot steer (LowerOptions), both branches of cond are computed and one result is chosen.
+// Nodes that hold graphs. Control flow becomes regions: the branch that is taken runs, steps are loops (steps.cc). Where the target wants straight lines
+// (LowerOptions), both branches of cond are computed and one result is chosen, if that is the same.
 #include <fmt/format.h>
 
 #include "lower/steps.h"
@@ -98,6 +98,17 @@ Views chosen(Op& op, const View& predicate, const std::vector<const Graph*>& bra
   return results;
 }
 
+// Whether a branch that is not taken may not be computed: it reads sizes of its own data, or may go on for ever.
+bool has_to_be_taken(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) {
+    if (!n.binds.empty() || n.target == "higher_order.while_loop") return true;
+    return std::any_of(n.args.begin(), n.args.end(), [](const Argument& a) {
+      const SubgraphRef* inner = std::get_if<SubgraphRef>(&a);
+      return inner && has_to_be_taken(*inner->graph);
+    });
+  });
+}
+
 Views cond(Op& op) {
   const std::vector<const Graph*> branches = subgraphs(op);
   if (branches.size() != 2) fail(ErrorCode::bad_program, "cond needs two branches");
@@ -107,8 +118,9 @@ Views cond(Op& op) {
   if (first.size() != 1) fail(ErrorCode::unsupported_feature, "cond whose predicate is not a tensor");
   View predicate = first[0];
   if (predicate.rank() != 0) predicate = reshaped(op, predicate, {});
-  if (op.session.options.regions && !op.node.outputs.empty()) return branch(op, predicate, branches, operands);
-  return chosen(op, predicate, branches, operands);
+  const bool taken = !op.session.options.straight_line || !op.node.binds.empty() ||
+                     std::any_of(branches.begin(), branches.end(), [](const Graph* graph) { return has_to_be_taken(*graph); });
+  return taken && !op.node.outputs.empty() ? branch(op, predicate, branches, operands) : chosen(op, predicate, branches, operands);
 }
 
 const Graph& only_graph(Op& op) {
@@ -162,9 +174,6 @@ Views associative_scan(Op& op) {
 Views while_loop(Op& op) {
   const std::vector<const Graph*> graphs = subgraphs(op);
   if (graphs.size() != 2) fail(ErrorCode::bad_program, "while_loop needs a condition and a body");
-  if (!op.session.options.regions)
-    fail(ErrorCode::unsupported_feature, "while_loop: a loop whose number of steps depends on data is not supported on this target",
-         "compile for the CPU, use scan, or a fixed number of steps");
   const Steps s{step_of(op, *graphs[1]), op.tensors_at(2), {}, tensors_from(op, 3), Expr()};
   if (s.carry.empty()) fail(ErrorCode::unsupported_feature, "while_loop that carries nothing");
   return steps_while(op, s, step_of(op, *graphs[0]).body);

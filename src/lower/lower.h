@@ -15,7 +15,7 @@ namespace coil {
 // Requires a verified functional graph; shares its expression pool. Errors: unsupported_op, unsupported_dtype,
 // unsupported_feature and bad_program, each with the node's source line.
 struct LowerOptions {
-  bool regions = true;         // control flow by the host; without it what can be written out in one line is, the rest is refused
+  bool straight_line = false;  // control flow without the host where that can be: both branches of a condition, steps written out (the host of a GPU has to wait)
   bool library = true;         // routines of the library for the CPU where they are quicker; those without which nothing can be computed are called in any case
   bool atomics = false;        // the target joins rows by atomic operations where the order does not matter (row_sums.h)
   bool any_order = false;      // ... nor need it to the last digit, where PyTorch adds up in any order too

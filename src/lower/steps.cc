@@ -1,4 +1,4 @@
-// Loops over steps: regions, or, where the target's host cannot steer (LowerOptions), the steps written out one after the other.
+// Loops over steps: regions, or the steps written out one after the other: those of short loops, or all that can be (LowerOptions::straight_line).
 #include "lower/steps.h"
 
 #include <fmt/format.h>
@@ -35,9 +35,10 @@ Views rows_at(Recorder& rec, const Views& tensors, Expr t) {
 
 namespace {
 
-constexpr int64_t kMostSteps = 512;      // of a loop whose steps are written out
-constexpr int64_t kMostNodes = 1 << 14;  // in all of them
-constexpr int64_t kShortNodes = 48;      // in all steps of a loop that is written out although it could be a region
+// Loops whose steps are written out: where the target wants straight lines, and elsewhere.
+constexpr int64_t kMostSteps = 512;
+constexpr int64_t kMostNodes = 1 << 14;  // in all steps
+constexpr int64_t kShortNodes = 48;      // in all steps
 
 Views operands_of_step(const Views& carry, const Views& rows, const Views& extra) {
   Views all = carry;
@@ -167,14 +168,8 @@ Views steps(Op& op, const Steps& s) {
       all.push_back({op.out(i).dtype, op.out(i).sizes, as(op.pool.constant_int(0, DType::i64), op.out(i).dtype)});
     return all;
   }
-  if (op.session.options.regions && !(count && *count <= kShortNodes / nodes)) return looped(op, s, nullptr);
-  if (!count)
-    fail(ErrorCode::unsupported_feature, op.node.target + " over a dynamic number of steps, " + to_string(s.count),
-         "export with a fixed length, or compile for the CPU");
-  if (*count > kMostSteps || *count * nodes > kMostNodes)
-    fail(ErrorCode::unsupported_feature, fmt::format("{} over {} steps of {} operators: they are written out one by one, at most {} steps and {} operators",
-                                                     op.node.target, *count, nodes, kMostSteps, kMostNodes));
-  return written_out(op, s, *count);
+  const int64_t most = op.session.options.straight_line ? std::min(kMostSteps, kMostNodes / nodes) : kShortNodes / nodes;
+  return count && *count <= most ? written_out(op, s, *count) : looped(op, s, nullptr);
 }
 
 Views steps_while(Op& op, const Steps& s, const StepBody& goes_on) { return looped(op, s, &goes_on); }

@@ -144,14 +144,14 @@ inline Result<std::shared_ptr<const UserKernel>> scaled_kernel(const std::string
 
 inline bool fits_cuda(const LoopProgram& program) {
   return std::none_of(program.loops.begin(), program.loops.end(), [](const Loop& l) {
-    return std::holds_alternative<Library>(l.def) || std::holds_alternative<ReadSize>(l.def) || std::holds_alternative<Region>(l.def);
+    return std::holds_alternative<Library>(l.def) || std::holds_alternative<Region>(l.def);  // the parts of a region may hold routines
   });
 }
 
 // As the targets of src/compiler do it, but without them: a fuzzer is linked without the compiler (LLVM).
 inline Result<KernelPlan> plan_of(const Graph& graph, bool cuda) {
   const LowerOptions lowering = {
-      .regions = !cuda, .library = !cuda, .quantised_products = true, .signed_rows_only = cuda, .split_columns = !cuda, .int4_block = {}};
+      .straight_line = cuda, .library = !cuda, .quantised_products = true, .signed_rows_only = cuda, .split_columns = !cuda, .int4_block = {}};
   TRY(LoopProgram lowered, lower(graph, lowering));
   TRY(const LoopProgram loops, run_loop_passes(std::move(lowered), {lowering, {}, {}}));
   if (cuda && !fits_cuda(loops)) return Error{ErrorCode::unsupported_feature, "not for CUDA", "", ""};

@@ -35,7 +35,7 @@ struct Way {
 // As the targets of src/compiler lower and schedule.
 std::vector<Way> ways() {
   const LowerOptions cpu = {.library = true, .quantised_products = true, .split_columns = true, .int4_block = {}};
-  const LowerOptions cuda = {.regions = false, .library = false, .atomics = true, .any_order = true, .int4_block = {}};
+  const LowerOptions cuda = {.straight_line = true, .library = false, .atomics = true, .any_order = true, .int4_block = {}};
   TargetTraits small_caches = cpu::traits();
   small_caches.kept_bytes = 1;
   return {{"CPU", cpu, cpu::traits()}, {"CPU, image by image", cpu, small_caches, true}, {"CUDA", cuda, cuda::traits({{90}, false, 0, {}, {}})}};

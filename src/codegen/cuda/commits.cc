@@ -7,6 +7,11 @@
 
 namespace coil::cuda {
 
+bool is_commit(const KernelPlan& plan, const CopyKernel& copy) {
+  const Placement::Kind kind = plan.buffer(copy.to).placement.kind;
+  return !copy.to_element && kind != Placement::Kind::arena && kind != Placement::Kind::late;
+}
+
 KernelText commit_text(const KernelPlan& plan, std::span<const CopyKernel* const> copies) {
   KernelContext c(plan);
   std::string text;

@@ -323,12 +323,31 @@ std::string Emitter::index(Expr e, bool first_lane) {
   return text;
 }
 
+// The offset is looked at only where the store happens.
+void Emitter::checked_store(const std::string& to, Expr offset, const std::string& v, const std::string& condition) {
+  const auto saved = memo_;
+  const Place saved_place = place_;
+  const bool saved_inside = inside_mask_;
+  const std::string indent = place_.width > 1 ? place_.body_indent : place_.before_indent;
+  std::string& out = place_.width > 1 ? *place_.body : *place_.before;
+  out += fmt::format("{}if ({}) {{\n", indent, condition);
+  place_.body = &out;
+  place_.body_indent = indent + "  ";
+  inside_mask_ = true;
+  const std::string at = index(offset);
+  place_ = saved_place;
+  inside_mask_ = saved_inside;
+  memo_ = saved;
+  out += fmt::format("{0}  cd::store1({1} + {2}, {3});\n{0}}}\n", indent, to, at, v);
+}
+
 void Emitter::store(BufferId buffer, Expr offset, Expr v, Expr condition, std::string& after, const std::string& after_indent) {
   if (condition) v = v->pool->op(ScalarOp::masked, {condition, v, v->pool->cast(v->pool->constant_int(0, DType::i64), v->dtype)});
   const TempText t = value(v), holds = condition ? value(condition) : TempText{};
   const std::string p = pointer(buffer), only = condition ? fmt::format("if ({}) ", holds.text) : std::string();
   const bool wide = place_.width > 1 && !holds.lanes && access_kind(c_, buffer, offset, place_.lane_axis, place_.width, false) == AccessKind::wide &&
                     !lanes(as_affine(offset, place_.lane_axis)->base);
+  if (!wide && condition && any_of(offset, [](Expr n) { return n->is_op(ScalarOp::checked_index); })) return checked_store(p, offset, t.text, holds.text);
   if (!wide) {
     std::string& out = place_.width > 1 ? *place_.body : *place_.before;
     out += fmt::format("{}{}cd::store1({} + {}, {});\n", place_.width > 1 ? place_.body_indent : place_.before_indent, only, p, index(offset), t.text);

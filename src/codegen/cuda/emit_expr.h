@@ -98,6 +98,7 @@ class Emitter {
   TempText named(const std::string& text, bool lanes, const char* prefix);
   bool lanes(Expr e) const;
   LaneQuotient lane_quotient(Expr e) const;
+  void checked_store(const std::string& to, Expr offset, const std::string& value, const std::string& condition);
   std::string pointer(BufferId id) { return c_.names.pointer(id); }
 
   KernelContext& c_;

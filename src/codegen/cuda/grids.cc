@@ -33,7 +33,8 @@ std::vector<SizeLimit> grid_limits(const KernelPlan& plan, const CudaProgram& pr
   std::stable_sort(found.begin(), found.end(), [](const SizeLimit& a, const SizeLimit& b) { return typical(a.amount) / a.most > typical(b.amount) / b.most; });
   for (SizeLimit& limit : found) {
     const auto covers = [&](const SizeLimit& other) {
-      return (other.condition.empty() || other.condition == limit.condition) && other.most <= limit.most && provably_nonnegative(other.amount - limit.amount);
+      return depends_on_data(other.amount) == depends_on_data(limit.amount) && (other.condition.empty() || other.condition == limit.condition) &&
+             other.most <= limit.most && provably_nonnegative(other.amount - limit.amount);
     };
     const auto end = kept.begin() + static_cast<std::ptrdiff_t>(std::min(kept.size(), kComparedWith));
     if (std::none_of(kept.begin(), end, covers)) kept.push_back(std::move(limit));

@@ -59,7 +59,7 @@ class ProgramWriter {
         add_user_launches(k, *user, call);
       } else if (const auto* copy = std::get_if<CopyKernel>(&k.def)) {
         if (copies_elements(plan_, *copy)) call.launches.push_back(launch(k, "write", element_commit_text(plan_, *copy), {}, head_comment(k)));
-        else if (checks) call.launches.push_back(commits(k, *copy));
+        else if (checks && is_commit(plan_, *copy)) call.launches.push_back(commits(k, *copy));
       } else if (const auto* t = std::get_if<TemplateKernel>(&k.def)) {
         for (const int sm : sms_) {
           for (const templates::CudaVariant& v : variants(k, *t, sm)) call.launches.push_back(variant_launch(k, *t, v, sm));
@@ -81,7 +81,7 @@ class ProgramWriter {
     for (const Kernel* next = &k + 1; next != plan_.kernels.data() + plan_.kernels.size(); ++next) {
       const auto* copy = std::get_if<CopyKernel>(&next->def);
       const int64_t bytes = 16 * (static_cast<int64_t>(copies.size()) + 1) + 8 * program_.arg_symbols + 32;
-      if (!copy || copies_elements(plan_, *copy) || !apart(*copy) || bytes > kMostArgsBytes) break;
+      if (!copy || copies_elements(plan_, *copy) || !is_commit(plan_, *copy) || !apart(*copy) || bytes > kMostArgsBytes) break;
       copies.push_back(copy);
       comments += head_comment(*next);
     }

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/cpu/host/read_text.h"
+#include "codegen/interface/read_text.h"
 #include "codegen/interface/call_text.h"
 
 namespace coil {

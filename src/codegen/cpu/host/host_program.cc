@@ -12,7 +12,7 @@
 #include "codegen/cpu/host/launch_table.h"
 #include "codegen/cpu/host/library_text.h"
 #include "codegen/cpu/host/prologue_text.h"
-#include "codegen/cpu/host/read_text.h"
+#include "codegen/interface/read_text.h"
 #include "codegen/cpu/templates/call_fields.h"
 #include "codegen/foreign_text.h"
 #include "codegen/index_text.h"
@@ -290,7 +290,7 @@ class HostWriter {
   }
 
   const AfterReads& after_reads() {
-    if (!after_reads_) after_reads_.emplace(plan_);
+    if (!after_reads_) after_reads_.emplace(plan_, size_limits(plan_, kHostInterface));
     return *after_reads_;
   }
 

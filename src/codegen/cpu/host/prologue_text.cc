@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "codegen/cpu/choices.h"
-#include "codegen/cpu/host/read_text.h"
+#include "codegen/interface/read_text.h"
 #include "codegen/cpu/templates/parts.h"
 #include "codegen/foreign_text.h"
 #include "codegen/index_text.h"

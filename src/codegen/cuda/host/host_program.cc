@@ -8,6 +8,7 @@
 #include "codegen/cuda/choices.h"
 #include "codegen/cuda/grids.h"
 #include "codegen/cuda/host/call_forms.h"
+#include "codegen/cuda/host/control_text.h"
 #include "codegen/cuda/images.h"
 #include "codegen/cuda/machine.h"
 #include "codegen/cuda/templates/template.h"
@@ -15,6 +16,7 @@
 #include "codegen/interface/call_text.h"
 #include "codegen/index_text.h"
 #include "codegen/interface/interface_text.h"
+#include "codegen/interface/read_text.h"
 #include "codegen/interface/watch_text.h"
 #include "loop/templates/template.h"
 
@@ -33,7 +35,8 @@ class HostWriter {
   std::string run() {
     std::string calls, functions, open;
     size_t count = 0, number = 0;
-    CallForms forms(options_.watched || !options_.timed.empty() ? 0 : plan_.kernels.size(),
+    const bool plain = !options_.watched && options_.timed.empty() && !changes_sizes(plan_) && !waits(plan_);
+    CallForms forms(plain ? plan_.kernels.size() : 0,
                     [this](size_t k, CallValues& values) { return call_form(k, values); });
     for (size_t k = 0; k < plan_.kernels.size(); ++k) {
       if (const size_t n = k < together_until_ ? 0 : forms.run_length(k)) {
@@ -41,23 +44,23 @@ class HostWriter {
         open += CallForms::statement(k);
         k += n - 1;
       } else {
-        open += kernel_call(k) + watch(k);
+        open += kernel_call(k) + (depth_ == 0 ? watch(k) : "");
       }
-      if (++count < kCallsOfAFunction) continue;
+      if (++count < kCallsOfAFunction || depth_ > 0) continue;
       functions += call_function(number, open);
-      calls += fmt::format("  if (const int32_t failed = calls_{}(call, s, error)) return failed;\n", number++);
+      calls += fmt::format("  if (const int32_t failed = calls_{}({})) return failed;\n", number++, parameters_.passed);
       open.clear();
       count = 0;
     }
     return prologue() + tuning() + (options_.watched ? watch_table() : "") + tables() + interface_text(plan_, kInterface, grid_limits(plan_, program_)) +
+           (waits(plan_) ? "static void flag_error(int32_t flag, CoilError* error);\n\n" : "") +
            forms.functions() + functions + run_function(calls + open) + model();
   }
 
  private:
-  static std::string call_function(size_t number, const std::string& calls) {
-    return fmt::format(
-        "__attribute__((noinline, optnone)) static int32_t calls_{}(const cd::CudaCall* call, const int64_t* s, CoilError* error) {{\n  (void)call, (void)s, (void)error;\n{}  return 0;\n}}\n\n",
-        number, calls);
+  std::string call_function(size_t number, const std::string& calls) const {
+    return fmt::format("__attribute__((noinline, optnone)) static int32_t calls_{}({}) {{\n  {};\n{}  return 0;\n}}\n\n", number, parameters_.declared,
+                       parameters_.unused, calls);
   }
 
   std::string prologue() const {
@@ -166,18 +169,36 @@ class HostWriter {
     return fmt::format("{}return cd::cuda_absent(call, {}, error);\n", indent, function(l.function));
   }
 
+  std::string control(const ControlMark& mark) {
+    depth_ += mark.opens() ? 1 : mark.kind == ControlMark::Kind::end ? -1 : 0;
+    return control_text(mark, mark.predicate.valid() ? address(mark.predicate) : "");
+  }
+
+  std::string copy_text(const CopyKernel& copy) const {
+    const BufferInfo& b = plan_.buffer(copy.from).info;
+    std::string to = address(copy.to);
+    if (copy.to_element) to = fmt::format("(char*)({}) + {}", to, host_index(copy.to_element * byte_size(b.dtype)));
+    return fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, {}, (uint64_t){}, error)) return failed;\n", to, address(copy.from),
+                       host_index(product(*plan_.pool, b.sizes) * byte_size(b.dtype)));
+  }
+
+  std::string read_text(const ReadKernel& read, const Kernel& kernel) {
+    if (!after_reads_) {
+      std::vector<SizeLimit> limits = size_limits(plan_, kInterface), grids = grid_limits(plan_, program_);
+      limits.insert(limits.end(), grids.begin(), grids.end());
+      after_reads_.emplace(plan_, std::move(limits));
+    }
+    return wait_text(fmt::format("s[{}]", read.symbol.index), address(read.source), "    ") + after_reads_->text(read, kernel);
+  }
+
   std::string own_call(size_t k) {
     const Kernel& kernel = plan_.kernels[k];
     const CudaCall& call = program_.calls[k];
     if (call.joined) return "";
+    if (const auto* mark = std::get_if<ControlMark>(&kernel.def)) return control(*mark);
     std::string text = values_ ? "  {\n" : call_comment(kernel);
-    if (const auto* copy = std::get_if<CopyKernel>(&kernel.def); copy && call.launches.empty()) {
-      const BufferInfo& b = plan_.buffer(copy->to).info;
-      return text + begins(k) +
-             fmt::format("    if (const int32_t failed = cd::cuda_copy(call, {}, {}, (uint64_t){}, error)) return failed;\n", address(copy->to),
-                         address(copy->from), host_index(product(*plan_.pool, b.sizes) * byte_size(b.dtype))) +
-             ends(k) + "  }\n";
-    }
+    if (const auto* copy = std::get_if<CopyKernel>(&kernel.def); copy && call.launches.empty()) return text + begins(k) + copy_text(*copy) + ends(k) + "  }\n";
+    if (const auto* read = std::get_if<ReadKernel>(&kernel.def)) return text + begins(k) + read_text(*read, kernel) + ends(k) + "  }\n";
     if (const auto* user = std::get_if<UserCallKernel>(&kernel.def)) {
       if (!user->def.kernel->cuda->images.empty()) text += image_checks(*user, program_.functions[static_cast<size_t>(call.launches[0].function)].label);
       text += initial_copies(*user);
@@ -303,7 +324,7 @@ class HostWriter {
         "{}static int32_t enqueue(const cd::CudaCall* call, CoilError* error) {{\n  int64_t s[{}];\n  for (int i = 0; i < {}; ++i) s[i] = call->symbols[i];\n"
         "  s[{}] = 1;\n  (void)s, (void)error;\n",
         long_program ? "__attribute__((noinline, optnone)) " : "", n, n - 1, n - 1);
-    text += calls + "  return 0;\n}\n\n";
+    text += call_variables(plan_) + calls + "  return 0;\n}\n\n";
     // Clang's time grows faster than the cases of a switch: one of many is not optimised.
     const auto cases = static_cast<size_t>(std::count_if(program_.calls.begin(), program_.calls.end(), [](const CudaCall& c) { return c.checks_index; }));
     text += cases > kCallsOfAFunction ? "__attribute__((noinline, optnone)) " : "";
@@ -329,7 +350,7 @@ class HostWriter {
   std::string outlasts() const {
     size_t launches = 0;
     for (const CudaCall& c : program_.calls) launches += !c.joined;
-    if (launches > kFewLaunches) return "";
+    if (launches > kFewLaunches || waits(plan_)) return "";
     const size_t n = plan_.pool->num_symbols();
     Expr bytes = plan_.pool->index(0);  // that memory could move in the time that the program takes at least
     for (const PlanBuffer& b : plan_.buffers) bytes = bytes + product(*plan_.pool, b.info.sizes) * byte_size(b.info.dtype);
@@ -362,16 +383,19 @@ class HostWriter {
                "static int32_t run_traced(const CoilCall* call, const CoilTrace* trace, CoilError* error) {{ return cd::cuda_run_traced(kProgram, call, trace, error); }}\n"
                "static int32_t load_device(int32_t ordinal, void** device, CoilError* error) {{ return cd::cuda_load(kCode, ordinal, device, error); }}\n"
                "static const CoilModel kModel = {{\n    COIL_ABI_VERSION, sizeof(CoilModel), {0}, {1}, {2}, COIL_CUDA, kInputDescs, kOutputDescs,\n    {3},\n    {4},\n"
-               "    {5}UL, 0x{6:016x}UL, {7}UL, {8}UL, cd::select_cuda, cd::bind<kSignature>, output_shape, arena_bytes, run, load_device, cd::cuda_unload, flag_error, cd::cuda_count_graphs, 0, nullptr, run_traced, cd::find_fault<kSignature>{11}}};\n"
+               "    {5}UL, 0x{6:016x}UL, {7}UL, {8}UL, cd::select_cuda, cd::bind<kSignature>, output_shape, arena_bytes, run, load_device, cd::cuda_unload, flag_error, cd::cuda_count_graphs, {12}, {13}, run_traced, cd::find_fault<kSignature>{11}}};\n"
                "extern \"C\" __attribute__((visibility(\"default\"))) const CoilModel* coil_model(void) {{ return &kModel; }}\n",
                plan_.inputs.size(), outputs, plan_.pool->num_symbols() - 1, c_string(options_.in_spec), c_string(options_.out_spec), plan_.constants_bytes,
-               options_.constants_hash, plan_.state_offset, plan_.state_bytes, options_.graphs, bytes.empty() ? "nullptr" : "outlasts",
-               program_.choice ? ", sample, sizeof(CudaSample)" : "");
+               options_.constants_hash, plan_.state_offset, plan_.state_bytes, options_.graphs && !waits(plan_), bytes.empty() ? "nullptr" : "outlasts",
+               program_.choice ? ", sample, sizeof(CudaSample)" : "", reads_sizes(plan_) ? 1 : 0, has_late_outputs(plan_) ? "kLateOutputs" : "nullptr");
   }
 
   const KernelPlan& plan_;
   const CudaProgram& program_;
   const HostOptions& options_;
+  const CallParameters parameters_ = call_parameters(plan_);
+  std::optional<AfterReads> after_reads_;  // made when first needed
+  int depth_ = 0;                          // of control flow
   size_t together_until_ = 0;       // kernels before this one are in a call that is written
   size_t together_form_until_ = 0;  // the same while forms are found
   size_t form_kernel_ = 0;

@@ -19,7 +19,8 @@ std::string late_declarations(const KernelPlan& plan);
 // What follows a read: after `s[symbol]` has its value, what it must satisfy, then the outputs and the late memory that wait for it.
 class AfterReads {
  public:
-  explicit AfterReads(const KernelPlan& plan);
+  // limits: of the target's programs (limits.h, and what a target adds); those that depend on data are looked at here.
+  AfterReads(const KernelPlan& plan, std::vector<SizeLimit> limits);
   std::string text(const ReadKernel& read, const Kernel& kernel) const;
 
  private:
@@ -33,6 +34,7 @@ class AfterReads {
   };
   std::string conditions(const Due& due, const ReadKernel& read) const;
   std::string range(const ReadKernel& read, const Kernel& kernel) const;
+  std::string limit_check(const SizeLimit& limit) const;
 
   const KernelPlan& plan_;
   std::vector<SizeLimit> limits_;

@@ -1,4 +1,4 @@
-#include "codegen/cpu/host/read_text.h"
+#include "codegen/interface/read_text.h"
 
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@ void collect(const Condition& c, std::vector<Expr>& out) {
 
 }  // namespace
 
-AfterReads::AfterReads(const KernelPlan& plan) : plan_(plan) {
+AfterReads::AfterReads(const KernelPlan& plan, std::vector<SizeLimit> limits) : plan_(plan), limits_(std::move(limits)) {
   const ReadOrder order(plan);
   const auto add = [&](std::span<const Expr> exprs, auto member, auto what) {
     if (const SymbolId last = order.last(exprs); last.valid()) (due_[last.index].*member).push_back(what);
@@ -38,7 +38,6 @@ AfterReads::AfterReads(const KernelPlan& plan) : plan_(plan) {
       if (depends_on_data(e) && seen.insert(e.node()).second && !provably_nonnegative(e)) add(std::span(&e, 1), &Due::sizes, e);
     }
   }
-  limits_ = size_limits(plan, kHostInterface);
   for (const SizeLimit& limit : limits_) {
     if (depends_on_data(limit.amount)) add(std::span(&limit.amount, 1), &Due::limits, &limit);
   }
@@ -58,16 +57,22 @@ std::string AfterReads::text(const ReadKernel& read, const Kernel& kernel) const
     text += fmt::format("    if ({0} < 0) return cd::fail(error, {1}, \"a size that depends on data, '%s', is %ld\", {2}, (long){0});\n", host_index(e),
                         kAssert, message_literal(size_text(e)));
   }
-  for (const SizeLimit* limit : due.limits) {
-    text += fmt::format("    if ({} >= cd::kMostAmount) return cd::fail(error, {}, \"%s\", {});\n", measure_text(plan_, limit->amount),
-                        static_cast<int>(ErrorCode::out_of_memory),
-                        message_literal("the data asks for more than there are numbers for: " + limit->what + " is " + size_text(limit->amount)));
-  }
+  for (const SizeLimit* limit : due.limits) text += limit_check(*limit);
   for (const int output : due.outputs) text += fmt::format("    if (call->allocate(call->owner, {0}, 0, s, &made[{0}], error)) return 1;\n", output);
   for (const size_t i : due.late) {
     text += fmt::format("    if (call->allocate(call->owner, -1, {}, s, (void**)&late[{}], error)) return 1;\n", host_index(plan_.late_memory[i].bytes), i);
   }
   return text;
+}
+
+std::string AfterReads::limit_check(const SizeLimit& limit) const {
+  const std::string only = limit.condition.empty() ? "" : "(" + limit.condition + ") && ", amount = measure_text(plan_, limit.amount);
+  const std::string what = limit.what + (limit.counted ? " are " : " is ") + size_text(limit.amount);
+  if (limit.counted)
+    return fmt::format("    if ({}{} >= {:.1f}) return cd::fail(error, {}, \"%s\", {});\n", only, amount, limit.most, static_cast<int>(ErrorCode::input_size),
+                       message_literal(fmt::format("the data asks for more than the device counts, {:.0f} and more: {}", limit.most, what)));
+  return fmt::format("    if ({}{} >= cd::kMostAmount) return cd::fail(error, {}, \"%s\", {});\n", only, amount, static_cast<int>(ErrorCode::out_of_memory),
+                     message_literal("the data asks for more than there are numbers for: " + what));
 }
 
 // The program's own words come first.
