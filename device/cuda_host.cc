@@ -319,13 +319,15 @@ int32_t cuda_launch(const CudaCall* call, int32_t kernel, int64_t gx, int64_t gy
 int32_t cuda_read(const CudaCall* call, void* to, const void* from, uint64_t bytes, void (*flag_error)(int32_t flag, CoilError* error), CoilError* error) {
   const CudaDriver* driver = loaded_of(call).driver;
   if (is_capturing(driver, call->stream)) {
-    fail(error, kUnsupported,
-         "the program goes on by what its data says (sizes, branches or loops), for which the host waits: a CUDA graph cannot record it; call it outside of the capture");
+    fail(
+        error, kUnsupported,
+        "the program goes on by what its data says (sizes, branches, loops, routines of the CPU), for which the host waits: a CUDA graph cannot record it; call it outside of the capture");
     return kUnsupported;
   }
   const CudaAddress flag = reinterpret_cast<CudaAddress>(call->flag);
   int32_t fault = 0;
-  CudaResult result = driver->copy_out(to, reinterpret_cast<CudaAddress>(from), bytes, call->stream);
+  CudaResult result = kCudaSuccess;
+  if (bytes) result = driver->copy_out(to, reinterpret_cast<CudaAddress>(from), bytes, call->stream);
   if (result == kCudaSuccess && flag) result = driver->copy_out(&fault, flag, sizeof fault, call->stream);
   if (result == kCudaSuccess) result = driver->synchronise_stream(call->stream);
   if (result != kCudaSuccess) return cuda_fail(driver, result, error, "cannot read what the device has computed");

@@ -108,7 +108,7 @@ struct CudaParam {
 // A grid of no blocks launches nothing.
 int32_t cuda_launch(const CudaCall* call, int32_t kernel, int64_t gx, int64_t gy, int64_t gz, const CudaParam* params, int32_t num_params, CoilError* error);
 // Waits until all that the call has enqueued so far is done, and copies `bytes` from the device to the host's memory. A fault that a kernel has reported by
-// then fails the call in the words of `flag_error`. A stream that is being captured cannot be waited for: COIL-E105.
+// then fails the call in the words of `flag_error`. bytes 0: it only waits and looks. A stream that is being captured cannot be waited for: COIL-E105.
 int32_t cuda_read(const CudaCall* call, void* to, const void* from, uint64_t bytes, void (*flag_error)(int32_t flag, CoilError* error), CoilError* error);
 // Between two places on the device.
 int32_t cuda_copy(const CudaCall* call, void* to, const void* from, uint64_t bytes, CoilError* error);

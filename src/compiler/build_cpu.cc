@@ -180,19 +180,13 @@ Result<CpuPlan> plan_cpu(const HostMachine& machine, const LoopProgram& loops, c
   return p;
 }
 
-namespace {
-
-// Fourier transforms and factorisations are not in every build of coil (cmake/machines.cmake).
-Status check_library(const HostMachine& machine, const KernelPlan& plan) {
-  const std::vector<std::string> routines = library_routines(plan);
+Status check_library(const HostMachine& machine, const std::vector<std::string>& routines) {
   constexpr std::string_view kSet[] = {"library"};
   if (routines.empty() || !device_library(machine, kSet).empty()) return ok_status();
   return Error{ErrorCode::unsupported_feature,
                fmt::format("this coil was built without library routines for {}, of which the program needs {}", machine.name, routines[0]), "",
                fmt::format("build coil again after `make {}`, which installs what they are made of", machine.name)};
 }
-
-}  // namespace
 
 Result<TargetContents> build_cpu(const HostMachine& machine, const TargetJob& job, const tune::Record* record, const Dump& dump, const StageDone& done) {
   if (toolchain::embedded_objects(machine).empty()) {
@@ -207,7 +201,7 @@ Result<TargetContents> build_cpu(const HostMachine& machine, const TargetJob& jo
   KeepPackings keep;
   if (record) keep = packings_of(*record);
   TRY(CpuPlan plan, plan_cpu(machine, job.loops, job.options, keep, way));
-  TRY_STATUS(check_library(machine, plan.plan));
+  TRY_STATUS(check_library(machine, library_routines(plan.plan)));
   HostOptions host;
   host.machine = &machine;
   if (record) {

@@ -11,6 +11,7 @@
 #include "codegen/constants.h"
 #include "codegen/cuda/grids.h"
 #include "codegen/cuda/host/host_program.h"
+#include "codegen/cuda/host/routine_text.h"
 #include "codegen/cuda/templates/arithmetic.h"
 #include "codegen/cuda/token_choice.h"
 #include "codegen/interface/limits.h"
@@ -173,15 +174,15 @@ Status check_images(const KernelPlan& plan, const CudaArchitectures& wanted) {
 // Every kernel gets all dimensions: half of the 4 KiB that its parameters may take.
 static constexpr size_t kMostSymbols = 256;
 
-Status check_cuda(const LoopProgram& loops) {
+Status check_cuda(const LoopProgram& loops, bool host_routines) {
   for (const Loop& loop : loops.loops) {
     const std::string where = loop.origins.empty() ? "" : loop.origins[0].source;
-    if (const auto* library = std::get_if<Library>(&loop.def); library && !JoinRows::of(*library)) {
-      return Error{ErrorCode::unsupported_op, fmt::format("coil has no CUDA code for '{}' yet: it computes it by a library for the CPU", loop.op), where,
-                   "compile the model for the CPU, or leave this operator outside of it"};
+    if (const auto* library = std::get_if<Library>(&loop.def); library && !host_routines && !JoinRows::of(*library)) {
+      return Error{ErrorCode::unsupported_op, fmt::format("coil has no CUDA code for '{}': it computes it by a library for the CPU", loop.op), where,
+                   "compile it without --no-host-routines, for the CPU, or leave this operator outside of the model"};
     }
     if (const auto* region = std::get_if<Region>(&loop.def)) {
-      for (const RegionPart& part : region->parts) TRY_STATUS(check_cuda(*part.program));
+      for (const RegionPart& part : region->parts) TRY_STATUS(check_cuda(*part.program, host_routines));
     }
   }
   return ok_status();
@@ -304,10 +305,16 @@ static Status link_host(const cuda::CudaProgram& program, const Compilation& com
   for (size_t i = 0; i < objects.size(); ++i) inputs.push_back({host.images[i].symbol, objects[i]});
   const std::string_view sets[] = {"any", "cuda"};
   for (const toolchain::LinkInput& o : device_library(machine, sets)) inputs.push_back(o);
+  const std::vector<std::string> routines = cuda::host_routines(t.plan);
+  if (!routines.empty()) {
+    TRY_STATUS(check_library(machine, routines));
+    constexpr std::string_view kLibrary[] = {"library"};
+    for (const toolchain::LinkInput& o : device_library(machine, kLibrary)) inputs.push_back(o);
+  }
   std::vector<std::string> exports;
   if (!host.timed.empty()) exports.push_back(COIL_TUNING_SYMBOL);
   if (host.watched) exports.push_back(COIL_WATCH_SYMBOL);
-  TRY(t.code, link_model(machine, std::move(inputs), exports));
+  TRY(t.code, link_model(machine, std::move(inputs), exports, routines.empty() ? nullptr : &t.members));
   return ok_status();
 }
 

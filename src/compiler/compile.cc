@@ -79,7 +79,7 @@ Result<LoopProgram> pass_loops(const Turn& turn, LoopProgram lowered, const Comp
   };
   TRY(LoopProgram loops, run_loop_passes(std::move(lowered), passes));
   show("loops", loops);
-  TRY_STATUS(target.check(loops));
+  TRY_STATUS(target.check(loops, options));
   TRY_STATUS(check_user_kernels(loops, target));
   return loops;
 }
@@ -314,7 +314,7 @@ Status check_support(const Graph& graph, const Node& node, const CompileOptions&
   if (is_known(node)) {
     for (const TargetChoice& choice : options.targets) {
       TRY(const LoopProgram loops, lower_alone(graph, node, choice.target->lowering(options)));
-      TRY_STATUS(choice.target->check(loops));
+      TRY_STATUS(choice.target->check(loops, options));
     }
     return ok_status();
   }

@@ -16,7 +16,7 @@ class CpuTarget final : public Target {
   LowerOptions lowering(const CompileOptions& options) const override {
     return {.library = true, .quantised_products = true, .int8_activations = options.int8_activations, .split_columns = true, .int4_block = options.int4_block};
   }
-  Status check(const LoopProgram&) const override { return ok_status(); }
+  Status check(const LoopProgram&, const CompileOptions&) const override { return ok_status(); }
   bool has_source(const UserKernel& kernel) const override { return kernel.cpu.has_value(); }
 
   Status check_tuning(const std::vector<std::string>&) const override {

@@ -44,7 +44,7 @@ class CudaTarget final : public Target {
             .split_columns = false,
             .int4_block = options.int4_block};
   }
-  Status check(const LoopProgram& loops) const override { return check_cuda(loops); }
+  Status check(const LoopProgram& loops, const CompileOptions& options) const override { return check_cuda(loops, options.host_routines); }
   bool has_source(const UserKernel& kernel) const override { return kernel.cuda.has_value(); }
 
   Status check_tuning(const std::vector<std::string>& architectures) const override {

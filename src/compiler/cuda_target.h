@@ -21,7 +21,7 @@ struct CudaArchitectures {
 CudaArchitectures cuda_architectures(const std::vector<std::string>& names);  // "sm_90", "compute_80"
 
 // What programs for CUDA do not support yet, with the operator and its source line: library routines, sizes from data.
-Status check_cuda(const LoopProgram& loops);
+Status check_cuda(const LoopProgram& loops, bool host_routines);
 // Tunes the program on the first device that a target has code for. On a machine without a device all candidates are built (they are in the cache then)
 // and nothing is timed: Record::untimed. Errors: as of Target::tune; wrong_machine for a device of another architecture than the targets.
 Result<tune::Record> tune_cuda(const TargetJob& job);

@@ -57,7 +57,7 @@ class Target {
   // How programs are lowered for it.
   virtual LowerOptions lowering(const CompileOptions& options) const = 0;
   // What programs for it do not support yet, with the operator and its source line. User kernels' sources are checked by check_user_kernels.
-  virtual Status check(const LoopProgram& loops) const = 0;
+  virtual Status check(const LoopProgram& loops, const CompileOptions& options) const = 0;
   virtual bool has_source(const UserKernel& kernel) const = 0;
 
   // Whether these architectures can be tuned for. bad_option.

@@ -2,6 +2,8 @@
 // (LowerOptions), both branches of cond are computed and one result is chosen, if that is the same.
 #include <fmt/format.h>
 
+#include "loop/join_rows.h"
+#include "lower/lower.h"
 #include "lower/steps.h"
 
 namespace coil::lowering {
@@ -98,14 +100,26 @@ Views chosen(Op& op, const View& predicate, const std::vector<const Graph*>& bra
   return results;
 }
 
-// Whether a branch that is not taken may not be computed: it reads sizes of its own data, or may go on for ever.
-bool has_to_be_taken(const Graph& graph) {
-  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) {
+bool calls_routine(const Graph& graph, const Node& node, const LowerOptions& options) {
+  const Result<LoopProgram> alone = lower_alone(graph, node, options);
+  return alone.ok() && std::any_of(alone.value().loops.begin(), alone.value().loops.end(), [](const Loop& loop) {
+           const Library* library = std::get_if<Library>(&loop.def);
+           return library && !JoinRows::of(*library);
+         });
+}
+
+// Whether a branch that is not taken may not be computed: it reads sizes of its own data, may go on for ever, or calls routines of the host, which fail for
+// some data (a singular matrix) and wait anyway.
+bool has_to_be_taken(const Graph& graph, const LowerOptions& options) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) {
     if (!n.binds.empty() || n.target == "higher_order.while_loop") return true;
-    return std::any_of(n.args.begin(), n.args.end(), [](const Argument& a) {
+    bool holds_graphs = false;
+    for (const Argument& a : n.args) {
       const SubgraphRef* inner = std::get_if<SubgraphRef>(&a);
-      return inner && has_to_be_taken(*inner->graph);
-    });
+      if (inner && has_to_be_taken(*inner->graph, options)) return true;
+      holds_graphs |= inner != nullptr;
+    }
+    return !holds_graphs && calls_routine(graph, n, options);
   });
 }
 
@@ -119,7 +133,7 @@ Views cond(Op& op) {
   View predicate = first[0];
   if (predicate.rank() != 0) predicate = reshaped(op, predicate, {});
   const bool taken = !op.session.options.straight_line || !op.node.binds.empty() ||
-                     std::any_of(branches.begin(), branches.end(), [](const Graph* graph) { return has_to_be_taken(*graph); });
+                     std::any_of(branches.begin(), branches.end(), [&](const Graph* graph) { return has_to_be_taken(*graph, op.session.options); });
   return taken && !op.node.outputs.empty() ? branch(op, predicate, branches, operands) : chosen(op, predicate, branches, operands);
 }
 

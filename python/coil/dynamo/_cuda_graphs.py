@@ -10,7 +10,8 @@ from typing import Any, Callable, Iterable, Sequence
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from ._split import tensors_of, writes_input
+from ._control import inner_graphs, is_control
+from ._split import data_sizes, size_sources, tensors_of, writes_input
 from ._support import host_takes_part
 
 log = logging.getLogger("coil")
@@ -77,8 +78,17 @@ def obstacle(gm: GraphModule, static: Sequence[int], in_torch: Iterable[Node]) -
         return "it has tensors on the CPU"
     if len(devices) != 1:
         return "it has tensors on several devices" if devices else "it has no tensors"
+    if _goes_by_data(gm.graph):
+        return "it goes on by what its data says, for which the host waits"
     node = get_first_incompatible_cudagraph_node(gm) or next(filter(host_takes_part, in_torch), None)
     return f"the host takes part in {node.target}" if node is not None else ""
+
+
+def _goes_by_data(graph: Graph) -> bool:
+    """Whether sizes of the graph are those that its data says, or its loops end by it."""
+    control = [n for n in graph.nodes if is_control(n)]
+    return (bool(data_sizes(graph.nodes, size_sources(graph))) or any(n.target.name() == "while_loop" for n in control)
+            or any(_goes_by_data(inner.graph) for n in control for inner in inner_graphs(n)))
 
 
 def _recorded(call: Callable[[list], Any], gm: GraphModule, kind: str, static: Sequence[int], models: list[Any]) -> Callable[[list], Any]:

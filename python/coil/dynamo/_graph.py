@@ -52,6 +52,7 @@ def compile_graph(gm: GraphModule, example_inputs: Sequence[Any], *, settings: d
     settings = dict(settings, target=target_of(device) if device.type in ("cpu", "cuda") else "cpu", name=kind)
     if device.type == "cuda" and not settings["machine"] and _runtime.cuda_devices():  # the program runs here and nowhere else
         settings["machine"] = "this"
+    settings["host_routines"] = False  # PyTorch computes on the GPU what packages let the CPU compute
     graph_begun(gm, kind)
     own = of_pytorch if fallback == "torch" and kind != "inference" else ()
     kept = own if device.type == "cuda" else ()

@@ -15,7 +15,7 @@ from ._effects import is_check
 from ._layout import convolutions_in_tf32
 from ._results import attention_kernel, read_nodes, read_results
 from ._serialize import TAKEN
-from ._split import ASSERTION, STRIDED, base_of, can_write_input, data_sizes, is_number, is_view, producer, size_sources, tensors_of, writes_input
+from ._split import ASSERTION, STRIDED, base_of, can_write_input, data_sizes, is_number, is_view, size_sources, tensors_of, writes_input
 
 # Operators that coil was found to have no code for, whatever their arguments.
 unknown_operators: dict[str, str] = {}
@@ -52,13 +52,11 @@ def torch_nodes(graph: torch.fx.Graph, device: torch.device, has_kernel: Callabl
     needs) and "convolutions" (whose weights come with the call)."""
     reasons: dict[Node, str] = {}
     inputs = size_sources(graph)
-    of_data = data_sizes(graph.nodes, inputs)
-    told = {*inputs, *of_data}
-    finds = {producer(source) for source, _ in of_data.values()} if device.type == "cuda" else set()
+    told = {*inputs, *data_sizes(graph.nodes, inputs)}
     for node in graph.nodes:
         if node.op != "call_function" or is_number(node) or node.target is operator.getitem:
             continue
-        reason = FREE if node.target in (ASSERTION, torch.ops.coil.random_state.default) else "programs for CUDA find no sizes in data" if node in finds else _reason(node, device, told)
+        reason = FREE if node.target in (ASSERTION, torch.ops.coil.random_state.default) else _reason(node, device, told)
         if reason and reason == unknown_operators.get(operator_name(node.target)) and has_kernel(node.target._schema.name):  # type: ignore[union-attr]
             reason = _values_reason(node, device, told)
         if reason is None and device.type == "cuda":

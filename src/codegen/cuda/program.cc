@@ -7,6 +7,7 @@
 
 #include "codegen/cuda/choices.h"
 #include "codegen/cuda/commits.h"
+#include "codegen/cuda/host/routine_text.h"
 #include "codegen/cuda/images.h"
 #include "codegen/cuda/joined_products.h"
 #include "codegen/cuda/loop_way.h"
@@ -54,7 +55,7 @@ class ProgramWriter {
       } else if (const auto* sort = std::get_if<SortKernel>(&k.def)) {
         add_steps(k, sort_launches(plan_, *sort), "_merge", call);
       } else if (const auto* library = std::get_if<LibraryKernel>(&k.def)) {
-        add_steps(k, join_launches(plan_, *library), "_join", call);
+        if (!is_host_routine(*library)) add_steps(k, join_launches(plan_, *library), "_join", call);
       } else if (const auto* user = std::get_if<UserCallKernel>(&k.def)) {
         add_user_launches(k, *user, call);
       } else if (const auto* copy = std::get_if<CopyKernel>(&k.def)) {

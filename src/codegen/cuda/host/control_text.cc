@@ -4,16 +4,21 @@
 
 #include <fmt/format.h>
 
+#include "codegen/cuda/host/routine_text.h"
+#include "codegen/foreign_text.h"
 #include "codegen/index_text.h"
 #include "codegen/interface/read_text.h"
 
 namespace coil::cuda {
 
+static constexpr size_t kOptimisedCases = 256;
+
 bool waits(const KernelPlan& plan) {
   return std::any_of(plan.kernels.begin(), plan.kernels.end(), [](const Kernel& k) {
     const auto* mark = std::get_if<ControlMark>(&k.def);
     const bool asks = mark && (mark->kind == ControlMark::Kind::branch || mark->kind == ControlMark::Kind::stop_unless);
-    return asks || std::holds_alternative<ReadKernel>(k.def);
+    const auto* library = std::get_if<LibraryKernel>(&k.def);
+    return asks || std::holds_alternative<ReadKernel>(k.def) || (library && is_host_routine(*library));
   });
 }
 
@@ -37,7 +42,8 @@ CallParameters call_parameters(const KernelPlan& plan) {
 
 std::string call_variables(const KernelPlan& plan) {
   if (!reads_sizes(plan)) return "";
-  return fmt::format("  void* made[{}] = {{}};\n  uint8_t* late[{}] = {{}};\n  (void)made, (void)late;\n", plan.outputs.size() + 1, plan.late_memory.size() + 1);
+  return fmt::format("  void* made[{}] = {{}};\n  uint8_t* late[{}] = {{}};\n  (void)made, (void)late;\n", plan.outputs.size() + 1,
+                     plan.late_memory.size() + 1);
 }
 
 std::string wait_text(const std::string& to, const std::string& from, const std::string& indent) {
@@ -58,6 +64,28 @@ std::string control_text(const ControlMark& mark, const std::string& predicate) 
   }
   CHECK(false, "programs for CUDA do not run image by image");
   return "";
+}
+
+std::string flag_error_text(const KernelPlan& plan, const CudaProgram& program) {
+  // Clang's time grows faster than the cases of a switch: one of many is not optimised.
+  const auto cases = static_cast<size_t>(std::count_if(program.calls.begin(), program.calls.end(), [](const CudaCall& c) { return c.checks_index; }));
+  std::string text = cases > kOptimisedCases ? "__attribute__((noinline, optnone)) " : "";
+  text += "static void flag_error(int32_t flag, CoilError* error) {\n  const char* at = \"a kernel\";\n  switch (flag) {\n";
+  for (size_t k = 0; k < plan.kernels.size(); ++k) {
+    if (!program.calls[k].checks_index) continue;
+    const Kernel& kernel = plan.kernels[k];
+    if (!kernel.assertion.empty()) {
+      text += fmt::format("    case {}:\n      cd::fail(error, {}, \"%s\", {});\n      return;\n", k + 1, static_cast<int>(ErrorCode::runtime_assert),
+                          message_literal(kernel.assertion));
+      continue;
+    }
+    const std::string where = kernel.origins.empty() || kernel.origins[0].source.empty() ? "" : " (" + kernel.origins[0].source + ")";
+    text += fmt::format("    case {}:\n      at = {};\n      break;\n", k + 1, message_literal(kernel.name + where));
+  }
+  return text + fmt::format(
+                    "  }}\n  cd::fail(error, {}, \"an index is out of range in %s: the data that selects rows is negative or too large; check the ids "
+                    "against the table's size\", at);\n}}\n\n",
+                    static_cast<int>(ErrorCode::input_value));
 }
 
 }  // namespace coil::cuda

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "codegen/cuda/cuda_kernels.h"
 #include "schedule/kernel_plan.h"
 
 namespace coil::cuda {
@@ -20,6 +21,9 @@ struct CallParameters {
 CallParameters call_parameters(const KernelPlan& plan);
 // Declarations at the head of what has these parameters.
 std::string call_variables(const KernelPlan& plan);
+
+// The function that words what kernels report.
+std::string flag_error_text(const KernelPlan& plan, const CudaProgram& program);
 
 // `to`: an lvalue of the host; `from`: an address on the device.
 std::string wait_text(const std::string& to, const std::string& from, const std::string& indent);

@@ -9,6 +9,7 @@
 #include "codegen/cuda/grids.h"
 #include "codegen/cuda/host/call_forms.h"
 #include "codegen/cuda/host/control_text.h"
+#include "codegen/cuda/host/routine_text.h"
 #include "codegen/cuda/images.h"
 #include "codegen/cuda/machine.h"
 #include "codegen/cuda/templates/template.h"
@@ -36,8 +37,7 @@ class HostWriter {
     std::string calls, functions, open;
     size_t count = 0, number = 0;
     const bool plain = !options_.watched && options_.timed.empty() && !changes_sizes(plan_) && !waits(plan_);
-    CallForms forms(plain ? plan_.kernels.size() : 0,
-                    [this](size_t k, CallValues& values) { return call_form(k, values); });
+    CallForms forms(plain ? plan_.kernels.size() : 0, [this](size_t k, CallValues& values) { return call_form(k, values); });
     for (size_t k = 0; k < plan_.kernels.size(); ++k) {
       if (const size_t n = k < together_until_ ? 0 : forms.run_length(k)) {
         functions += forms.table(k, n);
@@ -53,8 +53,8 @@ class HostWriter {
       count = 0;
     }
     return prologue() + tuning() + (options_.watched ? watch_table() : "") + tables() + interface_text(plan_, kInterface, grid_limits(plan_, program_)) +
-           (waits(plan_) ? "static void flag_error(int32_t flag, CoilError* error);\n\n" : "") +
-           forms.functions() + functions + run_function(calls + open) + model();
+           (waits(plan_) ? "static void flag_error(int32_t flag, CoilError* error);\n\n" : "") + forms.functions() + functions + run_function(calls + open) +
+           model();
   }
 
  private:
@@ -68,7 +68,7 @@ class HostWriter {
     if (!program_.libraries.empty()) libraries = "#include \"cuda_blas.h\"\n#include \"cuda_dnn.h\"\n";
     if (program_.choice) libraries += "#include \"cuda_sample.h\"\n";
     return libraries + fmt::format("#include \"cuda_host.h\"\n#include \"host_support.h\"\n#include \"{}\"\n\n{}", kIndexHeader, kUsesIndex) +
-           offset_functions(plan_) + "\n";
+           routine_declarations(plan_) + offset_functions(plan_) + "\n";
   }
 
   bool timed(size_t k) const { return k < options_.timed.size() && options_.timed[k]; }
@@ -198,6 +198,8 @@ class HostWriter {
     if (const auto* mark = std::get_if<ControlMark>(&kernel.def)) return control(*mark);
     std::string text = values_ ? "  {\n" : call_comment(kernel);
     if (const auto* copy = std::get_if<CopyKernel>(&kernel.def); copy && call.launches.empty()) return text + begins(k) + copy_text(*copy) + ends(k) + "  }\n";
+    if (const auto* library = std::get_if<LibraryKernel>(&kernel.def); library && is_host_routine(*library))
+      return text + begins(k) + routine_text(plan_, *library, kernel, [this](BufferId id) { return address(id); }) + ends(k) + "  }\n";
     if (const auto* read = std::get_if<ReadKernel>(&kernel.def)) return text + begins(k) + read_text(*read, kernel) + ends(k) + "  }\n";
     if (const auto* user = std::get_if<UserCallKernel>(&kernel.def)) {
       if (!user->def.kernel->cuda->images.empty()) text += image_checks(*user, program_.functions[static_cast<size_t>(call.launches[0].function)].label);
@@ -325,25 +327,7 @@ class HostWriter {
         "  s[{}] = 1;\n  (void)s, (void)error;\n",
         long_program ? "__attribute__((noinline, optnone)) " : "", n, n - 1, n - 1);
     text += call_variables(plan_) + calls + "  return 0;\n}\n\n";
-    // Clang's time grows faster than the cases of a switch: one of many is not optimised.
-    const auto cases = static_cast<size_t>(std::count_if(program_.calls.begin(), program_.calls.end(), [](const CudaCall& c) { return c.checks_index; }));
-    text += cases > kCallsOfAFunction ? "__attribute__((noinline, optnone)) " : "";
-    text += "static void flag_error(int32_t flag, CoilError* error) {\n  const char* at = \"a kernel\";\n  switch (flag) {\n";
-    for (size_t k = 0; k < plan_.kernels.size(); ++k) {
-      if (!program_.calls[k].checks_index) continue;
-      const Kernel& kernel = plan_.kernels[k];
-      if (!kernel.assertion.empty()) {
-        text += fmt::format("    case {}:\n      cd::fail(error, {}, \"%s\", {});\n      return;\n", k + 1, static_cast<int>(ErrorCode::runtime_assert),
-                            message_literal(kernel.assertion));
-        continue;
-      }
-      const std::string where = kernel.origins.empty() || kernel.origins[0].source.empty() ? "" : " (" + kernel.origins[0].source + ")";
-      text += fmt::format("    case {}:\n      at = {};\n      break;\n", k + 1, message_literal(kernel.name + where));
-    }
-    return text + fmt::format(
-                      "  }}\n  cd::fail(error, {}, \"an index is out of range in %s: the data that selects rows is negative or too large; check the ids "
-                      "against the table's size\", at);\n}}\n\n",
-                      static_cast<int>(ErrorCode::input_value));
+    return text + flag_error_text(plan_, program_);
   }
 
   // Graphs of few launches: what they save is the host's time, and their first kernel starts late (cuda_graph.h).
@@ -396,8 +380,8 @@ class HostWriter {
   const CallParameters parameters_ = call_parameters(plan_);
   std::optional<AfterReads> after_reads_;  // made when first needed
   int depth_ = 0;                          // of control flow
-  size_t together_until_ = 0;       // kernels before this one are in a call that is written
-  size_t together_form_until_ = 0;  // the same while forms are found
+  size_t together_until_ = 0;              // kernels before this one are in a call that is written
+  size_t together_form_until_ = 0;         // the same while forms are found
   size_t form_kernel_ = 0;
   CallValues* values_ = nullptr;  // of the call that is written as one of many
 };
