@@ -1,6 +1,8 @@
 """Programs for CUDA that go on by what their data says, emulated: sizes that are read, branches, loops. The host waits for the device there; the same
 programs on the CPU, and what the operators mean, are tested elsewhere (test_torch_data_sizes.py, the zoo)."""
 
+import zipfile
+
 import pytest
 import torch
 from torch import nn
@@ -181,6 +183,41 @@ def test_what_is_wrong_is_said(tmp_path):
         else:
             expected = x[rows][:, :1].sum(1), torch.zeros(n) + x[rows[0], 0]
             torch.testing.assert_close(tuple(program(x, torch.tensor(n), torch.tensor(rows))), expected)
+
+
+def test_routines_of_the_host(tmp_path):
+    """What the CPU computes for a GPU: several routines, sizes that calls decide, none of them, and between kernels of the device."""
+
+    def program(x):
+        inverse = torch.linalg.inv(x + 9 * torch.eye(3, dtype=x.dtype))
+        return inverse * 2, torch.fft.fft(x.sum(0)).real + 1, torch.linalg.eigvalsh(x @ x.mT)
+
+    torch.manual_seed(9)
+    sets = [(torch.randn(n, 3, 3, dtype=torch.float64),) for n in (5, 1, 40)]
+    batch = torch.export.Dim("batch", min=1, max=100)
+    emulated = check(program, sets, tmp_path, (({0: batch},),), tolerance=1e-10)
+    with zipfile.ZipFile(emulated.package) as archive:
+        kernels = next(archive.read(name).decode() for name in archive.namelist() if name.endswith("kernels.json"))
+    assert "the CPU computes it" in kernels
+
+
+def test_boxes_that_overlap(tmp_path):
+    torchvision = pytest.importorskip("torchvision")
+    torch.manual_seed(10)
+    corners = torch.rand(30, 2) * 10
+    boxes = torch.cat([corners, corners + torch.rand(30, 2) * 8], 1)
+    sets = [(boxes, torch.rand(30)), (boxes[:, [0, 1, 0, 1]], torch.rand(30))]
+    check(lambda boxes, scores: (torchvision.ops.nms(boxes, scores, 0.4), torchvision.ops.nms(boxes, scores, 0.7).float() + 1), sets, tmp_path)
+
+
+def test_a_singular_matrix_is_named(tmp_path):
+    """In PyTorch's words, with the line; and the next call is right."""
+    from emulated_cuda import StatefulProgram
+
+    program = StatefulProgram(torch.export.export(Wrapped(torch.linalg.inv), (torch.eye(3),)))
+    with pytest.raises(RuntimeError, match="COIL-E212: .*singular"):
+        program(torch.zeros(3, 3))
+    torch.testing.assert_close(program(torch.eye(3) * 2)[0], torch.eye(3) / 2)
 
 
 class Wrapped(nn.Module):
