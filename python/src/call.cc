@@ -209,15 +209,22 @@ void CallableModel::allocate(Call& call, const std::vector<Shape>& shapes, Tenso
 
 bool CallableModel::is_late(size_t output) const { return cd::is_late(model_->code(), static_cast<int32_t>(output)); }
 
-// Results that only the data sizes: the context made them, and its memory is for the next call.
-void CallableModel::copy_late(Call& call, TensorKind kind, const nb::object& first) {
+// Results that only the data sizes: the context made them, and its memory is for the next call. On a GPU they are copied in the order of `stream`.
+void CallableModel::copy_late(Call& call, TensorKind kind, const nb::object& first, void* stream) {
+  CoilError error{};
   for (size_t i = 0; i < call.out.size(); ++i) {
     if (!is_late(i)) continue;
     const CoilTensorView& made = call.out[i];
     call.owners[i] = empty(i, {tuple_of(made.sizes, made.ndim), tuple_of(made.strides, made.ndim), in_rows(made)}, kind, first);
     TensorIn described;
     described.set(call.owners[i], model_->code().outputs[i].name);
-    if (const int64_t bytes = bytes_of(made)) std::memcpy(described.view().data, made.data, static_cast<size_t>(bytes));
+    const int64_t bytes = bytes_of(made);
+    int32_t failed = 0;
+    if (bytes) {
+      nb::gil_scoped_release release;
+      failed = model_->device().copy(described.view().data, made.data, bytes, stream, &error);
+    }
+    if (failed) raise(error);
   }
 }
 
@@ -271,7 +278,7 @@ nb::list CallableModel::run(nb::handle flat, const OwnedState* state) {
     if (!failed && model_->cuda() && kind != TensorKind::torch) failed = call.context.synchronise(&error);
   }
   if (failed) raise(error, call.context.fault());
-  copy_late(call, kind, first);
+  copy_late(call, kind, first, stream);
   nb::list results = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(call.owners.size())));
   for (size_t i = 0; i < call.owners.size(); ++i) PyList_SetItem(results.ptr(), static_cast<Py_ssize_t>(i), call.owners[i].release().ptr());
   return results;

@@ -72,7 +72,7 @@ class CallableModel {
   void allocate(Call& call, const std::vector<Shape>& shapes, TensorKind kind, const nb::object& first);
   nb::object empty(size_t output, const Shape& shape, TensorKind kind, const nb::object& first);
   bool is_late(size_t output) const;
-  void copy_late(Call& call, TensorKind kind, const nb::object& first);
+  void copy_late(Call& call, TensorKind kind, const nb::object& first, void* stream);
   nb::object empty_numpy(size_t output, const Shape& shape);
   const nb::object& device();
 
