@@ -1,8 +1,11 @@
 """Programs for CUDA that go on by what their data says, emulated: sizes that are read, branches, loops. The host waits for the device there; the same
 programs on the CPU, and what the operators mean, are tested elsewhere (test_torch_data_sizes.py, the zoo)."""
 
+import subprocess
+import sys
 import zipfile
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -218,6 +221,25 @@ def test_a_singular_matrix_is_named(tmp_path):
     with pytest.raises(RuntimeError, match="COIL-E212: .*singular"):
         program(torch.zeros(3, 3))
     torch.testing.assert_close(program(torch.eye(3) * 2)[0], torch.eye(3) / 2)
+
+
+def test_arrays_of_another_library(tmp_path):
+    """Through the Python module: results are arrays of that library, of the sizes that data says."""
+
+    def program(x, m):
+        return x[m] * 2, m.nonzero(), x.sum(0)
+
+    emulated, files = check(program, KEPT, tmp_path), []
+    for number, inputs in enumerate(KEPT):
+        files.append(tmp_path / f"{number}.npz")
+        np.savez(files[-1], **{f"in_{i}": t.numpy() for i, t in enumerate(inputs)})
+    script = harness.REPO / "tests/python/emulated_arrays.py"
+    done = subprocess.run([sys.executable, script, emulated.package, *files, tmp_path / "results.npz"], capture_output=True, text=True, env=emulated.environment())
+    assert done.returncode == 0, done.stderr[-3000:]
+    with np.load(tmp_path / "results.npz") as results:
+        for number, inputs in enumerate(KEPT):
+            for i, expected in enumerate(program(*inputs)):
+                assert np.array_equal(results[f"{number}_{i}"], expected.numpy())
 
 
 class Wrapped(nn.Module):
