@@ -14,6 +14,9 @@ file(STRINGS layers.txt COIL_LAYER_LINES REGEX "^[a-z_]+:")  # folders inside a 
 set(COIL_LAYERS "")
 # Not those that a package's call runs, nor those in which compiling a program takes its time (expressions, passes, loops, scheduling).
 set(COIL_LAYERS_OF_COMPILING frontend lower reference templates codegen cache toolchain package report tune compiler)
+# ... but for loops over each number of a model's weights.
+file(GLOB loops_over_weights CONFIGURE_DEPENDS src/frontend/block_forms.cc src/templates/packing*.cc)
+set_source_files_properties(${loops_over_weights} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O2> SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
 foreach(line IN LISTS COIL_LAYER_LINES)
   string(REGEX MATCH "^([a-z_]+):(.*)$" _ "${line}")
   set(folder ${CMAKE_MATCH_1})

@@ -15,7 +15,8 @@ namespace COIL_KERNELS_NAMESPACE {
 #if defined(COIL_BYTE_PAIRS) && !defined(__AVX512F__)
 namespace {
 
-constexpr int64_t kBlock = 32;                                        // of k: sums of eight pairs of products fit 16 bits, 8 * 2 * 15 * 128 < 2^15
+constexpr int64_t kBlock = 32;                                        // of k, which have one scale in the row
+constexpr int64_t kHalf = 16;                                         // ... and two sums
 constexpr int kDigits = 3;                                            // of 8 bits, the lowest first
 constexpr float kLargest = 127 * 65536 + 127 * 256;                   // so that rounding leaves the last digit in range
 constexpr int32_t kSpreadBits = 10 << 23;                             // a block's least number is at least 2^-10 of its greatest
@@ -27,16 +28,16 @@ constexpr int64_t kChunkBlocks = 32;  // whose digits, as the products want them
 struct DigitRow {
   float* values;            // [k]
   float* scale;             // of each block; 0: multiply it as floats
-  int32_t* sum;             // of each block's whole numbers
+  int32_t* sum;             // of the whole numbers of each half of a block
   int8_t* digits[kDigits];  // [k], zeros up to a whole block
-  static int64_t bytes(int64_t k) { return ceil_div(k, kBlock) * (kBlock * (4 + kDigits) + 8); }
+  static int64_t bytes(int64_t k) { return ceil_div(k, kBlock) * (kBlock * (4 + kDigits) + 12); }
 
   DigitRow(void* scratch, int64_t k) {
     const int64_t blocks = ceil_div(k, kBlock);
     values = static_cast<float*>(scratch);
     scale = values + blocks * kBlock;
     sum = reinterpret_cast<int32_t*>(scale + blocks);
-    for (int d = 0; d < kDigits; d++) digits[d] = reinterpret_cast<int8_t*>(sum + blocks) + d * blocks * kBlock;
+    for (int d = 0; d < kDigits; d++) digits[d] = reinterpret_cast<int8_t*>(sum + 2 * blocks) + d * blocks * kBlock;
   }
 
   // Takes a block apart. `count` of its numbers are there, zeros behind them.
@@ -55,11 +56,11 @@ struct DigitRow {
     if (count % kStepRows || greatest < kLeastBits || greatest >= kInfinityBits || __builtin_reduce_min(least) < greatest - kSpreadBits) return;
     scale[block] = __builtin_bit_cast(float, greatest) / kLargest;
     const Vec factor = Vec(kLargest / __builtin_bit_cast(float, greatest));
-    VecI32 all = {};
+    VecI32 all[2] = {};
 #pragma unroll
     for (int i = 0; i < kVectors; i++) {
       VecI32 number = __builtin_convertvector(__builtin_elementwise_roundeven(load(from + i * kLanes) * factor), VecI32);
-      all += number;
+      all[i / (kVectors / 2)] += number;
 #pragma unroll
       for (int d = 0; d < kDigits; d++) {
         const VecI32 digit = (number << 24) >> 24;
@@ -67,7 +68,7 @@ struct DigitRow {
         number = (number - digit) >> 8;
       }
     }
-    sum[block] = __builtin_reduce_add(all);
+    for (int half = 0; half < 2; half++) sum[2 * block + half] = __builtin_reduce_add(all[half]);
   }
 };
 
@@ -93,6 +94,44 @@ COIL_INLINE Chars weights(const uint8_t* b, int h) {
                                  31, 63);
 }
 
+// What the 4 bits are: kRows of k whose pairs of products have a sum that fits 16 bits, and whose sum fits 32 then.
+struct SmallNumbers {
+  typedef HalfBytes Floats;
+  static constexpr int32_t added = 8;  // to each number, so that it is unsigned
+  explicit SmallNumbers(const CoilGemm&) {}
+  COIL_INLINE_MEMBER VecI32 from(VecI32 bits) const { return bits & 0x0f0f0f0f; }
+};
+template <int64_t rows>
+struct Plain : SmallNumbers {
+  static constexpr int64_t kRows = rows;  // at most 32: 8 * 2 * 15 * 128 < 2^15
+  using SmallNumbers::SmallNumbers;
+};
+struct Coded {
+  typedef CodedHalfBytes Floats;
+  static constexpr int64_t kRows = kHalf;            // 4 * 2 * kMostRange * 128 < 2^15
+  static constexpr int kMostRange = 31, kMost = 15;  // 16 * 2^23 * kMost < 2^31
+  VecI32 list;
+  int32_t added;
+  static int32_t least(const CoilGemm& g) {
+    int32_t found = 127;
+    for (int i = 0; i < 16; i++) found = found < code(g, i) ? found : code(g, i);
+    return found;
+  }
+  static bool suits(const CoilGemm& g) {
+    const int32_t low = least(g);
+    bool fits = low >= -kMost;
+    for (int i = 0; i < 16; i++) fits = fits && code(g, i) <= kMost && code(g, i) - low <= kMostRange;
+    return fits;
+  }
+  explicit Coded(const CoilGemm& g) : list(spread_list(g)), added(-least(g)) {
+    list = __builtin_bit_cast(VecI32, __builtin_bit_cast(Chars, list) + static_cast<char>(added));
+  }
+  COIL_INLINE_MEMBER VecI32 from(VecI32 bits) const { return looked_up(list, bits & 0x0f0f0f0f); }
+
+ private:
+  static int32_t code(const CoilGemm& g, int i) { return static_cast<int8_t>(g.b_codes[i / 8] >> (i % 8 * 8)); }
+};
+
 // Sums of digits, of the lower two rows of k in eight columns and then of the upper two, as whole numbers: digits 0 and 1 by one product of pairs, digit 2
 // by its place.
 COIL_INLINE VecI32 whole_numbers(const Shorts& zeroth, const Shorts& first, const Shorts& second) {
@@ -114,13 +153,13 @@ COIL_INLINE const Spread* again(const Spread* x) {
   return x;
 }
 
-// The sums of a block for the columns of part h, weights being 8 too much, as floats: of whole numbers that fit 32 bits, 32 * 2^23 * 8.
-template <int h>
-COIL_INLINE void block_sums(const Spread* x, const uint8_t* b, int64_t steps, int32_t row_sum, Vec (&out)[2]) {
+// The sums of some rows for the columns of part h, as floats: of whole numbers that fit 32 bits (32 * 2^23 * 8).
+template <int h, class Numbers>
+COIL_INLINE void digit_sums(const Numbers& numbers, const Spread* x, const uint8_t* b, int64_t steps, int32_t row_sum, Vec (&out)[2]) {
   Shorts sum[kDigits][2] = {};
   const Spread* const same = again(x);
-  const auto step = [&](int64_t s) {
-    const VecI32 pairs = __builtin_bit_cast(VecI32, weights(b + s * kStepBytes, h)), low = pairs & 0x0f0f0f0f, high = (pairs >> 4) & 0x0f0f0f0f;
+  const auto step = [&](int64_t s) __attribute__((always_inline)) {
+    const VecI32 pairs = __builtin_bit_cast(VecI32, weights(b + s * kStepBytes, h)), low = numbers.from(pairs), high = numbers.from(pairs >> 4);
     if (h == 0) fetch_stream<kStepBytes>(b + s * kStepBytes);  // one stream: arithmetic is the bound, and sets of panels were slower
 #pragma unroll
     for (int d = 0; d < kDigits; d++) {
@@ -128,80 +167,91 @@ COIL_INLINE void block_sums(const Spread* x, const uint8_t* b, int64_t steps, in
       sum[d][1] += byte_pairs(high, __builtin_bit_cast(VecI32, same[s][d]));
     }
   };
-  if (steps == kBlock / kStepRows) {
+  if (steps == Numbers::kRows / kStepRows) {
 #pragma unroll
-    for (int64_t s = 0; s < kBlock / kStepRows; s++) step(s);
+    for (int64_t s = 0; s < Numbers::kRows / kStepRows; s++) step(s);
   } else {
 #pragma clang loop unroll(disable)
     for (int64_t s = 0; s < steps; s++) step(s);
   }
 #pragma unroll
   for (int j = 0; j < 2; j++) {
-    out[j] = __builtin_convertvector(whole_numbers(sum[0][j], sum[1][j], sum[2][j]) - row_sum * 8, Vec);
+    out[j] = __builtin_convertvector(whole_numbers(sum[0][j], sum[1][j], sum[2][j]) - row_sum * numbers.added, Vec);
   }
 }
 
-// The same of a block that is multiplied as floats, less its zero points.
-__attribute__((noinline)) void float_block(const float* x, const uint8_t* b, int64_t rows, int h, const Vec (&zero)[2], Vec (&out)[2]) {
+// The same of rows that are multiplied as floats, less their zero points.
+template <class Floats>
+__attribute__((noinline)) void float_rows(const Floats& floats, const float* x, const uint8_t* b, int64_t rows, int h, const Vec (&zero)[2], Vec (&out)[2]) {
   out[0] = out[1] = Vec(0.0f);
-  for (int64_t i = 0; i < rows; i++, b += HalfBytes::kRow) {
+  for (int64_t i = 0; i < rows; i++, b += Floats::kRow) {
     Vec column[2];
-    HalfBytes::load_part(b, h, column);
+    floats.load_part(b, h, column);
     for (int j = 0; j < 2; j++) out[j] += x[i] * (column[j] - zero[j]);
   }
 }
 
+template <class Numbers>
 struct DigitRunner {
+  typedef typename Numbers::Floats Floats;
   const CoilGemm& g;
   const Product& p;
   DigitRow row;
+  Numbers numbers{g};
+  Floats floats{g};
 
-  // What a block of the row is, for all panels.
-  struct Block {
-    int64_t number, group, rows;
+  // At most Numbers::kRows of a block of the row, for all panels.
+  struct Part {
+    int64_t at, group, rows;
     float scale;
     int32_t sum;
   };
 
-  // Adds what part h of a block gives to the sums of its columns.
+  Part part_at(int64_t at) const {
+    const int64_t block = at / kBlock, half = at / kHalf;
+    const int32_t sum = Numbers::kRows == kHalf ? row.sum[half] : row.sum[half] + row.sum[half + 1];
+    return {at, at / g.b_group, min64(Numbers::kRows, g.k - at), row.scale[block], sum};
+  }
+
+  // Adds what part h of the columns gives to their sums.
   template <int h>
-  COIL_INLINE_MEMBER void add_block(const Block& block, const Spread* x, const uint8_t* b, const PanelTable& scales, const PanelTable& zeros,
-                                    float* acc) const {
+  COIL_INLINE_MEMBER void add_part(const Part& part, const Spread* x, const uint8_t* b, const PanelTable& scales, const PanelTable& zeros, float* acc) const {
     Vec zero[2] = {}, value[2];
     if (zeros.data) {
-      for (int j = 0; j < 2; j++) zero[j] = zeros.at(block.group, HalfBytes::column(h, j));
+      for (int j = 0; j < 2; j++) zero[j] = zeros.at(part.group, HalfBytes::column(h, j));
     }
-    if (block.scale == 0) {
-      float_block(row.values + block.number * kBlock, b, block.rows, h, zero, value);
+    if (part.scale == 0) {
+      float_rows(floats, row.values + part.at, b, part.rows, h, zero, value);
     } else {
-      block_sums<h>(x, b, block.rows / kStepRows, block.sum, value);
+      digit_sums<h>(numbers, x, b, part.rows / kStepRows, part.sum, value);
       for (int j = 0; j < 2; j++) {
-        if (zeros.data) value[j] -= zero[j] * static_cast<float>(block.sum);
-        value[j] *= block.scale;
+        if (zeros.data) value[j] -= zero[j] * static_cast<float>(part.sum);
+        value[j] *= part.scale;
       }
     }
 #pragma unroll
     for (int j = 0; j < 2; j++) {
       float* to = acc + HalfBytes::column(h, j);
-      store(to, load(to) + value[j] * scales.at(block.group, HalfBytes::column(h, j)));
+      store(to, load(to) + value[j] * scales.at(part.group, HalfBytes::column(h, j)));
     }
   }
 
   void run_task(int64_t task) const {
-    alignas(64) Spread x[kChunkBlocks * kBlock / kStepRows];
+    constexpr int64_t kRows = Numbers::kRows, kChunk = kChunkBlocks * kBlock;
+    alignas(64) Spread x[kChunk / kStepRows];
     alignas(64) float acc[kBlockPanels * kPanel] = {};
-    Block of_chunk[kChunkBlocks];
-    const int64_t panel0 = task * p.block_panels, panels = min64(p.block_panels, ceil_div(p.n, kPanel) - panel0), blocks = ceil_div(g.k, kBlock);
-    for (int64_t first = 0; first < blocks; first += kChunkBlocks) {
-      const int64_t count = min64(blocks - first, kChunkBlocks);
-      for (int64_t k0 = 0; k0 < count * kBlock; k0 += kStepRows) spread_digits(row, first * kBlock + k0, x[k0 / kStepRows]);
-      for (int64_t i = 0, n = first; i < count; i++, n++) of_chunk[i] = {n, n * kBlock / g.b_group, min64(kBlock, g.k - n * kBlock), row.scale[n], row.sum[n]};
+    Part of_chunk[kChunk / kRows];
+    const int64_t panel0 = task * p.block_panels, panels = min64(p.block_panels, ceil_div(p.n, kPanel) - panel0);
+    for (int64_t first = 0; first < g.k; first += kChunk) {
+      const int64_t left = min64(g.k - first, kChunk), count = ceil_div(left, kRows);
+      for (int64_t k0 = 0; k0 < left; k0 += kStepRows) spread_digits(row, first + k0, x[k0 / kStepRows]);
+      for (int64_t i = 0; i < count; i++) of_chunk[i] = part_at(first + i * kRows);
       for (int64_t j = 0; j < panels; j++) {
         const PanelTable scales = panel_scales(g, panel0 + j), zeros = panel_zeros(g, panel0 + j);
-        const uint8_t* b = static_cast<const uint8_t*>(g.b) + ((panel0 + j) * g.k + first * kBlock) * HalfBytes::kRow;
-        for (int64_t i = 0; i < count; i++, b += kBlock * HalfBytes::kRow) {
-          add_block<0>(of_chunk[i], x + i * kBlock / kStepRows, b, scales, zeros, acc + j * kPanel);
-          add_block<1>(of_chunk[i], x + i * kBlock / kStepRows, b, scales, zeros, acc + j * kPanel);
+        const uint8_t* b = static_cast<const uint8_t*>(g.b) + ((panel0 + j) * g.k + first) * HalfBytes::kRow;
+        for (int64_t i = 0; i < count; i++, b += kRows * HalfBytes::kRow) {
+          add_part<0>(of_chunk[i], x + i * kRows / kStepRows, b, scales, zeros, acc + j * kPanel);
+          add_part<1>(of_chunk[i], x + i * kRows / kStepRows, b, scales, zeros, acc + j * kPanel);
         }
       }
     }
@@ -215,8 +265,8 @@ struct DigitRunner {
 }  // namespace
 
 bool suits_digits(const CoilGemm& g) {
-  return g.m == 1 && g.b_bits == 4 && !g.b_coded && g.b_scale && g.scratch && (g.b_group % kBlock == 0 || g.b_group >= g.k) && g.k > COIL_GEMM_UNBLOCKED_K(4) &&
-         DigitRow::bytes(g.k) <= COIL_GEMM_WORKER_BYTES;
+  const bool whole = g.b_group % kHalf == 0 || g.b_group >= g.k, numbers = g.b_bits == 4 && (!g.b_coded || Coded::suits(g));
+  return g.m == 1 && numbers && g.b_scale && g.scratch && whole && g.k > COIL_GEMM_UNBLOCKED_K(4) && DigitRow::bytes(g.k) <= COIL_GEMM_WORKER_BYTES;
 }
 
 void split_digit_row(const CoilGemm& g, void* scratch) {
@@ -230,7 +280,12 @@ void split_digit_row(const CoilGemm& g, void* scratch) {
   for (int64_t block = 0; block * kBlock < g.k; block++) row.split(block, min64(kBlock, g.k - block * kBlock));
 }
 
-void digit_row_task(const CoilGemm& g, const Product& p, void* scratch, int64_t task) { DigitRunner{g, p, DigitRow(scratch, g.k)}.run_task(task); }
+void digit_row_task(const CoilGemm& g, const Product& p, void* scratch, int64_t task) {
+  const DigitRow row(scratch, g.k);
+  if (g.b_coded) return DigitRunner<Coded>{g, p, row}.run_task(task);
+  if (g.b_group % kBlock && g.b_group < g.k) return DigitRunner<Plain<kHalf>>{g, p, row}.run_task(task);
+  DigitRunner<Plain<kBlock>>{g, p, row}.run_task(task);
+}
 
 void digit_row_gemm(const CoilGemm& g, CoilEpilogue epilogue, const void* epilogue_context, const CoilHost* host) {
   struct Runner {

@@ -12,7 +12,7 @@ Weight = tuple[int, int, str, list[int], list[int], ByteSource | None]
 def has_block_form(type: str) -> bool:
     """Whether block_parts knows a type of GGUF files."""
 
-def block_parts(type: str, address: int, bytes: int, columns: int, order: list[int]) -> tuple[ByteSource, ByteSource, ByteSource | None]:
+def block_parts(type: str, address: int, bytes: int, mapped: bool, columns: int, order: list[int]) -> tuple[ByteSource, ByteSource, ByteSource | None]:
     """Numbers (int8), scales and zeros (float32) of a matrix in a GGUF file's blocks. order: of its rows; empty: as they are."""
 
 class Package:

@@ -43,8 +43,8 @@ PyType_Slot package_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buf
 using Weight = std::tuple<uintptr_t, uint64_t, std::string, std::vector<int64_t>, std::vector<int64_t>, std::shared_ptr<ByteSource>>;
 
 // The parts of a matrix in a GGUF file's blocks, which lie in the caller's memory: numbers, scale, and zero or None.
-nb::tuple block_parts(const std::string& type, uintptr_t address, uint64_t bytes, int64_t columns, std::vector<int64_t> order) {
-  const BlockRows rows = value_or_throw(BlockRows::over(type, {reinterpret_cast<const uint8_t*>(address), bytes}, columns, std::move(order)));
+nb::tuple block_parts(const std::string& type, uintptr_t address, uint64_t bytes, bool mapped, int64_t columns, std::vector<int64_t> order) {
+  const BlockRows rows = value_or_throw(BlockRows::over(type, {reinterpret_cast<const uint8_t*>(address), bytes}, mapped, columns, std::move(order)));
   const auto given = [](const std::shared_ptr<const ByteSource>& part) { return nb::cast(std::const_pointer_cast<ByteSource>(part)); };
   return nb::make_tuple(given(rows.numbers()), given(rows.scale()), given(rows.zero()));
 }
@@ -289,7 +289,7 @@ NB_MODULE(_compiler, m) {
   nb::class_<coil::toolchain::MadeOnce>(m, "Batch").def(nb::init<>());
   nb::class_<coil::ByteSource>(m, "ByteSource").def("__len__", &coil::ByteSource::size).def("read", &coil::python::read_source, "begin"_a, "count"_a);
   m.def("has_block_form", [](const std::string& type) { return coil::block_form(type) != nullptr; }, "type"_a);
-  m.def("block_parts", &coil::python::block_parts, "type"_a, "address"_a, "bytes"_a, "columns"_a, "order"_a);
+  m.def("block_parts", &coil::python::block_parts, "type"_a, "address"_a, "bytes"_a, "mapped"_a, "columns"_a, "order"_a);
   m.def("compile_file", &coil::python::compile_file, "path"_a, "output"_a.none(), "settings"_a);
   m.def("compile_archive", &coil::python::compile_archive, "archive"_a, "output"_a.none(), "settings"_a);
   m.def("compile_json", &coil::python::compile_json, "json"_a, "weights"_a, "output"_a.none(), "settings"_a);

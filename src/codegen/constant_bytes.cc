@@ -124,22 +124,31 @@ std::vector<std::byte> packed_columns(const PackingRow& row, const TensorData& s
   return row.columns(made.data(), item, c, columns);
 }
 
-// Matrices, some columns at a time.
+// Matrices, some columns at a time. What is packed is written while what follows is being packed.
 Status matrix_pieces(const PackingRow& row, const TensorData& stored, const PlanConstant& c, int threads, ByteSink sink) {
   constexpr int64_t kUnit = 32, kPiece = 1 << 20;  // columns of whole panels of all packings; bytes that are worth a thread's while
   const int64_t item = byte_size(stored.dtype);
   const int64_t columns = std::max<int64_t>(kPiece / std::max<int64_t>(c.k * item, 1) / kUnit, 1) * kUnit, per_matrix = (c.n + columns - 1) / columns;
-  const int64_t count = c.batch * per_matrix, at_once = std::max(threads, 1) * int64_t{4};
-  for (int64_t begin = 0; begin < count; begin += at_once) {
-    std::vector<std::vector<std::byte>> packed(static_cast<size_t>(std::min(at_once, count - begin)));
-    parallel_each(packed.size(), threads, [&](size_t i) {
+  const int64_t count = c.batch * per_matrix, at_once = std::max(threads, 1) * int64_t{2};
+  std::vector<std::vector<std::byte>> packed, before;
+  Status done = ok_status();
+  const auto write = [&] {
+    for (const std::vector<std::byte>& p : before) {
+      if (done.ok()) done = sink(bytes_of(p));
+    }
+  };
+  for (int64_t begin = 0; begin < count && done.ok(); begin += at_once, before.swap(packed)) {
+    packed.assign(static_cast<size_t>(std::min(at_once, count - begin)), {});
+    parallel_each(packed.size() + 1, threads, [&](size_t place) {
+      if (place == 0) return write();  // in order, by whichever thread
+      const size_t i = place - 1;
       const int64_t piece = begin + static_cast<int64_t>(i), col = piece % per_matrix * columns;
       const int64_t first = c.first + piece / per_matrix * c.batch_stride + col * c.col_stride;
       packed[i] = packed_columns(row, stored, c, first, std::min(columns, c.n - col));
     });
-    for (const std::vector<std::byte>& p : packed) TRY_STATUS(sink(bytes_of(p)));
   }
-  return ok_status();
+  write();
+  return done;
 }
 
 // A whole matrix whose columns are contiguous: packed from where it lies, instead of from a copy in rows.

@@ -29,9 +29,9 @@ const BlockForm* block_form(std::string_view type);
 
 class BlockRows {
  public:
-  // data: the tensor's, kept by the caller. order: which of its rows are the matrix's, one after the other; empty: all. Errors: bad_weights where the sizes do
-  // not fit each other.
-  static Result<BlockRows> over(std::string_view type, std::span<const uint8_t> data, int64_t columns, std::vector<int64_t> order);
+  // data: the tensor's, kept by the caller. mapped: it is a file's, of which nothing was written to. order: which of its rows are the matrix's, one after the
+  // other; empty: all. Errors: bad_weights where the sizes do not fit each other.
+  static Result<BlockRows> over(std::string_view type, std::span<const uint8_t> data, bool mapped, int64_t columns, std::vector<int64_t> order);
 
   // int8 [rows, columns], float32 [rows, groups], and the same (null where the type has none).
   std::shared_ptr<const ByteSource> numbers() const;

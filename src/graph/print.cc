@@ -60,7 +60,8 @@ bool is_stored_so(const TensorData& data, const TensorType& type) {
 }
 
 bool is_tied(const TensorData& a, const TensorData& b) {
-  return !a.bytes.empty() && a.bytes.data() == b.bytes.data() && a.dtype == b.dtype && a.sizes == b.sizes && a.strides == b.strides && a.offset == b.offset;
+  return !a.bytes.empty() && a.bytes.identity() == b.bytes.identity() && a.dtype == b.dtype && a.sizes == b.sizes && a.strides == b.strides &&
+         a.offset == b.offset;
 }
 
 std::string type_text(const TensorType& type, bool row_major) {

@@ -71,7 +71,7 @@ class Functionalizer {
 
   static bool is_same_memory(const GraphInput& a, const GraphInput& b) {
     const TensorData &x = a.data, &y = b.data;
-    return x.bytes.data() == y.bytes.data() && x.dtype == y.dtype && x.offset == y.offset && x.sizes == y.sizes && x.strides == y.strides;
+    return x.bytes.identity() == y.bytes.identity() && x.dtype == y.dtype && x.offset == y.offset && x.sizes == y.sizes && x.strides == y.strides;
   }
 
   Tensor& at(ValueId v) { return values_[static_cast<size_t>(v.index)]; }

@@ -217,17 +217,19 @@ TEST(Quantised, OneRowByBytes) {
 
 // One row by 4-bit weights, the row's numbers being of very different sizes: `spread` powers of two within a block of 32, and every third block without. Each
 // column is compared with what float32 allows, and columns with a single weight number by number.
-void check_row(int64_t n, int64_t k, int64_t group, bool shifted, int dtype, int spread, int64_t apart = 1) {
-  SCOPED_TRACE(std::to_string(n) + "x" + std::to_string(k) + " in groups of " + std::to_string(group) + ", " + std::to_string(spread) + " powers of two");
+void check_row(int64_t n, int64_t k, int64_t group, bool shifted, int dtype, int spread, int64_t apart = 1, const std::vector<int8_t>& codes = {}) {
+  SCOPED_TRACE((codes.empty() ? "" : "codes, ") + std::to_string(n) + "x" + std::to_string(k) + " in groups of " + std::to_string(group) + ", " +
+               std::to_string(spread) + " powers of two");
   std::mt19937 random(23);
   Buffer a(dtype, k * apart);
   a.fill(random);
   std::uniform_int_distribution<int> powers(-spread, 0);
   for (int64_t i = 0; i < k; i++) a.set(i * apart, std::ldexp(a.get(i * apart), i / 32 % 3 == 2 ? 0 : powers(random)) * (i % 17 == 5 ? 0 : 1));
-  std::vector<int8_t> b = numbers(random, n * k, -8, 7);
+  std::vector<int8_t> b = codes.empty() ? numbers(random, n * k, -8, 7) : numbers(random, n * k, 0, 15);
+  for (int8_t& v : b) v = codes.empty() ? v : codes[static_cast<size_t>(v)];
   for (int64_t j = 0; j < n; j += 3) {  // [n][k]
     std::fill(b.begin() + j * k, b.begin() + (j + 1) * k, int8_t{0});
-    b[static_cast<size_t>(j * k + j * 7 % k)] = -7;
+    b[static_cast<size_t>(j * k + j * 7 % k)] = codes.empty() ? int8_t{-7} : codes[3];
   }
   const int64_t groups = (k + group - 1) / group;
   std::uniform_real_distribution<float> scales(0.07f, 0.14f);
@@ -235,7 +237,7 @@ void check_row(int64_t n, int64_t k, int64_t group, bool shifted, int dtype, int
   for (float& s : scale) s = scales(random);
   for (float& z : zero) z = static_cast<float>(numbers(random, 1, -3, 3)[0]);
   const Table scale_table(scale, n, COIL_FLOAT16), zero_table(zero, n, COIL_FLOAT32);
-  const auto packed = templates::pack_4bit_b(b.data(), k, n, 1, k);
+  const auto packed = templates::pack_4bit_b(b.data(), k, n, 1, k, codes.empty() ? templates::with_8_added() : templates::place_in(codes));
   for (const IsaKernels& isa : runnable_kernels()) {
     for (int workers : {1, 3}) {
       Buffer c(COIL_FLOAT32, n);
@@ -243,6 +245,7 @@ void check_row(int64_t n, int64_t k, int64_t group, bool shifted, int dtype, int
       g.batch = 1, g.m = 1, g.n = n, g.k = k;
       g.a = a.data(), g.a_row = k * apart, g.a_col = apart;
       g.b = packed.data(), g.b_packed = 1, g.b_bits = 4, g.b_group = group;
+      if (!codes.empty()) g.b_coded = 1, std::memcpy(g.b_codes, codes.data(), sizeof(g.b_codes));
       set_tables(g, &scale_table, shifted ? &zero_table : nullptr, true);
       g.dtype = dtype, g.c_row = n;
       Scratch scratch(coil_gemm_scratch_bytes(&g, workers));
@@ -284,6 +287,36 @@ TEST(Quantised, ARowOfNumbersOfAllSizes) {
     check_row(65, 640, 128, false, COIL_BFLOAT16, spread);
     check_row(65, 640, 128, true, COIL_FLOAT16, std::min(spread, 9));
     check_row(1, 24000, 32, false, COIL_FLOAT32, spread);  // more than the scratch memory holds as digits
+  }
+}
+
+// Groups of 16 (of which a block of 32 has two), or of three times as many; k that ends within a block, and within half of one.
+TEST(Quantised, ARowBySmallGroups) {
+  for (int spread : {0, 9, 30}) {
+    for (bool shifted : {false, true}) {
+      for (int64_t k : {576, 560, 572, 557, 1072}) check_row(70, k, 16, shifted, COIL_FLOAT32, spread);
+      check_row(33, 1104, 48, shifted, COIL_FLOAT32, spread);
+      check_row(40, 2064, 16, shifted, COIL_FLOAT32, spread, 3);
+    }
+    check_row(65, 640, 16, true, COIL_BFLOAT16, spread);
+  }
+}
+
+// Codes: of MXFP4, with the least and greatest numbers that digits multiply, with larger ones, and with a larger range.
+TEST(Quantised, ARowByCodes) {
+  const std::vector<std::vector<int8_t>> lists = {{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12},
+                                                  {-15, -13, -11, -9, -7, -5, -3, -1, 0, 2, 4, 6, 8, 10, 12, 15},
+                                                  {-16, -13, -11, -9, -7, -5, -3, -1, 0, 2, 4, 6, 8, 10, 12, 14},
+                                                  {0, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2},
+                                                  {0, 43, 25, 8, -8, -25, -43, 1, 2, 3, 4, 5, 6, 7, 9, 10}};
+  for (const std::vector<int8_t>& codes : lists) {
+    for (int spread : {0, 9}) {
+      for (bool shifted : {false, true}) {
+        for (int64_t group : {16, 32, 48}) check_row(70, 576, group, shifted, COIL_FLOAT32, spread, 1, codes);
+        check_row(100, 1057, 1057, shifted, COIL_FLOAT32, spread, 1, codes);
+      }
+      check_row(65, 572, 16, false, COIL_BFLOAT16, spread, 1, codes);
+    }
   }
 }
 

@@ -84,14 +84,47 @@ def test_some_rows(kind):
             assert array.shape == want[2:5].shape and same(np.frombuffer(source.read(0, array.nbytes), want.dtype).reshape(array.shape), want[2:5])
 
 
+def resident(path):
+    """Bytes of a mapped file that are in this process's memory."""
+    found, own = 0, False
+    for line in open("/proc/self/smaps"):
+        if "-" in line.split()[0]:
+            own = line.rstrip().endswith(str(path))
+        elif own and line.startswith("Rss:"):
+            found += int(line.split()[1]) * 1024
+    return found
+
+
+@pytest.mark.parametrize("mode", ["r", "c", "memory"])
+def test_pages_of_a_file_are_given_back(mode, tmp_path):
+    """Of a file that is mapped for reading; what could have been written to stays as it is."""
+    random_blocks("Q4_0", 4096, 512).tofile(tmp_path / "blocks")
+    shape = (4096, 512 * 18)
+    data = np.fromfile(tmp_path / "blocks", np.uint8).reshape(shape) if mode == "memory" else np.memmap(tmp_path / "blocks", np.uint8, mode, shape=shape)
+    if mode != "r":
+        data[7] = data[9]  # a page of its own, which no file has
+    want = data[:16].copy()
+    parts = FileParts()
+    made = parts.rows("Q4_0", data, [4096, 512 * 32], 32, None)
+    for array in (made.numbers, made.scale):
+        source, all_rows = parts.sources[array.__array_interface__["data"][0]], array.nbytes
+        for begin in range(0, all_rows, 1 << 20):
+            source.read(begin, min(1 << 20, all_rows - begin))
+        assert mode != "r" or resident(tmp_path / "blocks") < 8 << 20
+        assert mode != "c" or resident(tmp_path / "blocks") > 30 << 20
+        wanted = taken_apart("Q4_0", want)[0 if array is made.numbers else 1]
+        assert same(np.frombuffer(source.read(0, wanted.nbytes), wanted.dtype).reshape(wanted.shape), wanted)
+    assert (data[:16] == want).all()
+
+
 def test_what_does_not_fit_is_refused():
     data = np.zeros(18 * 4, np.uint8)
     address = data.ctypes.data
     for kind, size, columns, order in (("Q4_0", 72, 33, []), ("Q4_0", 71, 32, []), ("Q4_0", 72, 32, [4]), ("Q4_0", 72, 32, [-1]), ("Q9_9", 72, 32, [])):
         with pytest.raises(coil.Error, match=kind):
-            compiler.block_parts(kind, address, size, columns, order)
+            compiler.block_parts(kind, address, size, False, columns, order)
     with pytest.raises(IndexError):
-        compiler.block_parts("Q4_0", address, 72, 32, [])[0].read(100, 29)
+        compiler.block_parts("Q4_0", address, 72, False, 32, [])[0].read(100, 29)
 
 
 def write_random(path, kind, **sizes):

@@ -97,6 +97,48 @@ def test_logprobs(client):
     assert [r.token for p in streamed if p.choices[0].logprobs for r in p.choices[0].logprobs.content] == [r.token for r in rows]
 
 
+def penalised(count, presence, frequency, bias):
+    """What eager chooses where logits of tokens that the continuation has are lowered."""
+    tokens = list(HELLO)
+    with torch.no_grad():
+        for _ in range(count):
+            logits = tiny()(torch.tensor([tokens]))[0, -1]
+            for token, more in bias.items():
+                logits[token] += more
+            for token in set(tokens[len(HELLO):]):
+                logits[token] -= presence + frequency * tokens[len(HELLO):].count(token)
+            tokens.append(int(logits.argmax()))
+    return coil.llm.Bytes().decode(tokens[len(HELLO):])
+
+
+@pytest.mark.parametrize("presence,frequency", [(2.0, 0.0), (0.0, 2.0), (1.5, 0.5), (-2.0, -2.0), (0.0, 0.0)])
+def test_penalties(client, presence, frequency):
+    bias = {greedy(tiny(), HELLO, 3)[2]: 1.0}
+    made = client.completions.create(model="tiny", prompt="Hello", max_tokens=15, temperature=0, presence_penalty=presence, frequency_penalty=frequency,
+                                     logit_bias={str(t): v for t, v in bias.items()})
+    assert made.choices[0].text == penalised(15, presence, frequency, bias)
+
+
+def test_penalties_change_something(client):
+    assert len({penalised(15, *of, {}) for of in ((0.0, 0.0), (2.0, 2.0), (-2.0, -2.0))}) > 1
+
+
+def test_choices_read_their_prompt_once(client, service):
+    """Choices of a prompt go on from what the first one has read; each is what a request with its seed gets."""
+    generator, begun = service.RequestHandlerClass.service.generator, []
+    prompt = [ord(c) for c in "Unlike others"]
+    whole = generator.conversation
+    generator.conversation = lambda *of: begun.append(of[0]) or whole(*of)
+    try:
+        made = client.completions.create(model="tiny", prompt=prompt, max_tokens=6, temperature=1.5, seed=40, n=4).choices
+    finally:
+        del generator.conversation
+    assert begun == [prompt] * (4 if generator.conversations_per_call > 1 else 1)
+    for i, choice in enumerate(made):
+        alone = client.completions.create(model="tiny", prompt=prompt, max_tokens=6, temperature=1.5, seed=40 + i).choices[0].text
+        assert (choice.index, choice.text) == (i, alone)
+
+
 def test_seeds_repeat(client):
     def ask(seed):
         return client.completions.create(model="tiny", prompt="Hello", max_tokens=8, temperature=2.0, seed=seed).choices[0].text
@@ -104,7 +146,7 @@ def test_seeds_repeat(client):
     assert ask(3) == ask(3) and len({ask(s) for s in range(5)}) > 1
 
 
-@pytest.mark.parametrize("wrong", [{"temperature": -1}, {"max_tokens": 0}, {"n": 1000}, {"presence_penalty": 1.0}, {"echo": True}, {"suffix": "x"}, {"logprobs": 1000}, {"prompt": ""},
+@pytest.mark.parametrize("wrong", [{"temperature": -1}, {"max_tokens": 0}, {"n": 1000}, {"presence_penalty": 2.5}, {"frequency_penalty": -3}, {"frequency_penalty": "x"}, {"echo": True}, {"suffix": "x"}, {"logprobs": 1000}, {"prompt": ""},
                                    {"prompt": [1000]}, {"prompt": "a" * (CONTEXT + 9)}, {"model": "another"}])
 def test_errors_are_the_clients(client, wrong):
     with pytest.raises(openai.BadRequestError):

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib
 import math
+import mmap
 import warnings
 from typing import Any, Callable
 
@@ -32,6 +33,16 @@ class Rows:
         return Rows(self.numbers[begin:end], self.scale[begin:end], None if self.zero is None else self.zero[begin:end])
 
 
+def _is_mapped(data: np.ndarray) -> bool:
+    """Whether it lies in a file that is mapped for reading alone."""
+    base: Any = data
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            return False
+        base = base.base
+    return isinstance(base, mmap.mmap)
+
+
 class FileParts:
     """What the compiler reads of a mapped file itself, when it packs it. Its arrays have sizes and addresses, and no memory."""
 
@@ -41,7 +52,7 @@ class FileParts:
 
     def rows(self, kind: str, data: np.ndarray, shape: list[int], group: int, order: np.ndarray | None) -> "FileRows":
         """Of the matrix (or list of such) of a tensor's blocks, data [rows, bytes]. order: which rows those are; None: all."""
-        parts = importlib.import_module("coil._compiler").block_parts(kind, data.__array_interface__["data"][0], data.nbytes, shape[-1], [] if order is None else order.tolist())
+        parts = importlib.import_module("coil._compiler").block_parts(kind, data.__array_interface__["data"][0], data.nbytes, _is_mapped(data), shape[-1], [] if order is None else order.tolist())
         self._kept.append(data)
         small = [*shape[:-1], shape[-1] // group]
         numbers, scale, zero = (None if part is None else self._array(sizes, kind_of, part)

@@ -31,11 +31,28 @@ class Piece:
     """So many there are until here."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Penalties:
+    """What logits of tokens lose that the continuation has already: once, and for each time."""
+
+    presence: float = 0.0
+    frequency: float = 0.0
+
+
 class Request:
     """A prompt whose continuation is asked for."""
 
-    def __init__(self, prompt: list[int], tokens: int, sampling: Sampling, stop: Sequence[int] = (), stop_text: Sequence[str] = (), chances: int | None = None):
+    def __init__(self, prompt: list[int], tokens: int, sampling: Sampling, stop: Sequence[int] = (), stop_text: Sequence[str] = (), chances: int | None = None,
+                 penalties: Penalties = Penalties(), twin: Request | None = None):
         self.prompt, self.tokens, self.sampling, self.stop, self.stop_text, self.chances = prompt, tokens, sampling, stop, stop_text, chances
+        self.penalties = penalties
+        self.twin = twin
+        """An earlier request of the same prompt, which it need not read again (where calls serve one conversation each; else they read it together)."""
+        self.has_twins = False
+        self.read: Conversation | None = None
+        """The prompt, read, for the twins."""
+        if twin is not None:
+            twin.has_twins = True
         self._answers: queue.SimpleQueue[Piece | BaseException | None] = queue.SimpleQueue()
         self.cancelled = False
 
@@ -69,6 +86,18 @@ class _Active:
         self.request, self.talk, self.begin = request, talk, len(request.prompt)
         self.pieces = Pieces(generator.codec, request.tokens, request.stop, request.stop_text)
         self.chances: list[Chances] = []
+        self._counts: collections.Counter[int] = collections.Counter()
+
+    def penalise(self, token: int) -> None:
+        """The continuation has it once more: the sampling of the next token is another one."""
+        penalties, sampling = self.request.penalties, self.request.sampling
+        if penalties == Penalties():
+            return
+        self._counts[token] += 1
+        bias = dict(sampling.bias)
+        for known, count in self._counts.items():
+            bias[known] = bias.get(known, 0.0) - penalties.presence - penalties.frequency * count
+        self.talk.set_sampling(dataclasses.replace(sampling, bias=bias))
 
 
 class Batch:
@@ -120,9 +149,20 @@ class Batch:
         self._active.clear()
         self._kept.clear()
 
+    def _next(self) -> Request | None:
+        """The first of those who wait and whose twin has read the prompt, or never will."""
+        reading = {id(a.request) for a in self._active if a.request.has_twins and not a.pieces.tokens and not self._slots}
+        with self._wake:
+            found = next((r for r in self._waiting if r.cancelled or id(r.twin) not in reading), None)
+            if found is not None:
+                self._waiting.remove(found)
+        return found
+
     def _admit(self) -> None:
-        while self._waiting and len(self._active) < (self._slots or MOST_ACTIVE):
-            request = self._waiting.popleft()
+        while len(self._active) < (self._slots or MOST_ACTIVE):
+            request = self._next()
+            if request is None:
+                return
             if request.cancelled:
                 continue
             try:
@@ -133,6 +173,11 @@ class Batch:
     def _begin(self, request: Request) -> Conversation:
         """A conversation of the prompt, from the longest kept one that it begins with."""
         tokens = request.prompt
+        if request.twin is not None and request.twin.read is not None:
+            talk = request.twin.read.fork()
+            talk.set_sampling(request.sampling)
+            talk.watch(request.chances)
+            return talk
         best = max((known for known in self._kept if len(known) < len(tokens) and tuple(tokens[: len(known)]) == known), key=len, default=None)
         if best is None:
             while self._slots and self._kept and len(self._active) + len(self._kept) >= self._slots:
@@ -175,14 +220,27 @@ class Batch:
     def _give(self, one: _Active, token: int) -> bool:
         """Whether the request is over."""
         one.chances += one.talk.chances
+        if one.request.has_twins and one.pieces.tokens == 0 and not self._slots:
+            one.request.read = self._read(one)
         self._answer(one, one.pieces.add([token]))
         if one.pieces.reason is None:
+            one.penalise(token)
             return False
         one.talk.watch(None)
         self._kept[tuple(one.talk.tokens)] = one.talk
         while len(self._kept) > (min(KEPT, self._slots // 2) if self._slots else KEPT):
             self._kept.popitem(last=False)
         return True
+
+    @staticmethod
+    def _read(one: _Active) -> Conversation | None:
+        """The prompt's conversation as it was before its first token; None for states that cannot go back."""
+        try:
+            talk = one.talk.fork()
+            talk.truncate(one.begin)
+            return talk
+        except Error:
+            return None
 
     @staticmethod
     def _answer(one: _Active, text: str) -> None:

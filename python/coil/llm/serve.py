@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Callable, Iterator
 
 from .._errors import Error, InputError, OptionError, make_error
-from ._batch import Batch, Chances, Piece, Request
+from ._batch import Batch, Chances, Penalties, Piece, Request
 from ._generator import Generator, Sampling
 
 MOST_BODY = 16 << 20  # bytes of a request
@@ -28,7 +28,7 @@ MOST_CHANCES = 20     # tokens whose probabilities a client may ask for at each 
 MOST_CHOICES = 128    # continuations of a request
 
 # What changes the answer and is not there: refused unless it says nothing. Others (user, store, metadata, ...) are ignored.
-_ABSENT: dict[str, tuple] = {"presence_penalty": (0,), "frequency_penalty": (0,), "echo": (False,), "suffix": ("",), "tools": ([],), "functions": ([],),
+_ABSENT: dict[str, tuple] = {"echo": (False,), "suffix": ("",), "tools": ([],), "functions": ([],),
                              "response_format": ({"type": "text"},), "modalities": (["text"],)}
 
 
@@ -158,11 +158,16 @@ class Service:
         most = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
         tokens = _whole_number(body, most, 16 if not chat else 256, 1, 1 << 20)
         sampling, stop, chances = _sampling(body, self.generator.vocabulary), _stops(body), _chances_of(body, chat)
+        penalties = Penalties(_number(body, "presence_penalty", 0.0, -2, 2), _number(body, "frequency_penalty", 0.0, -2, 2))
         prompts = self._prompts(body, chat)
         if count * len(prompts) > MOST_CHOICES:
             raise BadRequest(f"a request has at most {MOST_CHOICES} choices: prompts times 'n'")
-        return [Request(prompt, tokens, dataclasses.replace(sampling, seed=(sampling.seed + i) & (2**64 - 1)), self.stop, stop, chances)
-                for prompt in prompts for i in range(count)]
+        requests: list[Request] = []
+        for prompt in prompts:
+            for i in range(count):
+                own = dataclasses.replace(sampling, seed=(sampling.seed + i) & (2**64 - 1))
+                requests.append(Request(prompt, tokens, own, self.stop, stop, chances, penalties, twin=requests[-i] if i else None))
+        return requests
 
     def handle(self, body: dict, chat: bool, gone: Callable[[], bool] | None = None) -> tuple[bool, Iterator[dict]]:
         """(whether it streams, the answer's objects). Raises BadRequest; errors of the model come from the iterator, which ends early where `gone()` says
