@@ -37,6 +37,7 @@ class CudaTarget final : public Target {
             .atomics = true,
             .any_order = !options.deterministic,
             .part_bytes = cd::kPartBytes,
+            .gathers = true,
             .channel_vector = 8,
             .quantised_products = true,
             .signed_rows_only = true,

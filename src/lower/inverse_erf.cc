@@ -5,21 +5,12 @@
 #include <span>
 
 #include "lower/formula.h"
+#include "lower/series.h"
 
 namespace coil::lowering {
 namespace {
 
 #include "lower/inverse_erf_tables.inc"
-
-// Powers of t, which is u in [low, high] mapped to [-1, 1]; even and odd ones side by side, for a processor computes two chains in the time of one.
-Val fitted(std::span<const double> c, Val u, double low, double high) {
-  Val t = u * (2 / (high - low)) - (high + low) / (high - low), square = t * t;
-  size_t k = c.size();
-  Val parts[] = {t, t};
-  for (size_t top = 0; top < 2; ++top) --k, parts[k % 2] = t.like(c[k]);
-  while (k-- > 0) parts[k % 2] = parts[k % 2] * square + c[k];
-  return parts[1] * t + parts[0];
-}
 
 constexpr double kNearEnd = 5;  // of w
 // By the root of w, up to `end`.
@@ -30,10 +21,10 @@ constexpr struct {
 
 // erfinv(x) by x and 1 - x^2, which the caller has without loss; by so many of the far ranges.
 Val estimate(Val x, Val gap, size_t ranges) {
-  Val w = -log(gap), root = sqrt(w), value = fitted(kErfinvNear, w, 0, kNearEnd);
+  Val w = -log(gap), root = sqrt(w), value = by_powers(kErfinvNear, w, 0, kNearEnd);
   double begin = std::sqrt(kNearEnd);
   for (const auto& [powers, end] : std::span(kFar).first(ranges)) {
-    value = select(root < begin, value, fitted(powers, root, begin, end));
+    value = select(root < begin, value, by_powers(powers, root, begin, end));
     begin = end;
   }
   return value * x;

@@ -20,6 +20,7 @@ struct LowerOptions {
   bool atomics = false;        // the target joins rows by atomic operations where the order does not matter (row_sums.h)
   bool any_order = false;      // ... nor need it to the last digit, where PyTorch adds up in any order too
   int64_t part_bytes = 0;      // of the rows that a block of the target sums up in order (row_sums.h); 0: it has no such kernel
+  bool gathers = false;        // the target reads single elements as quickly as neighbours of a vector
   int64_t channel_vector = 0;  // 16-bit channels that the target's convolutions load at once (convolution_forms.h); 0: any number is the same to it
   bool quantised_products = false;  // products of quantised matrices as such (find_quantised.h); the target's templates know them
   bool signed_rows_only = false;    // ... but only of rows in int8 with matrices, neither convolutions nor floats beside a quantised weight

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "lower/formula.h"
 
@@ -21,6 +22,33 @@ inline Val fitted(std::span<const double> c, Val u, double low, double high) {
   }
   const auto& [even, odd] = chains;
   return (v * even.b1 - even.b2 + c[0]) + t * ((twice * odd.b1 - odd.b2 + c[1]) - odd.b1);
+}
+
+// The sum of c[k] t^k, where u in [low, high] is mapped to t in [-1, 1]: of pairs of neighbours, which do not wait for each other. (Even and odd powers apart
+// would cancel where the sum is small at an end.)
+inline Val by_powers(std::span<const double> c, Val u, double low, double high) {
+  Val t = u * (2 / (high - low)) - (high + low) / (high - low), square = t * t;
+  const auto pair = [&](size_t k) { return k + 1 < c.size() ? t * c[k + 1] + c[k] : t.like(c[k]); };
+  size_t k = (c.size() - 1) / 2 * 2;
+  Val sum = pair(k);
+  while (k > 0) k -= 2, sum = sum * square + pair(k);
+  return sum;
+}
+
+// A Chebyshev series' coefficients by powers: two operations a term less, for few digits.
+inline std::vector<double> powers_of(std::span<const double> c) {
+  std::vector<double> sum(c.size()), before(c.size()), now(c.size());  // of T(k - 1) and T(k)
+  before[0] = 1;
+  for (size_t k = 0; k < c.size(); ++k) {
+    if (k == 1) now[1] = 1;
+    if (k > 1) {
+      std::vector<double> next(c.size());
+      for (size_t i = 0; i < c.size(); ++i) next[i] = (i ? 2 * now[i - 1] : 0) - before[i];
+      before = now, now = next;
+    }
+    for (size_t i = 0; i < c.size(); ++i) sum[i] += c[k] * (k ? now[i] : before[i]);
+  }
+  return sum;
 }
 
 }  // namespace coil::lowering

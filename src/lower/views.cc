@@ -137,8 +137,29 @@ Views flip(Op& op) {
   return {flipped(op, x, wrap_dims(dims, x.rank()))};
 }
 
+// Along the last dimension two pieces that each lie in a row: a remainder's places would be gathered one by one.
+View rolled_along_vectors(Op& op, const View& x, Expr start) {
+  if (is_const(start, 0)) return x;
+  const auto read_from = [&](Coordinates c, Expr last) {
+    std::vector<Expr> at(c.begin(), c.end());
+    at.back() = last;
+    return op.rec.at(x, at);
+  };
+  std::vector<Expr> c;
+  for (size_t d = 0; d < x.rank(); ++d) c.push_back(op.pool.var(static_cast<int32_t>(d)));
+  const Expr size = x.sizes.back(), first = c.back() + start;
+  if (byte_size(x.dtype) < 4) {  // whose lanes a processor does not mask
+    const size_t last = x.rank() - 1;
+    return op.rec.concat(op.name + ".rolled", x.dtype, x.sizes, static_cast<int>(last),
+                         {sliced(op, x, last, start, size - start), sliced(op, x, last, op.pool.index(0), start)});
+  }
+  const Expr rest = masked(inside(first - size, size), read_from(c, first - size), op.constant(0, x.dtype));
+  return {x.dtype, x.sizes, masked(inside(first, size), read_from(c, first), rest)};
+}
+
 View rolled(Op& op, const View& x, size_t dim, Expr shift) {
   Expr start = floor_mod(shift * -1, x.sizes[dim]);
+  if (!op.session.options.gathers && dim + 1 == x.rank() && start->is_constant() && x.sizes[dim]->is_constant()) return rolled_along_vectors(op, x, start);
   return op.rec.view(x, x.sizes, [&](Coordinates c) {
     std::vector<Expr> at(c.begin(), c.end());
     at[dim] = floor_mod(at[dim] + start, x.sizes[dim]);

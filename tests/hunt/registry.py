@@ -1,7 +1,7 @@
 """The programs that the hunt has, by name."""
 
 PROGRAMS = {}  # name: (function that gives a function or module and its arguments, tags)
-MODULES = ("science", "sequences", "tables", "images", "forms", "sizes", "tutorials", "simulations", "training", "studies", "laboratories")
+MODULES = ("science", "sequences", "tables", "images", "forms", "sizes", "tutorials", "simulations", "training", "studies", "laboratories", "repositories", "methods")
 
 
 def program(*tags):

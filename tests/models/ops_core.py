@@ -88,6 +88,8 @@ op("squeeze", lambda x: (x.squeeze(1), x.squeeze(), x.unsqueeze(0), x.unsqueeze(
 op("slice", lambda x: (x[1:4], x[:, 3:-2], x[..., ::2], x[1, 2:9:3], x[-1], x.narrow(1, 2, 5), x.select(2, 7)), x3)
 op("slice_empty", lambda x: (x[3:3], x[100:]), x2)
 op("flip_roll", lambda x: (x.flip(0), x.flip((1, 2)), x.roll(2, 1), x.roll((1, -3), (0, 2)), x.roll(5)), x3)
+for kind in (F32, BF16, I64, BOOL):  # by vectors, whose lanes wrap around
+    op(f"roll_{str(kind).removeprefix('torch.')}", lambda x: (x.roll(5, -1), x.roll((3, -2), (0, -1)), x.roll(7), x.roll(32, 1), x.roll(0, 1), x.roll(70, 1)[:, ::3], x.roll(1, 1) == x), lambda kind=kind: (rand(6, 33, dtype=kind),))
 op("rot90", lambda x: torch.rot90(x, 1, (0, 1)), x2)
 op("expand_repeat", lambda x: (x.expand(4, 6, 5), x.repeat(2, 1, 3), x.repeat_interleave(3, 0), x.tile(2)), lambda: (rand(6, 5),))
 op("cat", lambda x, y: (torch.cat([x, y]), torch.cat([x, x[:, :2]], 1), torch.cat([x.t(), y.t()], 1)), lambda: (rand(4, 7), rand(3, 7)))

@@ -50,6 +50,14 @@ def test_ndtri(dtype, digits):
     assert torch.equal(compiled(torch.special.ndtri, half), torch.zeros(3, dtype=dtype))
 
 
+@pytest.mark.parametrize("dtype, digits", [(F32, 7e-7), (F64, 1e-14)])
+@pytest.mark.parametrize("function", [torch.special.i0e, torch.special.i1e])
+def test_scaled_bessel(function, dtype, digits):
+    """Where the series change (8) and lose most (eager in float32: 1e-6), far out and near 0."""
+    x = torch.cat([torch.linspace(-10, 10, 20001, dtype=F64), 8 + torch.linspace(-1e-5, 1e-5, 101, dtype=F64), torch.logspace(-30, 30, 601, dtype=F64), ENDS]).to(dtype)
+    assert_digits(compiled(function, x), function(x.double()), digits)
+
+
 @pytest.mark.parametrize("dtype, bound", [(F32, 1e-7), (F64, 2e-9)])
 def test_incomplete_gamma(dtype, bound):
     """Small and large, beside each other and far apart; eager's own error in float64 is up to 4e-10, relative to Q up to 2e-8."""

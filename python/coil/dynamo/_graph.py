@@ -28,11 +28,12 @@ from ._effects import free_checks
 from ._freeze import FrozenGraph, weights_of
 from ._generator import random_state
 from ._layout import lay_images_channels_last
+from ._numbers import numbers_as_tensors
 from ._patches import write_patches
 from ._products import write_products
 from ._program import Program, build_programs, find_problems
 from ._results import settle_results
-from ._rewrite import close_gaps, fill_unwritten, numbers_as_tensors, read_whole_storages, return_written_inputs, separate_gradients
+from ._rewrite import close_gaps, fill_unwritten, read_whole_storages, return_written_inputs, separate_gradients
 from ._sink import sink
 from ._split import Split, is_number, is_view, size_sources
 from ._stages import graph_begun, graph_split

@@ -201,9 +201,30 @@ def zeros_for_tangent(tangent: Tensor, primal: Tensor, *, self_num_batch_dims: i
     return tangent.new_zeros([*tangent.shape[:self_num_batch_dims], *primal.shape])
 
 
+# ---- slices in order: a negative dimension is told other sizes by tracing than by eager
+
+def _by_dim(operator: Any) -> Callable[..., Any]:
+    place = next(i for i, p in enumerate(operator._schema.arguments) if p.name == "dim")
+
+    def counted_from_the_front(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        given = list(args)
+        dim = kwargs.get("dim", given[place - 1] if len(given) >= place else None)
+        if dim is None or dim >= 0:
+            return NotImplemented
+        if "dim" in kwargs:
+            kwargs["dim"] = dim + x.dim()
+        else:
+            given[place - 1] = dim + x.dim()
+        return operator(x, *given, **kwargs)
+
+    return counted_from_the_front
+
+
 REFERENCES: dict[Any, Callable[..., Any]] = {
     aten._jagged_to_padded_dense_forward.default: jagged_to_padded,
     aten._padded_dense_to_jagged_forward.default: padded_to_jagged,
+    aten.unique_consecutive.default: _by_dim(aten.unique_consecutive.default),
+    aten.unique_dim.default: _by_dim(aten.unique_dim.default),
     aten.rrelu_with_noise_backward.default: rrelu_with_noise_backward,
     aten._new_zeros_with_same_feature_meta.default: zeros_for_tangent,
     aten.native_group_norm.default: group_norm,

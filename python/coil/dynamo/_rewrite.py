@@ -7,9 +7,7 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, Node
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from ._decompositions import draws
 from ._places import origin_of
 from ._split import STRIDED, base_of, is_view, tensors_of, writes_input
 
@@ -93,42 +91,6 @@ def read_whole_storages(graph: Graph) -> None:
         if isinstance(offset, (int, Node)):
             node.args = (base, node.args[1], node.args[2], offset)
             node.kwargs = {}
-
-
-def numbers_as_tensors(graph: Graph) -> list[Node]:
-    """Floating numbers that follow from sizes which are known at run time (the n / (n - 1) of a batch norm's variance) become tensors of one element
-    where an operator takes a tensor as well: these nodes, which Python fills before any program runs."""
-    made: dict[tuple[Node, torch.dtype], Node] = {}
-    for node in list(graph.nodes):
-        value = node.meta.get("val")
-        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or not isinstance(value, torch.Tensor):
-            continue
-        if _is_of_a_number(node):
-            with unset_fake_temporarily():
-                number = node.target(*node.args, **{**node.kwargs, "device": "cpu"} if "device" in node.kwargs else node.kwargs).item()
-            node.target, node.args, node.kwargs = aten.scalar_tensor.default, (number,), {"dtype": value.dtype, "device": value.device}
-            continue
-        if not value.is_floating_point():
-            continue
-        dtype = torch.float64 if value.dtype == torch.float64 else torch.float32
-        for position, parameter in enumerate(node.target._schema.arguments[:len(node.args)]):
-            number = node.args[position]
-            if str(parameter.type) != "Tensor" or not isinstance(number, Node) or not isinstance(number.meta.get("val"), torch.SymFloat):
-                continue
-            if (number, dtype) not in made:
-                with graph.inserting_after(number):
-                    made[number, dtype] = graph.call_function(aten.scalar_tensor.default, (number,), {"dtype": dtype, "device": value.device})
-                made[number, dtype].meta.update(origin_of(node), val=value.new_empty([], dtype=dtype))
-            node.update_arg(position, made[number, dtype])
-    return list(made.values())
-
-
-def _is_of_a_number(node: Node) -> bool:
-    """Whether an operator of tensors has a constant in place of them (vmap's copy of a number, the conjugate that a gradient multiplies by)."""
-    operator, value = node.target, node.meta["val"]
-    first = operator._schema.arguments[0] if operator._schema.arguments else None  # type: ignore[union-attr]
-    return first is not None and str(first.type) == "Tensor" and bool(node.args) and isinstance(node.args[0], (bool, int, float, complex)) \
-        and value.layout == torch.strided and not value.dim() and not node.all_input_nodes and not draws(node)
 
 
 def close_gaps(graph: Graph) -> None:
