@@ -23,9 +23,11 @@ target_include_directories(coil_llvm SYSTEM INTERFACE ${COIL_LLVM_ROOT}/include)
 target_link_directories(coil_llvm INTERFACE ${COIL_LLVM_ROOT}/lib)
 target_link_libraries(coil_llvm INTERFACE -llldELF -llldCommon -Wl,--start-group ${clang_libs} -Wl,--end-group ${llvm_libs}
   ${COIL_ZLIB_STATIC} ${COIL_ZSTD_STATIC} -ldl -lm Threads::Threads)
-# --wrap: src/toolchain/llvm_guard.cc has another try where memory runs out in lld, and knows what is being made where it does in clang.
+# --wrap: src/toolchain/llvm_guard.cc has another try where memory runs out in lld, and knows what is being made, and which locks are held, where it does in clang.
 target_link_options(coil_llvm INTERFACE -Wl,--gc-sections -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc
-  -Wl,--wrap=__cxa_guard_acquire -Wl,--wrap=__cxa_guard_release)
+  -Wl,--wrap=__cxa_guard_acquire -Wl,--wrap=__cxa_guard_release
+  -Wl,--wrap=pthread_rwlock_rdlock -Wl,--wrap=pthread_rwlock_wrlock -Wl,--wrap=pthread_rwlock_unlock
+  -Wl,--wrap=pthread_mutex_lock -Wl,--wrap=pthread_mutex_unlock)
 if(TARGET coil_toolchain)
   get_target_property(type coil_toolchain TYPE)
   if(type STREQUAL STATIC_LIBRARY)

@@ -1,22 +1,19 @@
 // Which lowerings complex numbers have: this file decides it for all of them.
 //
-// Rows that move data, or treat the two parts alike, serve as they are (kMovement): the part travels with the body. All others have
+// Rows that move data, or treat the two parts alike, serve as they are (kComplexMovement): the part travels with the body. All others have
 // rows of their own in complex_pointwise.cc, complex_reductions.cc, fft.cc and linalg*.cc; an operator with neither is refused.
 #include <algorithm>
 
 #include "lower/aliases.h"
 #include "lower/families.h"
+#include "lower/moving_rows.h"
 #include "lower/names.h"
 
 namespace coil::lowering {
 namespace {
 
-struct ComplexMovement {
-  const char* packet;
-  const char* values = "";  // arguments that become complex numbers before the row sees them
-};
 // clang-format off: a row of names a line would be pages
-constexpr ComplexMovement kComplexMovement[] = {
+constexpr MovingRow kComplexMovement[] = {
     // views
     {"alias"}, {"alias_copy"}, {"detach"}, {"detach_copy"}, {"lift_fresh"}, {"lift"}, {"lift_fresh_copy"}, {"contiguous"}, {"clone"},
     {"resolve_conj"}, {"resolve_neg"}, {"pin_memory"}, {"positive"}, {"permute"}, {"permute_copy"}, {"transpose"}, {"transpose_copy"},
@@ -218,7 +215,7 @@ bool has_complex_row(const Graph& graph, const Node& node) {
   if (!complex_table().contains(node.target)) return false;
   if (!is_of_halves(graph, node)) return true;
   const std::string_view name = packet(node.target);
-  const bool moves = std::any_of(std::begin(kComplexMovement), std::end(kComplexMovement), [&](const ComplexMovement& m) { return m.packet == name; });
+  const bool moves = std::any_of(std::begin(kComplexMovement), std::end(kComplexMovement), [&](const MovingRow& m) { return m.packet == name; });
   return listed(kOfHalves, name) || (moves && !listed(kNotOfHalves, name));
 }
 
@@ -232,23 +229,10 @@ bool is_complex_node(const Graph& graph, const Node& node) {
   return std::any_of(node.outputs.begin(), node.outputs.end(), complex);
 }
 
-void add_complex_movement(Table& complex, const Table& rows) {
-  std::map<std::string_view, const ComplexMovement*> listed;
-  for (const ComplexMovement& m : kComplexMovement) listed[m.packet] = &m;
-  for (const auto& [target, row] : rows) {
-    const auto found = listed.find(packet(target));
-    if (found == listed.end()) continue;
-    complex[target] = [row = row, values = found->second->values](Op& op) {
-      if (*values) op.promote(values, op.out().dtype);
-      return row(op);
-    };
-  }
-}
-
 const Table& complex_table() {
   static const Table instance = [] {
     Table t;
-    add_complex_movement(t, table());
+    add_moving_rows(t, table(), kComplexMovement);
     add_complex_pointwise(t);
     add_complex_reductions(t);
     add_complex_measures(t);

@@ -56,20 +56,40 @@ class SampleWrite {
   std::vector<Expr> k_;
 };
 
+// What the gradients start from: that of the bins, and the samples that spread it over the images.
+struct Spread {
+  TensorType out;
+  View grad;
+  Regions regions;
+  Samples samples;
+
+  explicit Spread(Op& op)
+      : out((check_ranks(op, {{"grad", 4}, {"rois", 2}}, 4), op.out())),
+        grad(op.tensor("grad")),
+        regions(regions_of(op, {grad.sizes[2], grad.sizes[3]})),
+        samples(samples_of(regions)) {}
+
+  // All writes of the bins that `bins` counts.
+  Sizes writes(Sizes bins) const {
+    const Expr two = regions.op.pool.index(2);
+    bins.insert(bins.end(), {samples.most[0], samples.most[1], two, two});
+    return bins;
+  }
+  // Of region, row and column of the bin, and so on.
+  SampleWrite write(Coordinates k) const { return {regions, samples, out, k}; }
+  Expr element(const std::vector<Expr>& bin) const { return as(regions.op.rec.at(grad, bin), regions.m.type); }
+};
+
 Views roi_align_backward(Op& op) {
-  check_ranks(op, {{"grad", 4}, {"rois", 2}}, 4);
   ExprPool& p = op.pool;
-  const View grad = op.tensor("grad");
-  const TensorType& out = op.out();
-  const Regions r = regions_of(op, {grad.sizes[2], grad.sizes[3]});
-  const Samples samples = samples_of(r);
-  const Expr rows = out.sizes[0] * out.sizes[2] * out.sizes[3], two = p.index(2);
-  const Sizes domain{grad.sizes[0], grad.sizes[2], grad.sizes[3], samples.most[0], samples.most[1], two, two};
-  auto row = [&](Coordinates k) { return SampleWrite(r, samples, out, k).pixel(rows); };
-  auto value = [&](Coordinates k, Expr channel) {
-    return (Val(as(op.rec.at(grad, std::vector<Expr>{k[0], channel, k[1], k[2]}), r.m.type)) * SampleWrite(r, samples, out, k).share()).e;
-  };
-  RowSums sums{op.name + ".rows", r.m.type, rows, out.sizes[1], domain, row, value};
+  const Spread s(op);
+  const View& grad = s.grad;
+  const TensorType& out = s.out;
+  const Expr rows = out.sizes[0] * out.sizes[2] * out.sizes[3];
+  const Sizes domain = s.writes({grad.sizes[0], grad.sizes[2], grad.sizes[3]});
+  const auto row = [&](Coordinates k) { return s.write(k).pixel(rows); };
+  const auto value = [&](Coordinates k, Expr channel) { return (Val(s.element({k[0], channel, k[1], k[2]})) * s.write(k).share()).e; };
+  RowSums sums{op.name + ".rows", s.regions.m.type, rows, out.sizes[1], domain, row, value};
   sums.any_order = true;
   const View table = summed_rows(op, sums);
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {
@@ -80,22 +100,20 @@ Views roi_align_backward(Op& op) {
 
 // Each bin of a channel of the result reads a channel of its own, so that every sample is for four single numbers.
 Views ps_roi_align_backward(Op& op) {
-  check_ranks(op, {{"grad", 4}, {"rois", 2}}, 4);
   ExprPool& p = op.pool;
-  const View grad = op.tensor("grad");
-  const TensorType& out = op.out();
-  const Regions r = regions_of(op, {grad.sizes[2], grad.sizes[3]});
-  const Samples samples = samples_of(r);
-  const Expr pixels = out.sizes[0] * out.sizes[2] * out.sizes[3], channels = out.sizes[1], numbers = pixels * channels, two = p.index(2);
-  const Sizes domain{grad.sizes[0], grad.sizes[1], grad.sizes[2], grad.sizes[3], samples.most[0], samples.most[1], two, two};
-  const auto write = [&](Coordinates k) { return SampleWrite(r, samples, out, std::vector<Expr>{k[0], k[2], k[3], k[4], k[5], k[6], k[7]}); };
+  const Spread s(op);
+  const View& grad = s.grad;
+  const TensorType& out = s.out;
+  const Expr pixels = out.sizes[0] * out.sizes[2] * out.sizes[3], channels = out.sizes[1], numbers = pixels * channels;
+  const Sizes domain = s.writes(grad.sizes);
+  const auto write = [&](Coordinates k) { return s.write(std::vector<Expr>{k[0], k[2], k[3], k[4], k[5], k[6], k[7]}); };
   const auto row = [&](Coordinates k) {
     const Val pixel = write(k).pixel(pixels), channel = p.cast((k[1] * grad.sizes[2] + k[2]) * grad.sizes[3] + k[3], DType::i64);
     const Val number = pixel * Val(p.cast(channels, DType::i64)) + channel;
     return select(pixel < Val(p.cast(pixels, DType::i64)), number, Val(p.cast(numbers, DType::i64))).e;
   };
-  const auto value = [&](Coordinates k, Expr) { return (Val(as(op.rec.at(grad, k.first(4)), r.m.type)) * write(k).share()).e; };
-  RowSums sums{op.name + ".rows", r.m.type, numbers, p.index(1), domain, row, value};
+  const auto value = [&](Coordinates k, Expr) { return (Val(s.element({k[0], k[1], k[2], k[3]})) * write(k).share()).e; };
+  RowSums sums{op.name + ".rows", s.regions.m.type, numbers, p.index(1), domain, row, value};
   sums.any_order = true;
   const View table = summed_rows(op, sums);
   return {op.rec.pointwise(op.name, out.dtype, out.sizes, [&](Coordinates c) {

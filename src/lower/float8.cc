@@ -1,6 +1,6 @@
 // Numbers of 8 bits: what they are, and which lowerings they have; this file decides it for all of them.
 //
-// A view of a float8 type has a body of bytes (u8). So rows that move data serve as they are (kMovement); arithmetic does not
+// A view of a float8 type has a body of bytes (u8). So rows that move data serve as they are (moving_rows); arithmetic does not
 // exist in PyTorch either, but for comparisons and tests, which see the values. Converting is arithmetic on the bits of float32,
 // from which and to which PyTorch converts as well (other types go through it): halves to even; what is too large is the largest
 // number (e4m3fn), infinity (e5m2) or NaN (fnuz, whose only NaN is the code of minus zero); e8m0 has powers of two alone.
@@ -9,7 +9,7 @@
 #include "lower/families.h"
 #include "lower/formula.h"
 #include "lower/half_rounding.h"
-#include "lower/names.h"
+#include "lower/moving_rows.h"
 
 namespace coil::lowering {
 namespace {
@@ -102,29 +102,10 @@ Val rounded(Val x, DType type) {
   return select(isnan(x), x, from_bits(bit_or(result, sign)));
 }
 
-// Their arguments of these names become float8 numbers before the row sees them; those of other rows are bytes like any other.
-struct Float8Movement {
-  const char* packet;
-  const char* values = "";
+// Besides moving_rows(); arguments of other rows are bytes like any other.
+constexpr MovingRow kFloat8Movement[] = {
+    {"channel_shuffle"},
 };
-// clang-format off: a row of names a line would be pages
-constexpr Float8Movement kFloat8Movement[] = {
-    {"alias"}, {"alias_copy"}, {"detach"}, {"detach_copy"}, {"lift_fresh"}, {"lift"}, {"lift_fresh_copy"}, {"contiguous"}, {"clone"}, {"pin_memory"},
-    {"permute"}, {"permute_copy"}, {"transpose"}, {"transpose_copy"}, {"swapaxes"}, {"swapdims"}, {"t"}, {"t_copy"}, {"mT"}, {"numpy_T"}, {"movedim"},
-    {"moveaxis"}, {"expand"}, {"expand_as"}, {"broadcast_to"}, {"expand_copy"}, {"slice"}, {"slice_copy"}, {"narrow"}, {"narrow_copy"}, {"select"},
-    {"select_copy"}, {"split"}, {"split_with_sizes"}, {"split_with_sizes_copy"}, {"split_copy"}, {"unsafe_split"}, {"unsafe_split_with_sizes"}, {"chunk"},
-    {"unsafe_chunk"}, {"tensor_split"}, {"hsplit"}, {"vsplit"}, {"dsplit"}, {"resize"}, {"resize_as"}, {"unbind"}, {"unbind_copy"}, {"flip"}, {"fliplr"},
-    {"flipud"}, {"roll"}, {"rot90"}, {"unfold"}, {"unfold_copy"}, {"diagonal"}, {"diagonal_copy"}, {"linalg_diagonal"}, {"as_strided"},
-    {"as_strided_copy"}, {"repeat"}, {"tile"}, {"repeat_interleave"}, {"broadcast_tensors"}, {"meshgrid"}, {"view"}, {"reshape"}, {"_unsafe_view"},
-    {"view_copy"}, {"_reshape_alias"}, {"reshape_as"}, {"view_as"}, {"flatten"}, {"unflatten"}, {"ravel"}, {"squeeze"}, {"squeeze_copy"}, {"unsqueeze"},
-    {"unsqueeze_copy"}, {"atleast_1d"}, {"atleast_2d"}, {"atleast_3d"}, {"_reshape_copy"}, {"pixel_shuffle"}, {"pixel_unshuffle"}, {"channel_shuffle"},
-    {"cat"}, {"concat"}, {"concatenate"}, {"stack"}, {"hstack"}, {"vstack"}, {"dstack"}, {"column_stack"}, {"slice_scatter", "self src"},
-    {"select_scatter", "self src"}, {"diagonal_scatter", "self src"}, {"fill_diagonal", "fill_value"}, {"as_strided_scatter", "self src"}, {"constant_pad_nd", "value"}, {"pad", "value"},
-    {"empty"}, {"empty_like"}, {"new_empty"}, {"empty_strided"}, {"new_empty_strided"}, {"empty_permuted"}, {"full", "fill_value"},
-    {"full_like", "fill_value"}, {"new_full", "fill_value"}, {"fill", "value"}, {"scalar_tensor", "s"}, {"_assert_tensor_metadata"},
-    {"index_select"}, {"embedding"}, {"index"}, {"_unsafe_index"}, {"where", "self other"},
-};
-// clang-format on
 
 bool is_float8_value(const Graph& graph, ValueId id) { return id.valid() && graph.value(id).is_tensor() && is_float8(graph.value(id).tensor().dtype); }
 
@@ -146,17 +127,9 @@ Lowering comparison(ScalarOp scalar) {
 }
 
 Table make_float8_table(const Table& rows) {
-  std::map<std::string_view, const Float8Movement*> listed;
-  for (const Float8Movement& m : kFloat8Movement) listed[m.packet] = &m;
   Table t;
-  for (const auto& [target, row] : rows) {
-    const auto found = listed.find(packet(target));
-    if (found == listed.end()) continue;
-    t[target] = [row = row, values = found->second->values](Op& op) {
-      if (*values) op.promote(values, op.out().dtype);
-      return row(op);
-    };
-  }
+  add_moving_rows(t, rows, moving_rows());
+  add_moving_rows(t, rows, kFloat8Movement);
   for (const char* target : {"aten.to.device", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.other", "aten._to_copy.default", "aten.type_as.default"}) {
     t[target] = [](Op& op) { return Views{float8_conversion(op, op.tensor("self"))}; };
   }

@@ -142,7 +142,6 @@ std::optional<Lowering> unsigned_row(const Graph& graph, const Node& node);
 View as_unsigned(const View& v, DType type);
 // Whether complex_table() serves the node: those with parts of 16 bits have fewer operators.
 bool has_complex_row(const Graph& graph, const Node& node);
-void add_complex_movement(Table& complex, const Table& rows);
 void add_complex_pointwise(Table& complex);
 void add_complex_reductions(Table& complex);
 // Whether a tensor or a number among the node's arguments or results is complex.

@@ -1,6 +1,6 @@
 // Unsigned numbers of 16, 32 and 64 bits: how rows for other integers serve them; this file decides it for all operators.
 //
-// A view of such a type has a body of bits: signed integers of its size. Rows that move data serve as they are (kMovement). Others see
+// A view of such a type has a body of bits: signed integers of its size. Rows that move data serve as they are (moving_rows). Others see
 // the numbers as int64, which holds those of 16 and 32 bits, and their results are cut to the type's bits. Those of 64 bits are seen in
 // one of three ways: as the int64 with their bits where the result is the same modulo 2^64; with the highest bit turned where only
 // their order counts; as floating-point numbers where the result is one. PyTorch's CPU has some of the operators only: what it refuses
@@ -10,33 +10,18 @@
 #include "lower/families.h"
 #include "lower/formula.h"
 #include "lower/half_rounding.h"
+#include "lower/moving_rows.h"
 #include "lower/names.h"
 
 namespace coil::lowering {
 namespace {
 
-struct UnsignedMovement {
-  const char* packet;
-  const char* values = "";  // arguments that become numbers of the type before the row sees them
-};
-// clang-format off: a row of names a line would be pages
-constexpr UnsignedMovement kUnsignedMovement[] = {
-    {"alias"}, {"alias_copy"}, {"detach"}, {"detach_copy"}, {"lift_fresh"}, {"lift"}, {"lift_fresh_copy"}, {"contiguous"}, {"clone"}, {"pin_memory"},
-    {"resolve_conj"}, {"resolve_neg"}, {"conj"}, {"_conj"}, {"conj_physical"}, {"real"}, {"positive"}, {"ceil"}, {"floor"}, {"round"}, {"trunc"}, {"nan_to_num"},
-    {"permute"}, {"permute_copy"}, {"transpose"}, {"transpose_copy"}, {"swapaxes"}, {"swapdims"}, {"t"}, {"t_copy"}, {"mT"}, {"numpy_T"}, {"movedim"},
-    {"moveaxis"}, {"expand"}, {"expand_as"}, {"broadcast_to"}, {"expand_copy"}, {"slice"}, {"slice_copy"}, {"narrow"}, {"narrow_copy"}, {"select"},
-    {"select_copy"}, {"split"}, {"split_with_sizes"}, {"split_with_sizes_copy"}, {"split_copy"}, {"unsafe_split"}, {"unsafe_split_with_sizes"}, {"chunk"},
-    {"unsafe_chunk"}, {"tensor_split"}, {"hsplit"}, {"vsplit"}, {"dsplit"}, {"resize"}, {"resize_as"}, {"unbind"}, {"unbind_copy"}, {"flip"}, {"fliplr"},
-    {"flipud"}, {"roll"}, {"rot90"}, {"unfold"}, {"unfold_copy"}, {"diagonal"}, {"diagonal_copy"}, {"linalg_diagonal"}, {"as_strided"}, {"as_strided_copy"},
-    {"repeat"}, {"tile"}, {"repeat_interleave"}, {"broadcast_tensors"}, {"meshgrid"}, {"view"}, {"reshape"}, {"_unsafe_view"}, {"view_copy"},
-    {"_reshape_alias"}, {"reshape_as"}, {"view_as"}, {"flatten"}, {"unflatten"}, {"ravel"}, {"squeeze"}, {"squeeze_copy"}, {"unsqueeze"}, {"unsqueeze_copy"},
-    {"atleast_1d"}, {"atleast_2d"}, {"atleast_3d"}, {"_reshape_copy"}, {"pixel_shuffle"}, {"pixel_unshuffle"}, {"block_diag"}, {"cartesian_prod"},
-    {"combinations"}, {"diagflat"}, {"diag"}, {"diag_embed"}, {"_chunk_cat"}, {"cat"}, {"concat"}, {"concatenate"}, {"stack"}, {"hstack"}, {"vstack"}, {"dstack"},
-    {"column_stack"}, {"slice_scatter", "self src"}, {"select_scatter", "self src"}, {"diagonal_scatter", "self src"}, {"fill_diagonal", "fill_value"}, {"as_strided_scatter", "self src"},
-    {"constant_pad_nd", "value"}, {"pad", "value"}, {"empty"}, {"empty_like"}, {"new_empty"}, {"empty_strided"}, {"new_empty_strided"}, {"empty_permuted"},
-    {"zeros"}, {"zeros_like"}, {"new_zeros"}, {"zero"}, {"ones"}, {"ones_like"}, {"new_ones"}, {"full", "fill_value"}, {"full_like", "fill_value"},
-    {"new_full", "fill_value"}, {"fill", "value"}, {"scalar_tensor", "s"}, {"_assert_tensor_metadata"}, {"index_select"}, {"gather"}, {"take_along_dim"},
-    {"embedding"}, {"index"}, {"_unsafe_index"}, {"scatter", "self src value"}, {"where", "self other"},
+// Besides moving_rows().
+// clang-format off: a row of names a line would be a page
+constexpr MovingRow kUnsignedMovement[] = {
+    {"resolve_conj"}, {"resolve_neg"}, {"conj"}, {"_conj"}, {"conj_physical"}, {"real"}, {"positive"}, {"ceil"}, {"floor"}, {"round"}, {"trunc"},
+    {"nan_to_num"}, {"block_diag"}, {"cartesian_prod"}, {"combinations"}, {"diagflat"}, {"diag"}, {"diag_embed"}, {"_chunk_cat"}, {"zeros"},
+    {"zeros_like"}, {"new_zeros"}, {"zero"}, {"ones"}, {"ones_like"}, {"new_ones"}, {"gather"}, {"take_along_dim"}, {"scatter", "self src value"},
 };
 // clang-format on
 
@@ -186,17 +171,9 @@ bool has_numbers(const Graph& graph, const Node& node) {
 
 // Rows of their own and those that move data.
 Table make_unsigned_table(const Table& rows) {
-  std::map<std::string_view, const UnsignedMovement*> movement;
-  for (const UnsignedMovement& m : kUnsignedMovement) movement[m.packet] = &m;
   Table t;
-  for (const auto& [target, row] : rows) {
-    const auto found = movement.find(packet(target));
-    if (found == movement.end()) continue;
-    t[target] = [row = row, values = found->second->values](Op& op) {
-      if (*values) op.promote(values, op.out().dtype);
-      return row(op);
-    };
-  }
+  add_moving_rows(t, rows, moving_rows());
+  add_moving_rows(t, rows, kUnsignedMovement);
   for (const char* target :
        {"aten.to.device", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.other", "aten._to_copy.default", "aten.type_as.default", "aten.chalf.default"}) {
     t[target] = [](Op& op) { return unsigned_conversion(op, op.tensor("self")); };

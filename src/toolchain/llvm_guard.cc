@@ -30,10 +30,15 @@ struct Guard {
   void* reserve = nullptr;
   volatile int left = 0;
   std::exception_ptr thrown = nullptr;
-  // Variables of functions that are being made: whoever comes to one later would wait for it for ever. (More within each other are not looked after.)
+  // Variables of functions that are being made, and locks that are held: whoever comes to one later would wait for it for ever. (More at once are not looked
+  // after.)
   static constexpr int kMost = 16;
-  void* making[kMost];
-  volatile int num_making = 0;
+  struct Held {
+    void* what;
+    void (*let_go)(void*);
+  };
+  Held held[kMost];
+  volatile int num_held = 0;
   jmp_buf back;
   char reason[1024];
 };
@@ -96,17 +101,35 @@ void prepare() {
   prepare_for_no_memory();
 }
 
+// The call has taken this, and would not give it back if it were left now.
+void take(void* what, void (*let_go)(void*)) {
+  if (!current || current->num_held == Guard::kMost) return;
+  current->held[current->num_held] = {what, let_go};
+  current->num_held = current->num_held + 1;
+}
+
+// It gives it back itself: mostly what it took last.
+void give_back(void* what) {
+  if (!current) return;
+  int i = current->num_held - 1;
+  while (i >= 0 && current->held[i].what != what) --i;
+  if (i < 0) return;  // taken before the call
+  for (; i + 1 < current->num_held; ++i) current->held[i] = current->held[i + 1];
+  current->num_held = current->num_held - 1;
+}
+
 extern "C" void __cxa_guard_abort(void*);
 
 void* run(void* argument) {
   Guard* const guard = static_cast<Guard*>(argument);
   guard->left = _setjmp(guard->back);
-  while (guard->left != 0 && guard->num_making > 0) {
-    guard->num_making = guard->num_making - 1;
-    if (guard->num_making < Guard::kMost) __cxa_guard_abort(guard->making[guard->num_making]);
+  current = guard->left == 0 ? guard : nullptr;
+  while (guard->left != 0 && guard->num_held > 0) {
+    guard->num_held = guard->num_held - 1;
+    const Guard::Held& held = guard->held[guard->num_held];
+    held.let_go(held.what);
   }
   if (guard->left == 0) {
-    current = guard;
     no_memory_hook = new_failed;
     try {
       guard->work(guard->context);
@@ -163,28 +186,52 @@ Ending guarded_here(void (*work)(void*), void* context, std::string& reason, siz
 
 }  // namespace coil::toolchain
 
-// Variables of functions as they are made, and the C library's functions, as all of our code and LLVM's call them (cmake/llvm.cmake, --wrap): with the reserve
-// there is another try, and without it the call into LLVM ends as where `new` fails. LLVM does not look at the result everywhere (clang's ScratchBuffer does
-// not).
+// Variables of functions as they are made, locks as they are taken, and the C library's allocations, as all of our code and LLVM's call them (cmake/llvm.cmake,
+// --wrap): with the reserve there is another try, and without it the call into LLVM ends as where `new` fails. LLVM does not look at the result everywhere
+// (clang's ScratchBuffer does not). It allocates under locks: while it asks its list of passes, for one.
 extern "C" {
 int __real___cxa_guard_acquire(void* variable);
 void __real___cxa_guard_release(void* variable);
 void* __real_malloc(size_t bytes);
 void* __real_calloc(size_t count, size_t bytes);
 void* __real_realloc(void* old, size_t bytes);
+int __real_pthread_rwlock_rdlock(pthread_rwlock_t* lock);
+int __real_pthread_rwlock_wrlock(pthread_rwlock_t* lock);
+int __real_pthread_rwlock_unlock(pthread_rwlock_t* lock);
+int __real_pthread_mutex_lock(pthread_mutex_t* lock);
+int __real_pthread_mutex_unlock(pthread_mutex_t* lock);
 
 int __wrap___cxa_guard_acquire(void* variable) {
   const int make = __real___cxa_guard_acquire(variable);
-  coil::toolchain::Guard* const guard = coil::toolchain::current;
-  if (make && guard) {
-    if (guard->num_making < coil::toolchain::Guard::kMost) guard->making[guard->num_making] = variable;
-    guard->num_making = guard->num_making + 1;
-  }
+  if (make) coil::toolchain::take(variable, coil::toolchain::__cxa_guard_abort);
   return make;
 }
 void __wrap___cxa_guard_release(void* variable) {
-  if (coil::toolchain::Guard* const guard = coil::toolchain::current) guard->num_making = guard->num_making - 1;
+  coil::toolchain::give_back(variable);
   __real___cxa_guard_release(variable);
+}
+int __wrap_pthread_rwlock_rdlock(pthread_rwlock_t* lock) {
+  const int error = __real_pthread_rwlock_rdlock(lock);
+  if (!error) coil::toolchain::take(lock, [](void* l) { __real_pthread_rwlock_unlock(static_cast<pthread_rwlock_t*>(l)); });
+  return error;
+}
+int __wrap_pthread_rwlock_wrlock(pthread_rwlock_t* lock) {
+  const int error = __real_pthread_rwlock_wrlock(lock);
+  if (!error) coil::toolchain::take(lock, [](void* l) { __real_pthread_rwlock_unlock(static_cast<pthread_rwlock_t*>(l)); });
+  return error;
+}
+int __wrap_pthread_rwlock_unlock(pthread_rwlock_t* lock) {
+  coil::toolchain::give_back(lock);
+  return __real_pthread_rwlock_unlock(lock);
+}
+int __wrap_pthread_mutex_lock(pthread_mutex_t* lock) {
+  const int error = __real_pthread_mutex_lock(lock);
+  if (!error) coil::toolchain::take(lock, [](void* l) { __real_pthread_mutex_unlock(static_cast<pthread_mutex_t*>(l)); });
+  return error;
+}
+int __wrap_pthread_mutex_unlock(pthread_mutex_t* lock) {
+  coil::toolchain::give_back(lock);
+  return __real_pthread_mutex_unlock(lock);
 }
 void* __wrap_malloc(size_t bytes) {
   return coil::toolchain::allocated(bytes, [&] { return __real_malloc(bytes); });

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <mutex>
+#include <shared_mutex>
 
 #include "compiler/compile.h"
 #include "compiler/target.h"
@@ -15,6 +17,7 @@
 #include "tests/paths.h"
 #include "toolchain/compile.h"
 #include "toolchain/link.h"
+#include "toolchain/llvm_guard.h"
 #include "tests/runtime/allocations.h"
 #include "tests/runtime/sanitized.h"
 
@@ -86,6 +89,33 @@ TEST(LlvmFaults, InLld) {
   const toolchain::Bytes object = toolchain::compile_cpp({.source = kSource}).value();
   const toolchain::LinkRequest request = {.inputs = {{"a", object}}, .soname = "model.so", .exports = {"run"}, .needed = {"libm.so.6"}};
   expect_met(false, false, [&] { return toolchain::link_shared(request); });
+}
+
+// Where LLVM is left while it holds locks, others get them: its list of passes allocates under one, and the next that registers a pass waits for it.
+TEST(LlvmFaults, LocksAreGivenBack) {
+  if (!COIL_COUNTS_ALLOCATIONS) GTEST_SKIP() << "a sanitizer has the allocator";
+  std::mutex plain, before;
+  std::shared_mutex read, written;
+  auto work = [&] {
+    plain.lock();
+    before.lock();
+    read.lock_shared();
+    plain.unlock();
+    written.lock();
+    plain.lock();
+    before.unlock();
+    fail(Fault::allocation, 1, true);
+    void* volatile data = std::malloc(100);
+    std::free(data);
+  };
+  std::string reason;
+  const toolchain::Ending ending = toolchain::guarded(work, reason);
+  fail(Fault::none, 0, false);
+  EXPECT_EQ(ending, toolchain::Ending::no_memory);
+  EXPECT_TRUE(plain.try_lock());
+  EXPECT_TRUE(before.try_lock());
+  EXPECT_TRUE(read.try_lock());
+  EXPECT_TRUE(written.try_lock());
 }
 
 // The first compile of a process, which makes what is made once; one allocation of it fails. In processes of their own.

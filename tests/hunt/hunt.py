@@ -7,6 +7,7 @@ inference    torch.compile in inference_mode          dynamic      gradients thr
 autocast     gradients under autocast(bfloat16)       bfloat16, float64: gradients of all in this type
 steps        three steps of an optimizer that is compiled as well, beside the model
 recorded     gradients by mode="reduce-overhead" on a GPU: the third call, which replays a CUDA graph
+aarch64      the package as aarch64 code, run by the cross-built command under qemu (`make aarch64`); NumPy has the types of all arguments
 
 What is wrong, fails or stays in PyTorch is printed; with --times all programs, and the microseconds of a call in turns with eager. What eager or
 torch.export refuse themselves is counted alone.
@@ -19,6 +20,7 @@ import collections
 import contextlib
 import copy
 import fnmatch
+import functools
 import pathlib
 import sys
 import tempfile
@@ -29,11 +31,13 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "aarch64"))
 import registry
 from zoo_sweep import distance
 
 DOORS = ("package", "forward", "gradients")
-MORE_DOORS = ("aoti", "inference", "dynamic", "autocast", "bfloat16", "float64", "steps", "recorded")
+PACKAGES = ("package", "aoti", "aarch64")
+MORE_DOORS = ("aoti", "inference", "dynamic", "autocast", "bfloat16", "float64", "steps", "recorded", "aarch64")
 WITH_GRADIENTS = ("gradients", "dynamic", "autocast", "bfloat16", "float64", "steps", "recorded")
 ROUNDED = {"autocast": 3e-2, "bfloat16": 3e-2}  # doors whose results are judged by their distance from double precision, and what is always near enough
 TOLERANCE = {torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.float64: 1e-9, torch.complex128: 1e-9}
@@ -132,16 +136,38 @@ def difference(found, wanted):
     return ""
 
 
+def emulated(program, *args):
+    """Results of a program's aarch64 code under qemu."""
+    import numpy
+    import run_zoo
+
+    with tempfile.TemporaryDirectory() as folder:
+        model, package, inputs, out = (f"{folder}/{name}" for name in ("model.pt2", "model.coil.pt2", "in.npz", "out.npz"))
+        try:
+            numpy.savez(inputs, **{f"in_{i}": t.detach().numpy() for i, t in enumerate(tensors(args))})
+        except TypeError as problem:  # bfloat16, sparse tensors
+            raise Refused("NumPy") from problem
+        torch.export.save(program, model)
+        done = run_zoo.harness.coil("compile", model, "--target", "aarch64:i8mm", "-o", package)
+        if done.returncode == 0:
+            done = run_zoo.emulated("run", package, "--input", inputs, "--output", out, level="i8mm")
+        if done.returncode != 0:
+            raise RuntimeError(f"exit code {done.returncode}: {done.stderr[-300:]}")
+        return tuple(torch.from_numpy(a) for a in run_zoo.harness.load_outputs(out))
+
+
 def opened(function, args, door):
     """The program behind a door."""
     import coil
 
-    if door not in ("package", "aoti"):
+    if door not in PACKAGES:
         return torch.compile(function, backend="coil", dynamic=True if door == "dynamic" else None, mode="reduce-overhead" if door == "recorded" else None)
     try:
         program = torch.export.export(Packaged(function), args, strict=False)
         if door == "package":
             return coil.compile(program)
+        if door == "aarch64":
+            return functools.partial(emulated, program)
         with tempfile.TemporaryDirectory() as folder:
             coil.compile(program, f"{folder}/model.pt2")
             return torch._inductor.aoti_load_package(f"{folder}/model.pt2")
@@ -176,6 +202,8 @@ def through(name, door):
         wanted = stepped(reference, reference, args, lambda o: o.step) if door == "steps" else call(reference, fresh(args, lies), door)
     except Exception as problem:
         raise Refused("eager") from problem
+    if door == "aarch64" and len(tensors(wanted)) < len(wanted):
+        raise Refused("the command")  # it writes numbers as tensors, and no None
     compiled = opened(ours, fresh(args, lies), door)
     if door == "steps":
         found = stepped(ours, compiled, args, lambda o: torch.compile(o.step, backend="coil"))
@@ -204,7 +232,7 @@ def check(name, door):
     import coil
 
     function, _, differentiable = made(name)
-    if (door in WITH_GRADIENTS and not differentiable) or (door in ("package", "aoti") and (name in NOT_EXPORTED or "random" in registry.PROGRAMS[name][1])) or (door == "steps" and not parameters(function)):
+    if (door in WITH_GRADIENTS and not differentiable) or (door in PACKAGES and (name in NOT_EXPORTED or "random" in registry.PROGRAMS[name][1])) or (door == "steps" and not parameters(function)):
         return None
     torch._dynamo.reset()
     before = collections.Counter(coil.compile_stats().fallbacks)
@@ -267,7 +295,7 @@ def report(name, door, options, counts):
         word, text = f"refused by {refusal}", ""
     except Exception as problem:
         word, text = "fails", f"{type(problem).__name__}: " + " ".join(str(problem).split())
-        if door not in ("package", "aoti", "steps") and dynamo_alone_fails(name, door):
+        if door not in (*PACKAGES, "steps") and dynamo_alone_fails(name, door):
             word, text = "refused by Dynamo", ""
     counts[word] += 1
     if text.strip() or word == "wrong":
