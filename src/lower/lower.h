@@ -15,13 +15,14 @@ namespace coil {
 // Requires a verified functional graph; shares its expression pool. Errors: unsupported_op, unsupported_dtype,
 // unsupported_feature and bad_program, each with the node's source line.
 struct LowerOptions {
-  bool straight_line = false;  // control flow without the host where that can be: both branches of a condition, steps written out (the host of a GPU has to wait)
-  bool library = true;         // routines of the library for the CPU where they are quicker; those without which nothing can be computed are called in any case
-  bool atomics = false;        // the target joins rows by atomic operations where the order does not matter (row_sums.h)
-  bool any_order = false;      // ... nor need it to the last digit, where PyTorch adds up in any order too
-  int64_t part_bytes = 0;      // of the rows that a block of the target sums up in order (row_sums.h); 0: it has no such kernel
-  bool gathers = false;        // the target reads single elements as quickly as neighbours of a vector
-  int64_t channel_vector = 0;  // 16-bit channels that the target's convolutions load at once (convolution_forms.h); 0: any number is the same to it
+  bool straight_line =
+      false;               // control flow without the host where that can be: both branches of a condition, steps written out (the host of a GPU has to wait)
+  bool library = true;     // routines of the library for the CPU where they are quicker; those without which nothing can be computed are called in any case
+  bool atomics = false;    // the target joins rows by atomic operations where the order does not matter (row_sums.h)
+  bool any_order = false;  // ... nor need it to the last digit, where PyTorch adds up in any order too
+  int64_t part_bytes = 0;  // of the rows that a block of the target sums up in order (row_sums.h); 0: it has no such kernel
+  bool gathers = false;    // the target reads single elements as quickly as neighbours of a vector
+  int64_t channel_vector = 0;       // 16-bit channels that the target's convolutions load at once (convolution_forms.h); 0: any number is the same to it
   bool quantised_products = false;  // products of quantised matrices as such (find_quantised.h); the target's templates know them
   bool signed_rows_only = false;    // ... but only of rows in int8 with matrices, neither convolutions nor floats beside a quantised weight
   bool int8_activations = false;    // ... and floats beside quantised weights are quantised too
