@@ -17,7 +17,8 @@
  *
  * On CUDA all data is in the memory of the device that load_device took, except symbolic scalar inputs (0-d int64 tensors),
  * which bind reads: those are on the CPU. run makes the device's context current for the calling thread (and leaves it so),
- * enqueues the work on CoilCall.stream and returns without waiting; what only the kernels can see (an index out of range in
+ * enqueues the work on CoilCall.stream and returns without waiting (a program whose sizes or steps its data decides waits for the
+ * device in between: cd::cuda_read); what only the kernels can see (an index out of range in
  * the data) they write to *CoilCall.flag, and flag_error words it. The host looks there after it has synchronised.
  */
 #ifndef COIL_DEVICE_MODEL_ABI_H_

@@ -234,7 +234,8 @@ COIL_API void coil_context_destroy(coil_context* context);
  * On CUDA this is coil_run_on with the device's default stream. */
 COIL_API coil_status coil_run(coil_context* context, const coil_tensor* inputs, int32_t num_inputs, coil_tensor* outputs, int32_t num_outputs);
 /* The same on a stream (a CUstream or cudaStream_t of the model's device; NULL: the default stream, and the only one on the
- * CPU). Enqueues and does not synchronise. Inputs are to be ready in the stream's order, outputs are. The stream lives until
+ * CPU). Enqueues and does not synchronise; a program whose sizes, branches or loops its data decides waits for the device in between, and
+ * cannot be captured. Inputs are to be ready in the stream's order, outputs are. The stream lives until
  * the context is synchronised or gone. Calls of one context on several streams follow one another, since they share its memory;
  * for work side by side give each stream a context. May be captured in a CUDA graph once the context has run with these sizes;
  * then the memory it used stays in use by the graph: keep the context, which frees that memory when it is closed and not before,

@@ -414,7 +414,7 @@ def jumping_and_personal_ranks():
             power.append(p.diagonal())
         return (weight * seq).sum(1), torch.stack(power, 1)
 
-    return W(f, nn.Linear(4, 6), nn.LSTM(6, 3, batch_first=True, bidirectional=True), nn.Linear(6, 1)), (G(7, 4), (torch.rand(7, 7) > 0.6).float())
+    return W(f, nn.Linear(4, 6), nn.LSTM(6, 3, batch_first=True, bidirectional=True), nn.Linear(6, 1, bias=False)), (G(7, 4), (torch.rand(7, 7) > 0.6).float())
 
 
 # ---- heads of language models
