@@ -10,6 +10,7 @@
 #include "base/parallel.h"
 #include "codegen/constants.h"
 #include "codegen/cuda/grids.h"
+#include "codegen/cuda/host/control_text.h"
 #include "codegen/cuda/host/host_program.h"
 #include "codegen/cuda/host/routine_text.h"
 #include "codegen/cuda/templates/arithmetic.h"
@@ -334,7 +335,7 @@ Result<TargetContents> build_plan(CudaPlan plan, const TargetJob& job, const too
   TRY_STATUS(check_counts(cuda::grid_limits(t.plan, program)));
   name_functions(program, t);
   if (hooks.launched_with) *hooks.launched_with = last_of_launches(program);
-  t.graphs = options.graphs && !t.plan.kernels.empty() && !hooks.any();
+  t.graphs = options.graphs && !t.plan.kernels.empty() && !hooks.any() && !cuda::waits(t.plan);
   if (plan.settings.tuned_sm && !hooks.any()) t.tuned_isa = fmt::format("sm_{}", plan.settings.tuned_sm);
   SharedConstants alone;
   t.constants_hash = constants_identity(t.plan, options.constants ? *options.constants : alone);

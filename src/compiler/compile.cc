@@ -335,11 +335,13 @@ static Result<std::vector<NodeProblem>> problems_of_nodes(const Graph& graph, co
 
 static Result<std::vector<CheckRow>> rows_of_check(const Graph& graph, const CompileOptions& options) {
   TRY(Graph simplified, simplify(graph, options, Dump("", options.log)));
+  CompileOptions on_device = options;
+  on_device.host_routines = false;
   std::vector<CheckRow> rows;
   std::map<std::string, size_t> row_of;
   for (const Node& node : simplified.nodes) {
     const auto [it, fresh] = row_of.try_emplace(node.target, rows.size());
-    if (fresh) rows.push_back({node.target, where(node), 0, true, ""});
+    if (fresh) rows.push_back({node.target, where(node), 0, true, false, ""});
     CheckRow& row = rows[it->second];
     ++row.count;
     if (!row.supported) continue;
@@ -347,6 +349,9 @@ static Result<std::vector<CheckRow>> rows_of_check(const Graph& graph, const Com
     if (!status.ok()) {
       row.supported = false;
       row.problem = status.error().message;
+      row.where = where(node);
+    } else if (!row.by_host && !check_support(simplified, node, on_device).ok()) {
+      row.by_host = true;
       row.where = where(node);
     }
   }

@@ -122,7 +122,8 @@ struct CheckRow {
   std::string target, where;
   int count = 0;
   bool supported = false;
-  std::string problem;  // of the first use that cannot be compiled
+  bool by_host = false;  // in programs for a GPU the CPU computes it (CompileOptions::host_routines)
+  std::string problem;   // of the first use that cannot be compiled
 };
 Result<std::vector<CheckRow>> check_program(const Graph& graph, const CompileOptions& options);
 

@@ -202,6 +202,9 @@ def test_routines_of_the_host(tmp_path):
     with zipfile.ZipFile(emulated.package) as archive:
         kernels = next(archive.read(name).decode() for name in archive.namelist() if name.endswith("kernels.json"))
     assert "the CPU computes it" in kernels
+    found = harness.coil_json("check", tmp_path / "program.pt2", "--target", "cuda:sm_90")
+    assert found["native"] and {"aten.linalg_inv.default", "aten.fft_fft.default"} <= {op["op"] for op in found["ops"] if op["status"] == "host"}, found
+    assert all(op["status"] == "native" for op in harness.coil_json("check", tmp_path / "program.pt2")["ops"])
 
 
 def test_boxes_that_overlap(tmp_path):
@@ -256,5 +259,6 @@ def test_such_programs_are_no_graphs(tmp_path):
     program = torch.export.export(Wrapped(lambda x: x[x > 0] * 2), (numbers(100),))
     torch.export.save(program, tmp_path / "program.pt2")
     harness.coil_ok("compile", tmp_path / "program.pt2", "--target", "cuda:sm_90", "-o", tmp_path / "p.coil.pt2")
+    assert "CUDA graphs" not in harness.coil_ok("inspect", tmp_path / "p.coil.pt2").stdout
     host = harness.coil_ok("inspect", tmp_path / "p.coil.pt2", "--source", "host.cc").stdout
     assert "cd::cuda_read(" in host and "{enqueue, 1, 1, 1, false, nullptr}" in host

@@ -1,6 +1,7 @@
-// coil check: every operator of a program as native or missing, before anything is compiled.
+// coil check: every operator of a program as native, computed by the host (on GPUs), or missing, before anything is compiled.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "archive_option.h"
@@ -27,14 +28,19 @@ std::string to_text(const std::string& model, const std::vector<CheckRow>& rows,
     for (const CheckRow& row : rows) {
       if (row.supported != supported) continue;
       std::string where = row.where.empty() ? "" : style.dim(row.where);
-      table.add({supported ? style.green("native") : style.red("missing"), row.target, std::to_string(row.count),
-                 supported ? where : row.problem + (where.empty() ? "" : "  " + where)});
+      table.add({!supported    ? style.red("missing")
+                 : row.by_host ? "host"
+                               : style.green("native"),
+                 row.target, std::to_string(row.count), supported ? where : row.problem + (where.empty() ? "" : "  " + where)});
     }
   }
   std::string text = table.text();
   const size_t kinds = rows.size();
   if (missing == 0) {
-    text += fmt::format("{}: {}, all native\n", shown(model), count_text(kinds, "kind") + " of operators");
+    const auto by_host = static_cast<size_t>(std::count_if(rows.begin(), rows.end(), [](const CheckRow& row) { return row.by_host; }));
+    const std::string all = count_text(kinds, "kind") + " of operators";
+    text += by_host ? fmt::format("{}: {}, {} computed by the CPU: the tensors are copied there and back\n", shown(model), all, by_host)
+                    : fmt::format("{}: {}, all native\n", shown(model), all);
   } else {
     text += fmt::format("{}: {} of {} kinds of operators missing\n", shown(model), missing, kinds);
   }
@@ -44,7 +50,7 @@ std::string to_text(const std::string& model, const std::vector<CheckRow>& rows,
 Json to_json(const std::string& model, const std::vector<CheckRow>& rows, size_t missing) {
   Json ops = Json::array();
   for (const CheckRow& row : rows) {
-    Json op = {{"op", row.target}, {"status", row.supported ? "native" : "missing"}, {"count", row.count}, {"where", row.where}};
+    Json op = {{"op", row.target}, {"status", !row.supported ? "missing" : row.by_host ? "host" : "native"}, {"count", row.count}, {"where", row.where}};
     if (!row.supported) op["problem"] = row.problem;
     ops.push_back(std::move(op));
   }
@@ -89,7 +95,7 @@ Action add_check(CommandLine& app) {
       "  coil check model.pt2\n"
       "  coil check model.pt2 --json\n"
       "  coil check model.pt2 --target cuda:sm_90     what is missing on a GPU\n"
-      "Exit code 0: all operators are native; 5: some are missing, or the program cannot be read.");
+      "Exit code 0: none is missing (host: in a program for a GPU the CPU computes it); 5: some are, or the program cannot be read.");
   return [a] { return check(*a); };
 }
 
