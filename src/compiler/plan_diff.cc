@@ -9,6 +9,7 @@
 
 #include "base/cpu_limits.h"
 #include "codegen/constants.h"
+#include "codegen/packings.h"
 #include "compiler/call_memory.h"
 #include "ops/memory.h"
 #include "schedule/interpret_plan.h"

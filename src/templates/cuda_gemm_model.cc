@@ -14,8 +14,6 @@
 namespace coil::templates {
 namespace {
 
-bool is_one(Expr e) { return known(e) == 1; }
-
 bool multiple_of(Expr e, int64_t factor) { return known(simplify_index(floor_mod(e, e->pool->index(factor)), {})) == 0; }
 
 // --- what TMA asks of an operand: one axis contiguous, the other's stride, the batch's and the address multiples of 16 bytes

@@ -42,6 +42,7 @@ std::string tiles_text(std::string_view size, int64_t tile);
 
 // A size's value, if it is there and a constant.
 inline std::optional<int64_t> known(Expr e) { return e && e->is_constant() ? std::optional(e->as_int()) : std::nullopt; }
+inline bool is_one(Expr e) { return known(e) == 1; }
 
 // What is known of a matrix product at compile time. Sizes and strides are expressions of the dynamic sizes.
 struct CudaGemmFacts {
