@@ -98,7 +98,7 @@ inline std::optional<TileChoice> choice_of(const GemmProblem& p, const Row& r, c
     const GemmTile& t = *c.tile;
     const bool same_tile = kind_text(t.kind) == r.kind && t.bm == r.rows && t.bn == r.columns;
     const bool same_share = c.split == r.split && c.down == r.down && c.across == r.across;
-    const int threads = t.threads + (turns_of(p, t) - 1) * t.bm * 2;
+    const int threads = threads_of(t, turns_of(p, t));
     if (same_tile && same_share && threads == r.threads && (r.stages == 0 || r.stages == stages_of(p, t))) return c;
   }
   return std::nullopt;
