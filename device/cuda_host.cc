@@ -316,14 +316,17 @@ int32_t cuda_launch(const CudaCall* call, int32_t kernel, int64_t gx, int64_t gy
   return __builtin_expect(result != kCudaSuccess, false) ? fail_kernel(d, kernel, result, error) : 0;
 }
 
+int32_t cuda_may_wait(const CudaCall* call, CoilError* error) {
+  if (!is_capturing(loaded_of(call).driver, call->stream)) return 0;
+  fail(
+      error, kUnsupported,
+      "the program goes on by what its data says (sizes, branches, loops, routines of the CPU), for which the host waits: a CUDA graph cannot record it; call it outside of the capture");
+  return kUnsupported;
+}
+
 int32_t cuda_read(const CudaCall* call, void* to, const void* from, uint64_t bytes, void (*flag_error)(int32_t flag, CoilError* error), CoilError* error) {
   const CudaDriver* driver = loaded_of(call).driver;
-  if (is_capturing(driver, call->stream)) {
-    fail(
-        error, kUnsupported,
-        "the program goes on by what its data says (sizes, branches, loops, routines of the CPU), for which the host waits: a CUDA graph cannot record it; call it outside of the capture");
-    return kUnsupported;
-  }
+  if (const int32_t failed = cuda_may_wait(call, error)) return failed;
   const CudaAddress flag = reinterpret_cast<CudaAddress>(call->flag);
   int32_t fault = 0;
   CudaResult result = kCudaSuccess;

@@ -107,6 +107,8 @@ struct CudaParam {
 // Both enqueue on call->stream and want the device's context current (the host sees to that). 0, or a code with *error.
 // A grid of no blocks launches nothing.
 int32_t cuda_launch(const CudaCall* call, int32_t kernel, int64_t gx, int64_t gy, int64_t gz, const CudaParam* params, int32_t num_params, CoilError* error);
+// 0 where the call's stream can be waited for; COIL-E105 while it is captured.
+int32_t cuda_may_wait(const CudaCall* call, CoilError* error);
 // Waits until all that the call has enqueued so far is done, and copies `bytes` from the device to the host's memory. A fault that a kernel has reported by
 // then fails the call in the words of `flag_error`. bytes 0: it only waits and looks. A stream that is being captured cannot be waited for: COIL-E105.
 int32_t cuda_read(const CudaCall* call, void* to, const void* from, uint64_t bytes, void (*flag_error)(int32_t flag, CoilError* error), CoilError* error);

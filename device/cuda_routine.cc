@@ -62,7 +62,7 @@ int32_t compute(const CudaCall* call, const CudaRoutine& r, uint8_t* memory, voi
 }  // namespace
 
 int32_t cuda_routine(const CudaCall* call, const CudaRoutine& r, void (*flag_error)(int32_t flag, CoilError* error), CoilError* error) {
-  if (const int32_t failed = cuda_read(call, nullptr, nullptr, 0, flag_error, error)) return failed;  // and no stream is captured
+  if (const int32_t failed = cuda_may_wait(call, error)) return failed;
   const uint64_t bytes = bytes_of(r.in, r.num_in) + bytes_of(r.out, r.num_out) + rounded(r.scratch_bytes);
   void* memory = nullptr;
   if (r.num_in > kMostTensors || r.num_out > kMostTensors || posix_memalign(&memory, kAlignment, bytes ? bytes : kAlignment)) {

@@ -345,15 +345,14 @@ static Result<std::vector<CheckRow>> rows_of_check(const Graph& graph, const Com
     CheckRow& row = rows[it->second];
     ++row.count;
     if (!row.supported) continue;
+    if (check_support(simplified, node, on_device).ok()) continue;
     const Status status = check_support(simplified, node, options);
-    if (!status.ok()) {
-      row.supported = false;
-      row.problem = status.error().message;
-      row.where = where(node);
-    } else if (!row.by_host && !check_support(simplified, node, on_device).ok()) {
-      row.by_host = true;
-      row.where = where(node);
-    }
+    if (status.ok() && row.by_host) continue;
+    row.where = where(node);
+    row.by_host = status.ok();
+    if (status.ok()) continue;
+    row.supported = false;
+    row.problem = status.error().message;
   }
   return rows;
 }
